@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine: make place, make test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL := artifacts/resnet50.xml
+BUDGET ?= 45s
+
+.PHONY: place test lint types check clean
+
+place: $(VENV)/.installed $(MODEL)
+	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+check: lint types test
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(MODEL): | $(VENV)/.installed
+	mkdir -p artifacts
+	$(BIN)/hsdag models build resnet50 -o $(MODEL)
+
+clean:
+	rm -rf $(VENV) artifacts build dist *.egg-info

@@ -1,0 +1,67 @@
+"""Schedule levels: t-level and b-level of every op, the longest paths before and after it.
+
+The names are those of the scheduling literature (Kwok and Ahmad). The DOPPLER paper uses them the other way
+round: what it calls a b-level path leads to an entry op, and its t-level path to an exit op.
+
+Legend: N ops, E edges.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from hsdag.ir.graph import ComputationGraph, Csr, FloatArray, IntArray
+
+
+def t_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray) -> FloatArray:
+    """[N] seconds of the longest path from an entry op to each op, without the op's own cost; entries have 0.
+
+    ``op_costs_s`` is [N], ``edge_costs_s`` [E]. O(N + E). Raises ValueError for other lengths or NaN.
+    """
+    ops, edges = _checked_costs(graph, op_costs_s, edge_costs_s)
+    return _before(graph.topological_order.copy(), graph.predecessors, ops, edges)
+
+
+def b_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray) -> FloatArray:
+    """[N] seconds of the longest path from each op to an exit op, with the op's own cost.
+
+    ``op_costs_s`` is [N], ``edge_costs_s`` [E]. O(N + E). Raises ValueError for other lengths or NaN.
+    """
+    ops, edges = _checked_costs(graph, op_costs_s, edge_costs_s)
+    return ops + _before(graph.topological_order[::-1].copy(), graph.successors, ops, edges)
+
+
+def _checked_costs(
+    graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    ops, edges = np.array(op_costs_s, dtype=np.float64), np.array(edge_costs_s, dtype=np.float64)
+    for what, costs, count in (("op", ops, graph.num_ops), ("edge", edges, graph.num_edges)):
+        if costs.shape != (count,):
+            raise ValueError(f"expected {count} {what} costs for graph {graph.name!r}, not {costs.shape}")
+        if np.isnan(costs).any():
+            raise ValueError(f"{what} {int(np.isnan(costs).argmax())} of graph {graph.name!r} has a cost of NaN")
+    return ops, edges
+
+
+def _before(order: IntArray, neighbours: Csr, ops: FloatArray, edges: FloatArray) -> FloatArray:
+    level: FloatArray = _longest_before(order, neighbours.indptr, neighbours.indices, neighbours.edges, ops, edges)
+    return level
+
+
+@numba.njit(cache=True, nogil=True)
+def _longest_before(
+    order: IntArray, indptr: IntArray, indices: IntArray, edge_of: IntArray, ops: FloatArray, edges: FloatArray
+) -> FloatArray:
+    """[N] the largest level + cost + edge cost over each op's neighbours, which come before it in ``order``."""
+    level = np.zeros(len(order))
+    for v in order:
+        first, last = indptr[v], indptr[v + 1]
+        if first == last:
+            continue
+        longest = -np.inf
+        for k in range(first, last):
+            u = indices[k]
+            longest = max(longest, level[u] + ops[u] + edges[edge_of[k]])
+        level[v] = longest
+    return level

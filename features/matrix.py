@@ -1,0 +1,140 @@
+"""FeatureMatrix: the initial node features X of a graph, column groups side by side.
+
+Legend: N ops (or groups of a coarse graph), F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.features.degree import degree_one_hot, in_degrees, out_degrees
+from hsdag.features.fractal import fractal_dimension
+from hsdag.features.op_type import op_type_mean, op_type_one_hot, op_type_vocabulary
+from hsdag.features.positional import positional_encoding
+from hsdag.features.shape import output_shape
+from hsdag.ir.coarsen import CoarseGraph
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import ComputationGraph, FloatArray
+
+GROUPS = ("op_type", "in_degree", "out_degree", "fractal", "positional", "output_shape")
+STRUCTURE_GROUPS = ("in_degree", "out_degree", "fractal")  # 'graph-structural features' of HSDAG Table 3
+
+# The exact fractal dimension searches the whole graph from every op, in time quadratic in N. Beyond this many
+# ops the regression ends at a radius that keeps the searches local; deep networks then take linear time.
+LARGE_GRAPH_OPS = 20_000
+LARGE_GRAPH_RADIUS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMatrix:
+    """Node features with their column groups.
+
+    Values are raw: whoever learns from them normalises. The array stays writable, because torch warns of
+    one that is not. Raises ValueError when columns, names and values disagree.
+    """
+
+    values: NDArray[np.float32]  # [N, F]
+    columns: Mapping[str, slice]  # group -> its columns, in the order of GROUPS
+    names: tuple[str, ...]  # [F]
+    fractal_radius: int | None  # where the regression of the fractal dimension ends; None where it is exact
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(f"{len(self.names)} column names for values of shape {self.values.shape}")
+        if sum(part.stop - part.start for part in self.columns.values()) != len(self.names):
+            raise ValueError("the column groups do not cover the columns")
+
+    def select(self, groups: Iterable[str]) -> FeatureMatrix:
+        """Only these groups. Raises OptionError for an unknown one or one that is not here."""
+        wanted = _checked(groups)
+        absent = [group for group in GROUPS if group in wanted and group not in self.columns]
+        if absent:
+            here = ", ".join(self.columns) or "none"
+            raise OptionError(f"feature group {absent[0]!r} is not in this matrix, which has: {here}")
+        parts = {
+            group: (self.values[:, part], self.names[part]) for group, part in self.columns.items() if group in wanted
+        }
+        return _side_by_side(len(self.values), parts, self.fractal_radius if "fractal" in wanted else None)
+
+    def without(self, groups: Iterable[str]) -> FeatureMatrix:
+        """All but these groups, as in the ablations of HSDAG Table 3. Raises OptionError for an unknown one."""
+        return self.select(self.columns.keys() - _checked(groups))
+
+
+def feature_matrix(
+    graph: ComputationGraph | CoarseGraph,
+    groups: Iterable[str] = GROUPS,
+    *,
+    d_pos: int = 16,
+    raw_shapes: bool = False,
+) -> FeatureMatrix:
+    """The features of HSDAG §2.3 for every op of the graph, or every group of a coarse graph.
+
+    Of a coarse graph, op types are means over members (App. G); all else describes ``graph.graph``. Columns
+    stand in the order of ``GROUPS``. Graphs of more than ``LARGE_GRAPH_OPS`` ops end the regression of the
+    fractal dimension at ``LARGE_GRAPH_RADIUS``, recorded as ``fractal_radius``. Raises OptionError for an
+    unknown group or, where positions are asked for, an odd ``d_pos`` or one below 2.
+    """
+    wanted = _checked(groups)
+    units = graph.graph if isinstance(graph, CoarseGraph) else graph
+    large = "fractal" in wanted and units.num_ops > LARGE_GRAPH_OPS
+    radius = LARGE_GRAPH_RADIUS if large else None
+    parts: dict[str, tuple[FloatArray, tuple[str, ...]]] = {}
+    if "op_type" in wanted:
+        parts["op_type"] = _op_type_part(graph)
+    if "in_degree" in wanted:
+        parts["in_degree"] = _named("in_degree", degree_one_hot(in_degrees(units)), np.unique(in_degrees(units)))
+    if "out_degree" in wanted:
+        parts["out_degree"] = _named("out_degree", degree_one_hot(out_degrees(units)), np.unique(out_degrees(units)))
+    if "fractal" in wanted:
+        parts["fractal"] = fractal_dimension(units, radius)[:, None], ("fractal",)
+    if "positional" in wanted:
+        parts["positional"] = _named("positional", positional_encoding(units, d_pos), range(d_pos))
+    if "output_shape" in wanted:
+        sizes = output_shape(units, raw=raw_shapes)
+        parts["output_shape"] = _named("output_shape", sizes, range(sizes.shape[1]))
+    return _side_by_side(units.num_ops, parts, radius)
+
+
+def _checked(groups: Iterable[str]) -> frozenset[str]:
+    """The groups as a set. Raises OptionError, with the choices, for a name that is none of GROUPS."""
+    wanted = frozenset((groups,) if isinstance(groups, str) else groups)
+    unknown = sorted(wanted - set(GROUPS))
+    if unknown:
+        raise OptionError(f"unknown feature group {unknown[0]!r}: choose from {', '.join(GROUPS)}")
+    return wanted
+
+
+def _op_type_part(graph: ComputationGraph | CoarseGraph) -> tuple[FloatArray, tuple[str, ...]]:
+    if isinstance(graph, CoarseGraph):
+        return _named("op_type", op_type_mean(graph), op_type_vocabulary(graph.fine))
+    return _named("op_type", op_type_one_hot(graph), op_type_vocabulary(graph))
+
+
+def _named(
+    group: str, values: FloatArray, keys: Collection[object] | NDArray[Any]
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """The columns of a group and their names, such as ``op_type:Add``."""
+    return values, tuple(f"{group}:{key}" for key in keys)
+
+
+def _side_by_side(
+    num_rows: int,
+    parts: Mapping[str, tuple[NDArray[np.floating[Any]], tuple[str, ...]]],
+    fractal_radius: int | None,
+) -> FeatureMatrix:
+    """The groups as neighbouring columns of one float32 array."""
+    names: tuple[str, ...] = ()
+    columns: dict[str, slice] = {}
+    for group, (_, group_names) in parts.items():
+        columns[group] = slice(len(names), len(names) + len(group_names))
+        names += group_names
+    values = np.zeros((num_rows, len(names)), dtype=np.float32)
+    for group, (group_values, _) in parts.items():
+        values[:, columns[group]] = group_values
+    return FeatureMatrix(values, columns, names, fractal_radius)

@@ -1,0 +1,79 @@
+"""The command line: parses, calls the library, prints. Results go to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+import hsdag
+from hsdag.cli import bench, devices, export, inspect, models, place
+from hsdag.ir.errors import HsdagError
+
+app = typer.Typer(
+    name="hsdag",
+    help="Find out, by measurement, which device should run which operation of a neural network.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (devices, inspect, place, export, bench):
+    command.add_to(app)
+app.add_typer(models.app, name="models")
+
+USER_ERROR, DEFECT, INTERRUPTED = 2, 1, 130
+
+_USAGE_ERROR = typer.BadParameter.__mro__[2]
+"""The base of typer's own complaints, which it does not export by name."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hsdag {hsdag.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 2 a user's mistake in one line, 1 a defect of ours."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except HsdagError as error:
+        return _complain(str(error), USER_ERROR)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+        if isinstance(error, _USAGE_ERROR):
+            return _complain(error.format_message(), USER_ERROR)  # type: ignore[attr-defined]
+        return _complain(_defect(error), DEFECT)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    typer.echo(f"hsdag: {line}", err=True)
+    return code
+
+
+def _defect(error: Exception) -> str:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f" in {frame.tb_frame.f_code.co_name}, line {frame.tb_lineno}" if frame else ""
+    kind = type(error).__name__
+    return f"this is a defect of hsdag, please report it with the command and the model: {kind}{where}: {error}"

@@ -1,0 +1,49 @@
+"""``hsdag devices``: what OpenVINO and CUDA see here, and what can be partitioned."""
+
+from __future__ import annotations
+
+import typer
+
+from hsdag.cli.output import JSON_OPTION, print_json, print_table
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("devices")(devices)
+
+
+def devices(as_json: bool = JSON_OPTION) -> None:
+    """List the devices of this machine, and what can be shared out."""
+    from hsdag.runtime.cuda import list_cuda
+    from hsdag.runtime.devices import cpu_topology, list_devices
+
+    infos, topology, cuda = list_devices(), cpu_topology(), list_cuda()
+    if as_json:
+        document = {
+            "openvino": [
+                {
+                    "name": info.name,
+                    "full_name": info.full_name,
+                    "capabilities": list(info.capabilities),
+                    "failure": info.failure,
+                }
+                for info in infos
+            ],
+            "cuda": [{"name": g.name, "full_name": g.full_name, "memory_bytes": g.memory_bytes} for g in cuda],
+            "cpu": {
+                "performance_threads": topology.performance,
+                "efficiency_threads": topology.efficiency,
+                "max_partitions": topology.threads if topology.threads > 1 else 0,
+            },
+        }
+        print_json(document)
+        return
+    rows = [[i.name, i.full_name or f"does not load: {i.failure}", " ".join(i.capabilities)] for i in infos]
+    rows += [[g.name, f"{g.full_name}, {g.memory_bytes / 2**30:.0f} GiB", "CUDA"] for g in cuda]
+    print_table(None, ["device", "what it is", "capabilities"], rows)
+    if topology.threads > 1:
+        kinds = f" ({topology.performance} on performance, {topology.efficiency} on efficiency cores)"
+        of = kinds if topology.efficiency else ""
+        typer.echo(
+            f"The CPU's {topology.threads} threads{of} can be shared out: --partition-cpu 2..{topology.threads}."
+        )

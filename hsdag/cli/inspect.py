@@ -1,0 +1,93 @@
+"""``hsdag inspect``: a model's graph in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hsdag.cli.output import DEVICES_OPTION, JSON_OPTION, SHAPE_OPTION, print_json, print_table
+
+ASK_DEVICES_UP_TO = 20_000
+"""Ops up to which devices are asked without --devices: OpenVINO takes a minute over a model of 100,000."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("inspect")(inspect)
+
+
+def inspect(
+    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    shape: str | None = SHAPE_OPTION,
+    devices: str | None = DEVICES_OPTION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
+    from hsdag.ir import parse_shapes, read_graph
+
+    shapes = parse_shapes(shape) if shape else {}
+    graph = read_graph(model, shapes)
+    document = _statistics(graph)
+    if devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO:
+        document["unsupported"] = _unsupported(model, shapes, devices)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def _statistics(graph: Any) -> dict[str, Any]:
+    from hsdag.ir import chain_partition, coarsen, colocate, fingerprint, placement_units
+
+    constraints = colocate(graph)
+    stages = {
+        "chains": coarsen(graph, chain_partition(graph)),
+        "colocation_sets": coarsen(graph, constraints.sets, constraints.edge_kept),
+        "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
+        "placement_units": placement_units(graph),
+    }
+    return {
+        "name": graph.name,
+        "fingerprint": fingerprint(graph),
+        "nodes": graph.num_ops,
+        "edges": graph.num_edges,
+        "mean_degree": graph.mean_degree,
+        "flops": float(graph.flops.sum()),
+        "weight_bytes": int(graph.weight_bytes.sum()),
+        "op_histogram": dict(Counter(graph.op_types).most_common()),
+        "coarsening": {
+            name: {"nodes": coarse.graph.num_ops, "edges": coarse.graph.num_edges} for name, coarse in stages.items()
+        },
+    }
+
+
+def _unsupported(model: Path, shapes: dict[str, tuple[int, ...]], devices: str | None) -> dict[str, Any]:
+    from hsdag.runtime.devices import resolve_devices
+    from hsdag.search.session import Session
+
+    found = resolve_devices(devices, None)
+    with Session(model, found, shapes=shapes) as session:
+        return {
+            spec.name: [session.graph.op_names[v] for v in session.unsupported_ops(spec).tolist()]
+            for spec in found.placed
+        }
+
+
+def _print(document: dict[str, Any]) -> None:
+    typer.echo(f"{document['name']}  {document['fingerprint']}")
+    typer.echo(
+        f"nodes {document['nodes']}, edges {document['edges']}, mean degree {document['mean_degree']:.2f}, "
+        f"{document['flops'] / 1e9:.4g} GFLOP, {document['weight_bytes'] / 2**20:.4g} MiB of weights"
+    )
+    stages = [[n.replace("_", " "), str(s["nodes"]), str(s["edges"])] for n, s in document["coarsening"].items()]
+    print_table(None, ["coarsening", "nodes", "edges"], stages)
+    print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in document["op_histogram"].items()])
+    if "unsupported" not in document:
+        typer.echo(f"Devices were not asked: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
+        return
+    for device, ops in document["unsupported"].items():
+        examples = f", for example {', '.join(ops[:3])}" if ops else ""
+        typer.echo(f"{device} does not run {len(ops)} of the ops{examples}." if ops else f"{device} runs every op.")

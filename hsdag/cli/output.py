@@ -1,0 +1,44 @@
+"""What the commands share: options, tables and JSON on stdout, logs on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+JSON_OPTION = typer.Option(False, "--json", help="Print one JSON document on stdout.")
+SHAPE_OPTION = typer.Option(None, "--shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
+DEVICES_OPTION = typer.Option(
+    None, "--devices", "-d", help="Devices: CPU,GPU.0,... or NAME=PLUGIN[KEY=VALUE;...]. Default: all that load."
+)
+INPUT_OPTION = typer.Option(None, "--input", "-i", help="An .npz file with one array per input. Default: random.")
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout; figures stand to the right, the first column and texts to the left."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for idx, column in enumerate(columns):
+        is_text = idx == 0 or not any(row[idx][:1].isdigit() for row in rows)
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=idx == 0)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console = stdout if stdout.is_terminal else Console(width=160)
+    console.print(table)
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds with four digits."""
+    return f"{1e3 * seconds:.4g}"

@@ -1,0 +1,109 @@
+"""``hsdag place``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hsdag.cli.output import (
+    DEVICES_OPTION,
+    INPUT_OPTION,
+    JSON_OPTION,
+    SHAPE_OPTION,
+    milliseconds,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from hsdag.search.outcome import Outcome, Row
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("place")(place)
+
+
+def place(
+    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
+    devices: str | None = DEVICES_OPTION,
+    partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
+    method: str = typer.Option("hsdag", "--method", help="How to search: hsdag or best-device."),
+    preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
+    objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
+    executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero."),
+    budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
+    candidate_limit: str = typer.Option("120s", "--candidate-limit", help="A candidate that takes longer is hung."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
+    resume: bool = typer.Option(False, "--resume", help="Go on with the search kept in the run folder."),
+    run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
+    shape: str | None = SHAPE_OPTION,
+    inputs: Path | None = INPUT_OPTION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Find out which device should run which op, prove it by measurement, and write the placement."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.ir import parse_shapes
+    from hsdag.search.options import PlaceOptions, check_writable, parse_duration, parse_objective
+    from hsdag.search.place import run_place
+
+    options = PlaceOptions(
+        devices=devices,
+        partition_cpu=partition_cpu,
+        method=method,
+        preset=preset,
+        objective=parse_objective(objective),
+        executor=executor,
+        budget_s=parse_duration(budget),
+        max_evaluations=max_evaluations,
+        candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
+        seed=seed,
+        shapes=parse_shapes(shape) if shape else {},
+        inputs=inputs,
+    )
+    written = output or model.with_suffix(".placement.json")
+    folder = run or written.with_suffix(".run")
+    check_writable(written)
+    with SearchProgress(options.budget_s) as progress:
+        outcome = run_place(model, options, run_folder=folder, resume=resume, watcher=progress.watcher)
+    outcome.placement.save(written)
+    if as_json:
+        print_json({"placement": str(written), **outcome.document()})
+    else:
+        _show(outcome, written)
+
+
+def _show(outcome: Outcome, written: Path) -> None:
+    columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels", "ops per device"]
+    print_table(None, columns, [_cells(row) for row in outcome.rows])
+    for name, reason in outcome.failures.items():
+        typer.echo(f"{name} did not run: {reason}")
+    if outcome.difference is not None:
+        d = outcome.difference
+        typer.echo(
+            f"Outputs against {outcome.reference}: max abs {d['max_abs']:.3g}, max relative {d['max_relative']:.3g}, "
+            f"cosine {d['cosine']:.7f}, MSE {d['mse']:.3g}"
+        )
+    kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
+    typer.echo(f"{outcome.num_evaluations} placements evaluated in {outcome.search_s:.1f} s{kept}")
+    typer.echo(f"The placement is in {written}")
+    if outcome.interrupted:
+        typer.echo("The search was interrupted; --resume goes on with it.")
+    typer.echo(outcome.sentence)
+
+
+def _cells(row: Row) -> list[str]:
+    ops = " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-"
+    return [
+        f"{row.name} *" if row.is_answer else row.name,
+        milliseconds(row.median_s),
+        milliseconds(row.p95_s),
+        f"{row.ratio.value:.3f}",
+        f"{row.ratio.low:.3f}..{row.ratio.high:.3f}",
+        str(row.submodels),
+        ops,
+    ]

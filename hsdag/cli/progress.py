@@ -1,0 +1,75 @@
+"""Progress of a search on stderr: phase, time left, best so far; and Ctrl-C as a wish to stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from hsdag.cli.output import milliseconds, stderr
+from hsdag.evaluators.recording import Event, RecordingEvaluator
+from hsdag.search.place import Watcher
+
+LOG_EVERY_S = 5.0
+"""Between two lines where stderr is no terminal."""
+
+
+class SearchProgress:
+    """Shows a search while it runs. Use as a context manager.
+
+    The first Ctrl-C asks the search to end with its best so far; the second one ends the program.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._budget_s = budget_s
+        self._stop = False
+        self._last_log = 0.0
+        self._handler: Any = None
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
+        self._bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+        self._task = self._bar.add_task("starting", total=budget_s, detail="")
+
+    @property
+    def watcher(self) -> Watcher:
+        """What to hand to the search."""
+        return Watcher(self._phase, self._event, self._round, lambda: self._stop)
+
+    def __enter__(self) -> SearchProgress:
+        self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        signal.signal(signal.SIGINT, self._handler)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stop:
+            raise KeyboardInterrupt
+        self._stop = True
+        self._say("interrupted: measuring and saving the best so far (Ctrl-C again to give up)")
+
+    def _phase(self, phase: str) -> None:
+        self._bar.update(self._task, description=phase, detail="")
+        if self._bar.disable:
+            self._say(phase)
+
+    def _event(self, _event: Event, recorder: RecordingEvaluator) -> None:
+        left_s = max(self._budget_s - recorder.elapsed_s, 0.0)
+        best = recorder.best()
+        latency_s = best[0].evaluation.latency_s if best else None
+        shown = f"best {milliseconds(latency_s)} ms" if latency_s is not None else "nothing ran yet"
+        detail = f"{recorder.num_evaluations} placements, {shown}, {left_s:.0f} s left"
+        self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
+        if self._bar.disable and time.monotonic() - self._last_log > LOG_EVERY_S:
+            self._last_log = time.monotonic()
+            self._say(detail)
+
+    def _round(self, number: int) -> None:
+        self._bar.update(self._task, detail=f"round {number}")
+
+    def _say(self, text: str) -> None:
+        stderr.print(text, markup=False, highlight=False)

@@ -1,0 +1,1 @@
+"""Searches: run folders, preparation, the final comparison, and the outcome."""

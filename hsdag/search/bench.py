@@ -1,0 +1,129 @@
+"""Benchmarking: latency and throughput of several candidates in common rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.ir.placement import LatencyRecord, Placement
+from hsdag.runtime.candidate import Candidate, CandidateRunner
+from hsdag.runtime.devices import DeviceSet, make_core
+from hsdag.runtime.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.problem import Objective
+from hsdag.runtime.worker_client import CandidateFailed
+from hsdag.search.session import Session
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One candidate: latency of single requests, and inferences per second with several in flight."""
+
+    name: str
+    latency: LatencyRecord
+    ratio: Ratio
+    inferences_per_s: float | None
+    submodels: int
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named."""
+
+    rows: tuple[BenchRow, ...]
+    failures: Mapping[str, str]
+    versus: str
+
+
+def run_bench(
+    source: Any,
+    devices: Sequence[DeviceSpec],
+    placements: Mapping[str, Placement],
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Path | None = None,
+    seed: int = 0,
+    protocol: Protocol | None = None,
+    targets: Sequence[str] = (),
+) -> BenchResult:
+    """Measure a model on devices alone, under placements (by shown name), and on OpenVINO targets.
+
+    Raises PlacementError when a placement is for another model, DeviceError when a device is absent.
+    """
+    protocol = protocol or Protocol()
+    specs = _all_devices(devices, placements)
+    make_core(specs)
+    with Session(source, DeviceSet(specs, ()), shapes=shapes, inputs=inputs, seed=seed) as session:
+        candidates = {spec.name: Candidate.on_device(spec) for spec in devices}
+        candidates |= {target: Candidate(target) for target in targets}
+        for name, placement in placements.items():
+            candidates[name] = _placed(session, name, placement)
+        if not candidates:
+            raise OptionError("nothing to measure: name a --device or a --placement")
+        half = replace(protocol, limit_s=protocol.limit_s / 2)
+        latency, submodels = _measure(session.runner, candidates, half)
+        flight = CandidateRunner(session.client, Objective.THROUGHPUT, session.runner.limits)
+        throughput, _ = _measure(flight, candidates, half)
+    return _result(candidates, latency, throughput, submodels)
+
+
+def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
+    found = {spec.name: spec for spec in devices}
+    for name, placement in placements.items():
+        for device in placement.devices:
+            spec = device.spec()
+            if device.name not in placement.used_devices:
+                continue
+            known = found.setdefault(spec.name, spec)
+            if (known.plugin, dict(known.properties)) != (spec.plugin, dict(spec.properties)):
+                raise OptionError(f"{name} means another device by {spec.name!r}; measure the two one by one")
+    return tuple(found.values())
+
+
+def _placed(session: Session, name: str, placement: Placement) -> Candidate:
+    if placement.model.fingerprint != session.model_record.fingerprint:
+        raise PlacementError(
+            f"{name} is for model {placement.model.name!r}, not for this one ({session.model_record.name!r}): "
+            "their ops, shapes or edges differ; place this model anew"
+        )
+    if set(placement.affinity) != set(session.graph.op_names):
+        raise PlacementError(f"{name} does not name the ops of the model it claims to be for")
+    names = {device.name: device.spec().openvino_name for device in placement.devices}
+    return Candidate.placed([names[placement.affinity[op]] for op in session.graph.op_names])
+
+
+def _measure(
+    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol
+) -> tuple[Comparison, dict[str, int]]:
+    submodels: dict[str, int] = {}
+    failures: dict[str, str] = {}
+    for name, candidate in candidates.items():
+        try:
+            submodels[name] = runner.open(name, candidate).submodels
+        except CandidateFailed as failure:
+            failures[name] = failure.reason
+    comparison = compare(runner.run, list(submodels), list(candidates)[:1], protocol)
+    for name in submodels:
+        runner.close(name)
+    return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels
+
+
+def _result(
+    candidates: Mapping[str, Candidate], latency: Comparison, throughput: Comparison, submodels: Mapping[str, int]
+) -> BenchResult:
+    alive = [name for name in candidates if name in latency.samples]
+    versus = alive[0] if alive else next(iter(candidates))
+    rows = [
+        BenchRow(
+            name=name,
+            latency=latency.samples[name].record(),
+            ratio=latency.ratio(name, versus) if name != versus else Ratio(1.0, 1.0, 1.0),
+            inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
+            submodels=submodels[name],
+        )
+        for name in alive
+    ]
+    return BenchResult(tuple(sorted(rows, key=lambda row: row.latency.median_s)), latency.failures, versus)

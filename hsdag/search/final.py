@@ -1,0 +1,105 @@
+"""The final comparison: finalists, every single device and OpenVINO's own choice, measured in common rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.candidate import Candidate, CandidateRunner, Opened
+from hsdag.runtime.latency import Comparison, Protocol, compare
+from hsdag.runtime.worker_client import CandidateFailed
+
+TOLERANCE_CPU = 1e-4
+"""Largest relative difference of outputs to the CPU's where all devices are CPUs."""
+TOLERANCE_REDUCED_PRECISION = 5e-2
+"""The same where a device may compute in half precision, as GPUs and NPUs do by default."""
+
+_REFERENCE = "reference"
+
+
+@dataclass(frozen=True, eq=False)
+class FinalResult:
+    """What the final comparison found.
+
+    ``opened`` and ``comparison`` are keyed by candidate name. ``answer`` is the candidate to deploy,
+    ``best_single`` the fastest device alone, ``differences`` the distance of outputs to the plain CPU's for
+    the answer and every finalist that was turned down for it.
+    """
+
+    opened: Mapping[str, Opened]
+    comparison: Comparison
+    best_single: str
+    answer: str
+    differences: Mapping[str, Mapping[str, float]]
+    reference: str
+
+
+def final_comparison(
+    runner: CandidateRunner,
+    finalists: Mapping[str, Candidate],
+    singles: Mapping[str, Candidate],
+    automatic: Mapping[str, Candidate],
+    protocol: Protocol,
+    tolerance: float,
+    reference: tuple[str, Candidate],
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_round: Callable[[int], None] = lambda _: None,
+) -> FinalResult | None:
+    """Measure all candidates side by side and pick the answer; None when no single device runs the model.
+
+    A finalist is the answer only if it is faster than the best single device by more than the 95% interval
+    and its outputs are within ``tolerance`` of the reference's.
+    """
+    candidates = {**singles, **finalists, **automatic}
+    opened: dict[str, Opened] = {}
+    failures: dict[str, str] = {}
+    for name, candidate in candidates.items():
+        try:
+            opened[name] = runner.open(name, candidate)
+        except CandidateFailed as failure:
+            failures[name] = failure.reason
+    comparison = compare(runner.run, list(opened), list(singles), protocol, should_stop=should_stop, on_round=on_round)
+    comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
+    alive = [name for name in singles if name in comparison.samples]
+    if not alive:
+        return None
+    best_single = comparison.fastest(alive)
+    answer, differences = _pick(runner, comparison, finalists, best_single, tolerance, reference)
+    for name in opened:
+        runner.close(name)
+    return FinalResult(opened, comparison, best_single, answer, differences, reference[0])
+
+
+def tolerance_for(devices: Sequence[DeviceSpec]) -> float:
+    """How far outputs may be from the CPU's, relative to the largest magnitude."""
+    on_cpu = all(spec.plugin == "CPU" for spec in devices)
+    return TOLERANCE_CPU if on_cpu else TOLERANCE_REDUCED_PRECISION
+
+
+def _pick(
+    runner: CandidateRunner,
+    comparison: Comparison,
+    finalists: Mapping[str, Candidate],
+    best_single: str,
+    tolerance: float,
+    reference: tuple[str, Candidate],
+) -> tuple[str, dict[str, dict[str, float]]]:
+    """The fastest proven finalist with the reference's outputs, else the best single device."""
+    differences: dict[str, dict[str, float]] = {}
+    try:
+        runner.open(_REFERENCE, reference[1])
+    except CandidateFailed:
+        return best_single, differences
+    proven = [n for n in finalists if n in comparison.samples and comparison.ratio(n, best_single).is_faster]
+    for name in [*sorted(proven, key=comparison.median_s), best_single]:
+        try:
+            differences[name] = runner.difference(name, _REFERENCE)
+        except CandidateFailed:
+            continue
+        if differences[name]["max_relative"] <= tolerance:
+            runner.close(_REFERENCE)
+            return name, differences
+    runner.close(_REFERENCE)
+    return best_single, differences

@@ -1,0 +1,84 @@
+"""PlaceOptions: what the user asked for, checked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hsdag.ir.errors import OptionError, OutputError
+from hsdag.runtime.latency import Protocol
+from hsdag.runtime.problem import Objective
+
+EXECUTORS = ("hetero",)
+_DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Everything ``hsdag place`` takes, beside the model.
+
+    Raises OptionError for a value outside its range.
+    """
+
+    devices: str | None = None
+    partition_cpu: int | None = None
+    method: str = "hsdag"
+    preset: str = "default"
+    objective: Objective = Objective.LATENCY
+    executor: str = "hetero"
+    budget_s: float = 60.0
+    max_evaluations: int | None = None
+    seed: int = 0
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: Path | None = None
+    candidate_limit_s: float = 120.0
+    finalists: int = 3
+    protocol: Protocol = field(default_factory=Protocol)
+
+    def __post_init__(self) -> None:
+        if not self.budget_s > 0:
+            raise OptionError(f"the budget must be more than zero, not {self.budget_s:g} s")
+        if self.max_evaluations is not None and self.max_evaluations < 1:
+            raise OptionError(f"--max-evaluations must be at least 1, not {self.max_evaluations}")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
+        if not self.candidate_limit_s > 0:
+            raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
+        if self.executor not in EXECUTORS:
+            raise OptionError(f"unknown executor {self.executor!r}; choose one of {', '.join(EXECUTORS)}")
+        if self.inputs is not None and not self.inputs.is_file():
+            raise OptionError(f"no such file: {self.inputs}; --input takes an .npz file with one array per input")
+
+
+def parse_duration(text: str, option: str = "--budget") -> float:
+    """Seconds from ``60``, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise OptionError(f"{option} {text!r} is no duration; write for example 60s, 5m or 1h")
+    seconds = float(match[1]) * _UNIT_S[match[2] or "s"]
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"{option} must be more than zero, not {text!r}")
+    return seconds
+
+
+def parse_objective(text: str) -> Objective:
+    """An objective by name. Raises OptionError that lists the choices."""
+    try:
+        return Objective(text)
+    except ValueError as error:
+        choices = ", ".join(o.value for o in Objective)
+        raise OptionError(f"unknown objective {text!r}; choose one of {choices}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError unless a file can be written there, before any work is done for it."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name the file to write")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path} cannot be written: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise OutputError(f"{path} cannot be written: no permission")

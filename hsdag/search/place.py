@@ -1,0 +1,296 @@
+"""The main job: search for a placement of a model, compare the best with every alternative, and keep it."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import torch
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
+from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.candidate import Candidate, automatic_targets
+from hsdag.runtime.devices import DeviceSet, resolve_devices
+from hsdag.runtime.latency import Protocol, Ratio
+from hsdag.runtime.problem import Problem
+from hsdag.search.final import FinalResult, final_comparison, tolerance_for
+from hsdag.search.options import PlaceOptions
+from hsdag.search.outcome import Outcome, Row, speed_sentence
+from hsdag.search.run_folder import RunFolder, RunRecord
+from hsdag.search.session import PAPER_SHARE, Session
+from hsdag.version import __version__
+
+INTERRUPTED_LIMIT_S = 8.0
+"""Seconds for the final comparison after an interrupt."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """What the caller wants to hear, and its wish to stop. All silent by default."""
+
+    on_phase: Callable[[str], None] = lambda _: None
+    on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
+    on_round: Callable[[int], None] = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def run_place(
+    source: Any,
+    options: PlaceOptions,
+    *,
+    run_folder: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Place a model: a path, an ``ov.Model`` or a torch module.
+
+    With ``run_folder`` every evaluation is kept there, and ``resume`` goes on with it. With one device only
+    nothing is searched. The answer is never slower than the best single device beyond the 95% interval.
+
+    Raises a HsdagError for what the user can put right.
+    """
+    watcher = watcher or Watcher()
+    placer = make_placer(options.method, options.preset, options.seed)
+    watcher.on_phase("loading devices")
+    devices = resolve_devices(options.devices, options.partition_cpu)
+    watcher.on_phase("reading the model")
+    with Session(
+        source,
+        devices,
+        shapes=options.shapes,
+        seed=options.seed,
+        inputs=options.inputs,
+        objective=options.objective,
+        candidate_limit_s=options.candidate_limit_s,
+    ) as session:
+        problem = session.problem(max_share=PAPER_SHARE if options.preset == "paper" else None)
+        if len(devices.placed) == 1:
+            return _conclude(session, problem, options, [], None, watcher, alone=True)
+        folder = _open_folder(run_folder, session, problem, options, resume)
+        recorder = _recorder(session, problem, options, folder, watcher)
+        watcher.on_phase("searching")
+        with _one_torch_thread(), contextlib.suppress(SearchStopped):
+            recorder.evaluate(_first_guesses(session, problem))
+            placer.search(problem, recorder, folder)
+        splits = [e for e in recorder.best(len(recorder.events)) if len(np.unique(e.placement)) > 1]
+        outcome = _conclude(session, problem, options, splits[: options.finalists], folder, watcher)
+        return replace(outcome, num_evaluations=recorder.num_evaluations, search_s=recorder.elapsed_s)
+
+
+@contextlib.contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Policies are small: more threads make them slower, and take the processor from what is measured."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _open_folder(
+    path: Path | None, session: Session, problem: Problem, options: PlaceOptions, resume: bool
+) -> RunFolder | None:
+    if path is None:
+        return None
+    record = RunRecord(
+        model=session.model_record,
+        devices=session.device_records,
+        method=options.method,
+        preset=options.preset,
+        seed=options.seed,
+        objective=options.objective.value,
+        num_units=problem.num_units,
+    )
+    return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
+
+
+class _NoJournal:
+    def append(self, event: Event) -> None:
+        """Keep nothing beyond the process."""
+
+
+def _recorder(
+    session: Session, problem: Problem, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
+) -> RecordingEvaluator:
+    how = SearchMeasurement.paper() if options.preset == "paper" else SearchMeasurement()
+    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, how)
+    evaluations = options.max_evaluations if options.max_evaluations is not None else float("inf")
+    recorder = RecordingEvaluator(
+        inner,
+        Budget(options.budget_s, evaluations),
+        folder or _NoJournal(),
+        folder.events() if folder else (),
+        should_stop=watcher.should_stop,
+        on_event=lambda event: watcher.on_event(event, recorder),
+    )
+    return recorder
+
+
+def _first_guesses(session: Session, problem: Problem) -> list[IntArray]:
+    """Every device alone, and what HETERO would do by itself: a search never ends with less than these."""
+    guesses = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
+    for target in automatic_targets(session.devices.placed, ()):
+        if target.startswith("HETERO:"):
+            guess = session.automatic(problem, target)
+            if guess is not None:
+                guesses.append(guess)
+    distinct = {guess.tobytes(): guess for guess in guesses if problem.is_legal(guess)}
+    return list(distinct.values())
+
+
+def _conclude(
+    session: Session,
+    problem: Problem,
+    options: PlaceOptions,
+    finalists: list[Event],
+    folder: RunFolder | None,
+    watcher: Watcher,
+    *,
+    alone: bool = False,
+) -> Outcome:
+    """Compare finalists with the baselines, and wrap up what came out."""
+    watcher.on_phase("comparing the best with every baseline")
+    interrupted = watcher.should_stop()
+    names = {f"placement {rank}": event.placement for rank, event in enumerate(finalists, start=1)}
+    result = final_comparison(
+        session.runner,
+        {name: session.placed(problem, placement) for name, placement in names.items()},
+        {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
+        {} if alone else _automatic(session.devices),
+        _final_protocol(options.protocol, interrupted),
+        tolerance_for(session.devices.all),
+        _reference(session.devices),
+        on_round=watcher.on_round,
+    )
+    if result is None:
+        if not finalists:
+            raise SearchError("neither a single device nor any placement ran the model; see the run folder's events")
+        raise SearchError("no single device runs the whole model, so a placement cannot be compared with one")
+    placement = _placement(session, problem, options, result, names)
+    sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
+    return Outcome(
+        placement=placement,
+        rows=_rows(session, problem, result, names),
+        failures=result.comparison.failures,
+        difference=result.differences.get(result.answer),
+        reference=result.reference,
+        sentence=sentence,
+        num_evaluations=0,
+        search_s=0.0,
+        run_folder=folder.path if folder else None,
+        interrupted=interrupted,
+    )
+
+
+def _final_protocol(protocol: Protocol, interrupted: bool) -> Protocol:
+    if not interrupted:
+        return protocol
+    return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S), min_rounds=3)
+
+
+def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
+    """OpenVINO's own choices by the names users know."""
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    candidates = {}
+    for target in automatic_targets(devices.placed, devices.rivals):
+        mode, _, names = target.partition(":")
+        label = ",".join(shown[name] for name in names.split(","))
+        candidates[f"{mode}:{label}"] = Candidate(target)
+    return candidates
+
+
+def _reference(devices: DeviceSet) -> tuple[str, Candidate]:
+    """What outputs are compared with: the plain CPU where there is one, else the first device."""
+    if any(info == "CPU" for info in ov.Core().available_devices):
+        return "CPU", Candidate("CPU")
+    first = devices.all[0]
+    return first.name, Candidate.on_device(first)
+
+
+def _placement(
+    session: Session,
+    problem: Problem,
+    options: PlaceOptions,
+    result: FinalResult,
+    names: Mapping[str, IntArray],
+) -> Placement:
+    ratio = _ratio(result, result.answer)
+    if result.answer in names:
+        ops = problem.expand(names[result.answer]).tolist()
+        affinity = {op: problem.devices[d] for op, d in zip(session.graph.op_names, ops, strict=True)}
+    else:
+        affinity = dict.fromkeys(session.graph.op_names, result.answer)
+    samples = result.comparison.samples
+    return Placement(
+        model=session.model_record,
+        devices=session.device_records,
+        affinity=affinity,
+        method=options.method,
+        seed=options.seed,
+        objective=options.objective.value,
+        executor="hetero",
+        latency=samples[result.answer].record(),
+        baselines={name: samples[name].record() for name in samples if name not in names},
+        speedup=SpeedupRecord(versus=result.best_single, ratio=ratio.value, ci95=(ratio.low, ratio.high)),
+        created_with={
+            "hsdag": __version__,
+            "openvino": ov.get_version(),
+            "python": platform.python_version(),
+            "preset": options.preset,
+        },
+    )
+
+
+def _ratio(result: FinalResult, name: str) -> Ratio:
+    if name == result.best_single:
+        return Ratio(1.0, 1.0, 1.0)
+    return result.comparison.ratio(name, result.best_single)
+
+
+def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, IntArray]) -> tuple[Row, ...]:
+    rows = []
+    for name, samples in result.comparison.samples.items():
+        record = samples.record()
+        if name in names:
+            counts = np.bincount(problem.expand(names[name]), minlength=problem.num_devices).tolist()
+            ops = dict(zip(problem.devices, counts, strict=True))
+        else:
+            ops = {name: session.graph.num_ops} if name in {d.name for d in session.devices.all} else {}
+        row = Row(
+            name=name,
+            median_s=result.comparison.median_s(name),
+            p95_s=record.p95_s,
+            runs=record.runs,
+            ratio=_ratio(result, name),
+            submodels=result.opened[name].submodels,
+            ops=ops,
+            is_answer=name == result.answer,
+        )
+        rows.append(row)
+    return tuple(sorted(rows, key=lambda row: row.median_s))
+
+
+def _sentence(devices: DeviceSet, result: FinalResult) -> str:
+    samples = result.comparison.samples
+    automatic = [name for name in _automatic(devices) if name in samples]
+    over = {name: result.comparison.ratio(name, result.answer) for name in automatic}
+    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over)
+
+
+def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:
+    only, name = devices.placed[0].name, result.best_single
+    figure = f"{name} takes {1e3 * result.comparison.median_s(name):.3g} ms"
+    advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+    return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -1,0 +1,156 @@
+"""Run folders: what a search keeps on disk, so that killing it loses at most the evaluation in flight."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as save_tensors
+
+from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.recording import Event
+from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
+
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""A placement is written as one character per unit; more devices than this are not to be expected."""
+
+
+class RunRecord(BaseModel):
+    """What a search is about. A resumed one must be about the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["hsdag-run"] = "hsdag-run"
+    version: Literal[1] = 1
+    model: ModelRecord
+    devices: list[DeviceRecord]
+    method: str
+    preset: str
+    seed: int
+    objective: str
+    num_units: int
+
+
+class _EventRecord(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    placement: str
+    latency_s: float | None = None
+    failure: str | None = None
+    elapsed_s: float
+
+
+class RunFolder:
+    """A folder with ``run.json``, ``events.jsonl`` and ``policy.safetensors``.
+
+    Events are appended and fsynced one by one; a line cut short by a kill is dropped when the run is resumed.
+    """
+
+    def __init__(self, path: Path, record: RunRecord) -> None:
+        self.path = path
+        self.record = record
+
+    @property
+    def events_path(self) -> Path:
+        """Every evaluated placement, one JSON object a line."""
+        return self.path / "events.jsonl"
+
+    @property
+    def policy_path(self) -> Path:
+        """The placer's weights and state."""
+        return self.path / "policy.safetensors"
+
+    @staticmethod
+    def create(path: Path, record: RunRecord) -> RunFolder:
+        """Start a run; an earlier run of that name is kept under the next free number. Raises OutputError."""
+        try:
+            if path.exists():
+                number = 1
+                while path.with_name(f"{path.name}.{number}").exists():
+                    number += 1
+                path.rename(path.with_name(f"{path.name}.{number}"))
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"run folder {path} cannot be made: {error.strerror or error}") from error
+        write_atomically(path / "run.json", (record.model_dump_json(indent=1) + "\n").encode())
+        return RunFolder(path, record)
+
+    @staticmethod
+    def resume(path: Path, record: RunRecord) -> RunFolder:
+        """Go on with a run. Raises SearchError when there is none, or it is about something else."""
+        if not (path / "run.json").exists():
+            raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
+        try:
+            found = RunRecord.model_validate_json(read_text(path / "run.json"))
+        except ValidationError as error:
+            raise FileFormatError(f"{path / 'run.json'}: {first_problem(error)}") from error
+        for name in RunRecord.model_fields:
+            if getattr(found, name) != getattr(record, name):
+                raise SearchError(
+                    f"{path} is a search with another {name}; resume it with the settings it was started with, "
+                    "or start anew without --resume"
+                )
+        return RunFolder(path, record)
+
+    def append(self, event: Event) -> None:
+        """Write one event to the disk. Raises OutputError."""
+        record = _EventRecord(
+            placement="".join(_ALPHABET[d] for d in event.placement.tolist()),
+            latency_s=event.evaluation.latency_s,
+            failure=event.evaluation.failure,
+            elapsed_s=event.elapsed_s,
+        )
+        try:
+            with self.events_path.open("ab") as file:
+                file.write(record.model_dump_json(exclude_none=True).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OutputError(f"{self.events_path} cannot be written: {error.strerror or error}") from error
+
+    def events(self) -> list[Event]:
+        """All events, after cutting off a last line that was never finished. Raises FileFormatError."""
+        if not self.events_path.exists():
+            return []
+        content = self.events_path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            with self.events_path.open("r+b") as file:
+                file.truncate(len(whole))
+        return [self._event(number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the placer's state, weights and the rest in one atomic file."""
+        contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        write_atomically(self.policy_path, save_tensors(contiguous, {"state": json.dumps(dict(state))}))
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The placer's state, or None before the first update. Raises FileFormatError."""
+        if not self.policy_path.exists():
+            return None
+        try:
+            with safe_open(self.policy_path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+                state = json.loads((file.metadata() or {})["state"])
+        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+            raise FileFormatError(f"{self.policy_path} is damaged ({error}); start anew without --resume") from error
+        return tensors, state
+
+    def _event(self, number: int, line: bytes) -> Event:
+        try:
+            record = _EventRecord.model_validate_json(line)
+            placement = np.asarray([_ALPHABET.index(c) for c in record.placement], dtype=np.int64)
+            evaluation = Evaluation(record.latency_s, record.failure)
+        except ValueError as error:
+            raise FileFormatError(f"{self.events_path}, line {number}: not an event of a search") from error
+        if len(placement) != self.record.num_units or placement.max() >= len(self.record.devices):
+            raise FileFormatError(f"{self.events_path}, line {number}: the placement does not fit the model")
+        return Event(placement, evaluation, record.elapsed_s)

@@ -1,0 +1,132 @@
+"""Session: a model, its devices and a worker, ready to be searched over or measured."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.build import fingerprint, graph_of
+from hsdag.ir.coarsen import CoarseGraph, placement_units
+from hsdag.ir.colocation import floating_ops
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.ir.reader import Shapes, load_model
+from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.devices import DeviceSet
+from hsdag.runtime.problem import Objective, Problem
+from hsdag.runtime.worker_client import CandidateFailed, WorkerClient, WorkerSetup
+
+PAPER_SHARE = 1.0
+"""App. G as it stands: chains of any length are one unit."""
+
+
+class Session:
+    """The model read once here and once in the worker. Use as a context manager, which ends the worker.
+
+    ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR
+    for the worker. Raises ModelError and DeviceError as reading and loading do.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        devices: DeviceSet,
+        *,
+        shapes: Shapes | None = None,
+        seed: int = 0,
+        inputs: Path | None = None,
+        objective: Objective = Objective.LATENCY,
+        candidate_limit_s: float = 120.0,
+        worker_command: Sequence[str] | None = None,
+    ) -> None:
+        self.devices = devices
+        self.objective = objective
+        self._stack = ExitStack()
+        model = load_model(source, shapes)
+        self.graph: ComputationGraph = graph_of(model)
+        self.model_record = ModelRecord(name=_name_of(source, self.graph), fingerprint=fingerprint(self.graph))
+        path = Path(source) if isinstance(source, str | Path) else self._write(model)
+        setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)
+        command = {"command": worker_command} if worker_command is not None else {}
+        self.client = self._stack.enter_context(WorkerClient(setup, **command))
+        limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
+        self.runner = CandidateRunner(self.client, objective, limits)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def device_records(self) -> list[DeviceRecord]:
+        """Every device that may hold the whole model, as a placement file lists them."""
+        return [DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in self.devices.all]
+
+    def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
+        """Indices of the ops a device does not run. Raises DeviceError when it cannot be asked."""
+        try:
+            answer = self.client.call("unsupported", 300.0, device=spec.openvino_name)
+        except CandidateFailed as failure:
+            raise DeviceError(f"device {spec.name!r} cannot judge the model: {failure.reason}") from failure
+        return np.asarray(answer["ops"], dtype=np.int64)
+
+    def problem(self, *, max_share: float | None = None) -> Problem:
+        """The placement problem over ``devices.placed``. Raises DeviceError when an op runs on none of them."""
+        units = placement_units(self.graph) if max_share is None else placement_units(self.graph, max_share=max_share)
+        supported = np.ones((units.graph.num_ops, len(self.devices.placed)), dtype=np.bool_)
+        for d, spec in enumerate(self.devices.placed):
+            supported[:, d] = self._supported_units(units, spec)
+        nowhere = np.flatnonzero(~supported.any(axis=1))
+        if len(nowhere):
+            names = ", ".join(spec.name for spec in self.devices.placed)
+            op = units.graph.op_names[nowhere[0]]
+            raise DeviceError(f"op {op!r} and what it is tied to run on none of {names}; add a device that runs it")
+        return Problem(units, tuple(spec.name for spec in self.devices.placed), supported, self.objective)
+
+    def automatic(self, problem: Problem, target: str) -> IntArray | None:
+        """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
+        try:
+            chosen = self.client.call("automatic", 300.0, target=target)["devices"]
+        except CandidateFailed:
+            return None
+        index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
+        placement = np.full(problem.num_units, -1, dtype=np.int64)
+        labels = problem.units.partition.labels
+        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op of a unit speaks last
+            if chosen[v] in index:
+                placement[labels[v]] = index[chosen[v]]
+        return placement if (placement >= 0).all() and problem.is_legal(placement) else None
+
+    def placed(self, problem: Problem, placement: IntArray) -> Candidate:
+        """A placement [U] as something to compile."""
+        names = [spec.openvino_name for spec in self.devices.placed]
+        return Candidate.placed([names[d] for d in problem.expand(placement).tolist()])
+
+    def _supported_units(self, units: CoarseGraph, spec: DeviceSpec) -> BoolArray:
+        """[U] whether a device runs all ops of a unit that do work on data."""
+        ops = self.unsupported_ops(spec)
+        floating = floating_ops(self.graph)
+        ends = {"Parameter", "Result"}
+        refused = [v for v in ops.tolist() if not floating[v] and self.graph.op_types[v] not in ends]
+        supported = np.ones(units.graph.num_ops, dtype=np.bool_)
+        supported[units.partition.labels[refused]] = False
+        return supported
+
+    def _write(self, model: ov.Model) -> Path:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))
+        path = Path(folder) / "model.xml"
+        ov.serialize(model, path)
+        return path
+
+
+def _name_of(source: Any, graph: ComputationGraph) -> str:
+    return Path(source).stem if isinstance(source, str | Path) else graph.name

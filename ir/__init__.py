@@ -1,0 +1,52 @@
+"""The model as a graph: reading, co-location, coarsening, placements, affinity maps and export."""
+
+from hsdag.ir.build import fingerprint, graph_of, read_graph
+from hsdag.ir.coarsen import CoarseGraph, chain_partition, coarsen, placement_units
+from hsdag.ir.colocation import Colocation, colocate
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.errors import (
+    DeviceError,
+    FileFormatError,
+    HsdagError,
+    ModelError,
+    OptionError,
+    OutputError,
+    PlacementError,
+    SearchError,
+)
+from hsdag.ir.graph import ComputationGraph, graph_from_edges, topological_order
+from hsdag.ir.partition import Partition, convex_split
+from hsdag.ir.placement import LatencyRecord, Placement, SpeedupRecord
+from hsdag.ir.reader import load_model, parse_shapes
+
+__all__ = [
+    "CoarseGraph",
+    "Colocation",
+    "ComputationGraph",
+    "DeviceError",
+    "DeviceSpec",
+    "FileFormatError",
+    "HsdagError",
+    "LatencyRecord",
+    "ModelError",
+    "OptionError",
+    "OutputError",
+    "Partition",
+    "Placement",
+    "PlacementError",
+    "SearchError",
+    "SpeedupRecord",
+    "chain_partition",
+    "coarsen",
+    "colocate",
+    "convex_split",
+    "fingerprint",
+    "graph_from_edges",
+    "graph_of",
+    "load_model",
+    "parse_devices",
+    "parse_shapes",
+    "placement_units",
+    "read_graph",
+    "topological_order",
+]

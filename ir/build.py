@@ -1,0 +1,146 @@
+"""Building a ComputationGraph from an ov.Model in O(V + E)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.flops import Shape, op_flops
+from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.reader import Shapes, load_model
+
+ATTRIBUTE_TYPES = frozenset(
+    "MatMul MaxPool AvgPool LSTMCell LSTMSequence GRUCell GRUSequence RNNCell RNNSequence ReadValue Assign".split()
+)
+"""Op types whose attributes are needed; reading attributes of every op would be slow."""
+
+
+def read_graph(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ComputationGraph:
+    """The computation graph of a model: a path, an ``ov.Model`` or a torch module.
+
+    Raises ModelError as ``load_model`` does.
+    """
+    return graph_of(load_model(source, shapes, example_input=example_input))
+
+
+def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
+    """All ops in topological order under names that are unique: a name's k-th repetition gets ``#k``."""
+    seen: Counter[str] = Counter()
+    taken = {node.get_friendly_name() for node in model.get_ordered_ops()}
+    result = []
+    for node in model.get_ordered_ops():
+        base = node.get_friendly_name()
+        name = base
+        while seen[base] and (name == base or name in taken):
+            seen[base] += 1
+            name = f"{base}#{seen[base]}"
+        seen[base] += not seen[base]
+        taken.add(name)
+        result.append((name, node))
+    return result
+
+
+def graph_of(model: ov.Model) -> ComputationGraph:
+    """The computation graph of an ``ov.Model``: every op is a node, every connected input port an edge.
+
+    A dimension that depends on the data counts with its upper bound, or as 1 where it has none.
+    """
+    named = ordered_ops(model)
+    index = {node.get_name(): v for v, (_, node) in enumerate(named)}
+    output_shapes = [[_sizes(port) for port in node.outputs()] for _, node in named]
+    bits = [[_bits(port) for port in node.outputs()] for _, node in named]
+    output_bytes = [
+        [_bytes(s, b) for s, b in zip(ss, bs, strict=True)] for ss, bs in zip(output_shapes, bits, strict=True)
+    ]
+    edges: list[tuple[int, int, int, int, int]] = []
+    flops = np.zeros(len(named))
+    variables = []
+    for v, (_, node) in enumerate(named):
+        input_shapes: list[Shape] = []
+        for port_idx, port in enumerate(node.inputs()):
+            source = port.get_source_output()
+            u, out = index[source.get_node().get_name()], source.get_index()
+            edges.append((u, v, out, port_idx, output_bytes[u][out]))
+            input_shapes.append(output_shapes[u][out])
+        op_type = node.get_type_name()
+        attributes = node.get_attributes() if op_type in ATTRIBUTE_TYPES else {}
+        output = output_shapes[v][0] if output_shapes[v] else ()
+        flops[v] = op_flops(op_type, input_shapes, output, attributes)
+        variables.append(str(attributes.get("variable_id", "")))
+    return _assemble(model, named, output_shapes, output_bytes, edges, flops, variables)
+
+
+def fingerprint(graph: ComputationGraph) -> str:
+    """SHA-256 over op names, types, shapes and edges, in any order of ops; weights are left out."""
+    lines = [f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}" for v, name in enumerate(graph.op_names)]
+    columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
+    for s, sp, d, dp in zip(*(column.tolist() for column in columns), strict=True):
+        lines.append(f"edge\t{graph.op_names[s]}\t{sp}\t{graph.op_names[d]}\t{dp}")
+    return "sha256:" + hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def _assemble(
+    model: ov.Model,
+    named: list[tuple[str, ov.Node]],
+    output_shapes: list[list[Shape]],
+    output_bytes: list[list[int]],
+    edges: list[tuple[int, int, int, int, int]],
+    flops: np.ndarray[Any, np.dtype[np.float64]],
+    variables: list[str],
+) -> ComputationGraph:
+    n = len(named)
+    ranks = np.asarray([len(shapes[0]) if shapes else 0 for shapes in output_shapes], dtype=np.int64)
+    shapes = np.zeros((n, int(ranks.max(initial=0))), dtype=np.int64)
+    for v in range(n):
+        if output_shapes[v]:
+            shapes[v, : ranks[v]] = output_shapes[v][0]
+    table = np.asarray(edges, dtype=np.int64).reshape(-1, 5)
+    total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
+    types = tuple(node.get_type_name() for _, node in named)
+    is_constant = np.asarray([t == "Constant" for t in types], dtype=np.bool_)
+    element_types = (
+        node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for _, node in named
+    )
+    return ComputationGraph(
+        name=model.get_friendly_name(),
+        op_names=tuple(name for name, _ in named),
+        op_types=types,
+        element_types=tuple(element_types),
+        shapes=shapes,
+        ranks=ranks,
+        output_bytes=total,
+        weight_bytes=np.where(is_constant, total, 0),
+        flops=flops,
+        edge_src=table[:, 0].copy(),
+        edge_dst=table[:, 1].copy(),
+        edge_src_port=table[:, 2].copy(),
+        edge_dst_port=table[:, 3].copy(),
+        edge_bytes=table[:, 4].copy(),
+        topological_order=np.arange(n, dtype=np.int64),
+        variables=tuple(variables),
+    )
+
+
+def _sizes(port: Any) -> Shape:
+    shape = port.get_partial_shape()
+    if shape.is_static:
+        return tuple(shape.to_shape())
+    if shape.rank.is_dynamic:
+        return ()
+    return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
+
+
+def _bits(port: Any) -> int:
+    element_type = port.get_element_type()
+    return 0 if element_type.is_dynamic() else int(element_type.bitwidth)
+
+
+def _bytes(shape: Shape, bits: int) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return (count * bits + 7) // 8

@@ -1,0 +1,146 @@
+"""Graph coarsening: groups of ops as a smaller computation graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.colocation import colocate
+from hsdag.ir.flops import COMPUTES_PRODUCTS
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, topological_order
+from hsdag.ir.partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseGraph:
+    """A partition of a graph's ops and its quotient as a graph of its own.
+
+    ``partition`` maps ops of ``fine`` to groups; group g is op g of ``graph``, whose ops stand in topological
+    order. A group bears the name of its first member, the type of the member with the most FLOPs, and the
+    output shape of its last member; FLOPs and weights are sums, ``output_bytes`` counts every tensor that
+    leaves the group once. Edges between two groups that carry the same tensor are one edge.
+    """
+
+    fine: ComputationGraph
+    partition: Partition
+    graph: ComputationGraph
+
+
+def coarsen(fine: ComputationGraph, partition: Partition, edge_kept: BoolArray | None = None) -> CoarseGraph:
+    """The quotient of ``fine`` by ``partition`` over the kept edges (default: all), in O((V + E) log E).
+
+    Groups are renumbered in topological order. Raises ValueError when the quotient has a cycle.
+    """
+    kept = np.ones(fine.num_edges, dtype=np.bool_) if edge_kept is None else edge_kept
+    crossing = kept & (partition.labels[fine.edge_src] != partition.labels[fine.edge_dst])
+    s, d = partition.quotient_edges(fine.edge_src[crossing], fine.edge_dst[crossing])
+    rank = np.empty(partition.num_groups, dtype=np.int64)
+    rank[topological_order(partition.num_groups, s, d)] = np.arange(partition.num_groups)
+    ordered = Partition(rank[partition.labels], partition.num_groups)
+    return CoarseGraph(fine, ordered, _quotient_graph(fine, ordered, np.flatnonzero(crossing)))
+
+
+def chain_partition(graph: ComputationGraph) -> Partition:
+    """Co-location chains of the HSDAG paper, App. G: v_j joins v_i where each is the other's only neighbour.
+
+    In topological order, if v_j is the only child of v_i and v_i the only parent of v_j, both join one set;
+    sets chain. Parallel edges between two ops count as one neighbour. O(V + E log E).
+    """
+    keys = np.unique(graph.edge_src * np.int64(max(graph.num_ops, 1)) + graph.edge_dst)
+    src, dst = keys // max(graph.num_ops, 1), keys % max(graph.num_ops, 1)
+    children = np.bincount(src, minlength=graph.num_ops)
+    parents = np.bincount(dst, minlength=graph.num_ops)
+    sole = (children[src] == 1) & (parents[dst] == 1)
+    return Partition.from_pairs(graph.num_ops, src[sole], dst[sole])
+
+
+def placement_units(fine: ComputationGraph, *, max_share: float = 1 / 16) -> CoarseGraph:
+    """The units a method places: co-location sets, chained by App. G.
+
+    ``max_share`` bounds the share of the graph's FLOPs in one chain: a longer one is cut in front of a
+    convolution, matrix product or the like, since a network without branches would else be one unit.
+    1.0 is the paper's coarsening.
+    """
+    constraints = colocate(fine)
+    units = coarsen(fine, constraints.sets, constraints.edge_kept)
+    chains = _cut_chains(units, chain_partition(units.graph), max_share)
+    return coarsen(fine, chains.refine(units.partition), constraints.edge_kept)
+
+
+def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float) -> Partition:
+    """Cut every chain into pieces of at most ``max_share`` of all FLOPs, in front of a product of its own."""
+    graph = units.graph
+    limit = max_share * float(graph.flops.sum())
+    if max_share >= 1.0 or limit <= 0.0:
+        return chains
+    starts_work = [t in COMPUTES_PRODUCTS for t in graph.op_types]
+    piece = np.zeros(graph.num_ops, dtype=np.int64)
+    current, filled = [0] * chains.num_groups, [0.0] * chains.num_groups
+    for v in graph.topological_order.tolist():
+        chain, work = int(chains.labels[v]), float(graph.flops[v])
+        if starts_work[v] and filled[chain] > 0 and filled[chain] + work > limit:
+            current[chain] += 1
+            filled[chain] = 0.0
+        filled[chain] += work
+        piece[v] = current[chain]
+    return Partition.from_labels(chains.labels * (int(piece.max(initial=0)) + 1) + piece)
+
+
+def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntArray) -> ComputationGraph:
+    groups = partition.num_groups
+    labels = partition.labels
+    by_position = fine.topological_order
+    first = np.empty(groups, dtype=np.int64)
+    first[labels[by_position[::-1]]] = by_position[::-1]
+    last = _last_data_member(fine, labels, groups)
+    heaviest = np.empty(groups, dtype=np.int64)
+    rising = np.lexsort((fine.position, fine.flops))
+    heaviest[labels[rising]] = rising
+    edge_src, edge_dst, tensor_edge = _distinct_tensors(fine, labels, crossing)
+    return ComputationGraph(
+        name=fine.name,
+        op_names=tuple(fine.op_names[v] for v in first),
+        op_types=tuple(fine.op_types[v] for v in heaviest),
+        element_types=tuple(fine.element_types[v] for v in last),
+        shapes=fine.shapes[last],
+        ranks=fine.ranks[last],
+        output_bytes=_leaving_bytes(fine, labels, groups, crossing),
+        weight_bytes=np.bincount(labels, weights=fine.weight_bytes, minlength=groups).astype(np.int64),
+        flops=np.bincount(labels, weights=fine.flops, minlength=groups).astype(np.float64),
+        edge_src=edge_src,
+        edge_dst=edge_dst,
+        edge_src_port=fine.edge_src_port[tensor_edge],
+        edge_dst_port=fine.edge_dst_port[tensor_edge],
+        edge_bytes=fine.edge_bytes[tensor_edge],
+        topological_order=np.arange(groups, dtype=np.int64),
+        variables=("",) * groups,
+    )
+
+
+def _last_data_member(fine: ComputationGraph, labels: IntArray, groups: int) -> IntArray:
+    """[G] the last member in topological order, Results left out where there is another."""
+    is_result = np.asarray([t == "Result" for t in fine.op_types], dtype=np.bool_)
+    rising = np.lexsort((fine.position, ~is_result))
+    last = np.empty(groups, dtype=np.int64)
+    last[labels[rising]] = rising
+    return last
+
+
+def _distinct_tensors(
+    fine: ComputationGraph, labels: IntArray, crossing: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Source group, destination group and one fine edge of every tensor sent between two groups."""
+    columns = (fine.edge_src[crossing], fine.edge_src_port[crossing], labels[fine.edge_dst[crossing]])
+    _, keep = np.unique(np.stack(columns), axis=1, return_index=True)
+    chosen = crossing[np.sort(keep)]
+    return labels[fine.edge_src[chosen]], labels[fine.edge_dst[chosen]], chosen
+
+
+def _leaving_bytes(fine: ComputationGraph, labels: IntArray, groups: int, crossing: IntArray) -> IntArray:
+    """[G] bytes of the distinct tensors that leave each group."""
+    columns = np.stack((fine.edge_src[crossing], fine.edge_src_port[crossing]))
+    _, keep = np.unique(columns, axis=1, return_index=True)
+    tensors = crossing[keep]
+    weights = fine.edge_bytes[tensors]
+    return np.bincount(labels[fine.edge_src[tensors]], weights=weights, minlength=groups).astype(np.int64)

@@ -1,0 +1,139 @@
+"""Co-location constraints: which ops must share a device, and which may be copied to several.
+
+A placement assigns a device to every co-location set. Ops whose value does not depend on the data (constants,
+arithmetic on constants, arithmetic on shapes) *float*: they belong to the set of their first consumer, and
+are copied for consumers on other devices when an affinity map is applied, so they never tie two sets
+together and never cut a chain of weight decompression from its MatMul, Convolution or Gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.partition import Partition
+
+SHAPE_OF_TYPES = frozenset({"ShapeOf"})
+STATE_TYPES = frozenset({"ReadValue", "Assign"})
+NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
+"""Ops that are not copied even if all they read is constant: they hold state, draw random numbers, or have a body."""
+
+
+@dataclass(frozen=True, eq=False)
+class Colocation:
+    """The constraints of one graph.
+
+    ``sets`` maps ops to co-location sets; ``floating`` [N] marks the ops that are copied where their
+    consumers differ; ``edge_kept`` [E] marks the edges that carry data between sets when consumers differ
+    (an edge that leaves a floating op carries none: the op is copied instead). The quotient of ``sets``
+    over the kept edges is acyclic.
+    """
+
+    sets: Partition
+    floating: BoolArray
+    edge_kept: BoolArray
+
+    @cached_property
+    def num_sets(self) -> int:
+        """Number of co-location sets."""
+        return self.sets.num_groups
+
+
+def colocate(graph: ComputationGraph) -> Colocation:
+    """Co-location constraints of a graph, in near-linear time.
+
+    - Constants, constant-only and shape-computing subgraphs belong to their first consumer's set.
+    - ReadValue and Assign of one variable share a set.
+    - A Parameter joins its first consumer, a Result its producer.
+    - Sets that would wait for each other (a cycle of the quotient graph) become one.
+
+    Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
+    """
+    floating = floating_ops(graph)
+    edge_kept = ~floating[graph.edge_src]
+    owner = _owners(graph, floating)
+    left, right = [np.arange(graph.num_ops, dtype=np.int64)], [owner]
+    for pair in (_parameter_pairs(graph, floating), _result_pairs(graph), _state_pairs(graph)):
+        left.append(pair[0])
+        right.append(pair[1])
+    sets = Partition.from_pairs(graph.num_ops, np.concatenate(left), np.concatenate(right))
+    sets = _merge_cycles(sets, graph.edge_src[edge_kept], graph.edge_dst[edge_kept])
+    return Colocation(sets, floating, edge_kept)
+
+
+def floating_ops(graph: ComputationGraph) -> BoolArray:
+    """[N] ops whose value is known from constants and static shapes alone, and that have a consumer."""
+    types = graph.op_types
+    predecessors = graph.predecessors
+    indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
+    floating = [False] * graph.num_ops
+    for v in graph.topological_order.tolist():
+        if types[v] == "Constant" or types[v] in SHAPE_OF_TYPES:
+            floating[v] = True
+        elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES:
+            floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
+    has_consumer = np.diff(graph.successors.indptr) > 0
+    return np.asarray(floating, dtype=np.bool_) & has_consumer
+
+
+def _owners(graph: ComputationGraph, floating: BoolArray) -> IntArray:
+    """[N] for a floating op the first op in topological order that consumes it and does not float."""
+    position = graph.position.tolist()
+    successors = graph.successors
+    indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
+    owner = list(range(graph.num_ops))
+    for v in graph.topological_order[::-1].tolist():
+        if floating[v]:
+            owner[v] = min((owner[u] for u in indices[indptr[v] : indptr[v + 1]]), key=position.__getitem__)
+    return np.asarray(owner, dtype=np.int64)
+
+
+def _parameter_pairs(graph: ComputationGraph, floating: BoolArray) -> tuple[IntArray, IntArray]:
+    """Every Parameter beside its first consumer that computes on data (or its first consumer at all)."""
+    pairs = []
+    for v in _of_type(graph, "Parameter"):
+        consumers = graph.successors.of(v)
+        on_data = consumers[~floating[consumers]]
+        candidates = on_data if len(on_data) else consumers
+        if len(candidates):
+            pairs.append((v, int(candidates[np.argmin(graph.position[candidates])])))
+    return _columns(pairs)
+
+
+def _result_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
+    """Every Result beside its producer."""
+    return _columns([(v, int(graph.predecessors.of(v)[0])) for v in _of_type(graph, "Result")])
+
+
+def _state_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
+    """All ReadValue and Assign ops of one variable, chained."""
+    last: dict[str, int] = {}
+    pairs = []
+    for v, variable in enumerate(graph.variables):
+        if variable:
+            if variable in last:
+                pairs.append((last[variable], v))
+            last[variable] = v
+    return _columns(pairs)
+
+
+def _merge_cycles(sets: Partition, src: IntArray, dst: IntArray) -> Partition:
+    """Sets on a common cycle of the quotient graph become one (strongly connected components)."""
+    s, d = sets.quotient_edges(src, dst)
+    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(sets.num_groups,) * 2)
+    _, component = connected_components(matrix, directed=True, connection="strong")
+    return Partition.from_labels(component.astype(np.int64)[sets.labels])
+
+
+def _of_type(graph: ComputationGraph, op_type: str) -> list[int]:
+    return [v for v, t in enumerate(graph.op_types) if t == op_type]
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[IntArray, IntArray]:
+    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]

@@ -1,0 +1,114 @@
+"""DeviceSpec: a device of OpenVINO's, or a further one over an existing plugin with properties of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.reader import last_line
+
+PLUGIN_LIBRARIES = {
+    "CPU": "openvino_intel_cpu_plugin",
+    "GPU": "openvino_intel_gpu_plugin",
+    "NPU": "openvino_intel_npu_plugin",
+}
+"""Plugins over which devices can be added."""
+
+ADDED_DEFAULTS: dict[str, dict[str, str]] = {
+    "CPU": {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"},
+}
+"""Properties without which two CPU devices are not independent: pinned ones share core 0, and with exclusive
+asynchronous requests the CPU plugin ignores its number of threads as soon as HETERO makes two submodels."""
+
+_ADDED = re.compile(r"([A-Za-z]\w*)=([A-Za-z]\w*(?:\.\d+)?)(?:\[([^\[\]]*)\])?")
+_NATIVE = re.compile(r"[A-Za-z]\w*(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """A device by name.
+
+    ``plugin`` is the OpenVINO device it runs on (``CPU``, ``GPU.1``). A device whose name is its plugin is
+    OpenVINO's own; any other is added by registering the plugin's library again.
+    """
+
+    name: str
+    plugin: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether the device has to be registered before use."""
+        return self.name != self.plugin
+
+    @property
+    def openvino_name(self) -> str:
+        """The name OpenVINO knows the device by.
+
+        OpenVINO loads a plugin only under a name that contains the plugin's own, so a device FAST over CPU
+        is CPU_FAST there; CPU_0 stays CPU_0.
+        """
+        if not self.is_added:
+            return self.name
+        base, _, device_id = self.plugin.partition(".")
+        registered = self.name if base in self.name else f"{base}_{self.name}"
+        return f"{registered}.{device_id}" if device_id else registered
+
+    @staticmethod
+    def parse(text: str) -> DeviceSpec:
+        """A device from ``GPU.1`` or ``NAME=PLUGIN[KEY=VALUE;...]``. Raises DeviceError for other forms."""
+        text = text.strip()
+        if _NATIVE.fullmatch(text):
+            return DeviceSpec(text, text)
+        match = _ADDED.fullmatch(text)
+        if match is None:
+            raise DeviceError(f"device {text!r} is neither a name such as GPU.0 nor NAME=PLUGIN[KEY=VALUE;...]")
+        name, plugin, body = match[1], match[2], match[3] or ""
+        base = plugin.partition(".")[0]
+        if base not in PLUGIN_LIBRARIES:
+            choices = ", ".join(PLUGIN_LIBRARIES)
+            raise DeviceError(f"device {name!r}: no device can be added over {plugin!r}; plugins are {choices}")
+        properties = dict(ADDED_DEFAULTS.get(base, {}))
+        for item in filter(None, (part.strip() for part in body.split(";"))):
+            key, equals, value = item.partition("=")
+            if not equals or not key.strip() or not value.strip():
+                raise DeviceError(f"device {name!r}: property {item!r} is not of the form KEY=VALUE")
+            properties[key.strip()] = value.strip()
+        return DeviceSpec(name, plugin, properties)
+
+    def register(self, core: Any) -> None:
+        """Make the device known to an ``ov.Core`` under ``openvino_name`` and load its plugin.
+
+        Registering twice is harmless. Raises DeviceError when the device is absent, fails to load or refuses
+        a property.
+        """
+        loaded_name = self.openvino_name.partition(".")[0]
+        try:
+            if self.is_added and loaded_name not in _registered(core):
+                core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
+        except RuntimeError as error:
+            if "already registered" not in str(error):
+                raise DeviceError(f"device {self.name!r} cannot be added: {last_line(error)}") from error
+        try:
+            if self.properties:
+                core.set_property(loaded_name, dict(self.properties))
+            core.get_property(self.openvino_name, "FULL_DEVICE_NAME")
+        except RuntimeError as error:
+            raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
+
+
+def parse_devices(text: str) -> tuple[DeviceSpec, ...]:
+    """Devices from a comma-separated list. Raises DeviceError when one occurs twice or none is given."""
+    specs = tuple(DeviceSpec.parse(item) for item in re.split(r",(?![^\[]*\])", text) if item.strip())
+    if not specs:
+        raise DeviceError("no device given; name at least one, for example --devices CPU,GPU")
+    if any(len(set(names)) < len(specs) for names in zip(*((s.name, s.openvino_name) for s in specs), strict=True)):
+        raise DeviceError(f"a device occurs twice in {text!r}")
+    return specs
+
+
+def _registered(core: Any) -> set[str]:
+    return {str(name).partition(".")[0] for name in core.available_devices}

@@ -1,0 +1,47 @@
+"""The one exception tree of hsdag.
+
+HsdagError                      every mistake a user can make; one line, exit code 2 at the command line
+├── ModelError                  a model that cannot be read, or has no fixed shapes
+├── DeviceError                 a device that is unknown, malformed or does not load
+├── PlacementError              a placement that is incomplete, for another model, or for absent devices
+├── FileFormatError             a JSON document that breaks its format; names the path inside the document
+├── OptionError                 an option with a value outside its range
+├── OutputError                 a file that cannot be written
+└── SearchError                 a search that cannot start, go on or be resumed
+
+Defects of ours are ordinary Python exceptions and end with exit code 1.
+"""
+
+from __future__ import annotations
+
+
+class HsdagError(Exception):
+    """Base of every error that a user can cause and can put right."""
+
+
+class ModelError(HsdagError):
+    """A model that cannot be read, is not a model, or has shapes that are not fixed."""
+
+
+class DeviceError(HsdagError):
+    """A device that is unknown, malformed, or fails to load."""
+
+
+class PlacementError(HsdagError):
+    """A placement that is incomplete, belongs to another model, or names absent devices."""
+
+
+class FileFormatError(HsdagError):
+    """A JSON document that breaks its format."""
+
+
+class OptionError(HsdagError):
+    """An option whose value is outside its range."""
+
+
+class OutputError(HsdagError):
+    """A file or folder that cannot be written."""
+
+
+class SearchError(HsdagError):
+    """A search that cannot start, go on, or be resumed."""

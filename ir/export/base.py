@@ -1,0 +1,84 @@
+"""What an export format is, and how it is found by its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import openvino as ov
+
+from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.placement import Placement, current_umask
+from hsdag.ir.reader import last_line
+
+
+class Exporter(ABC):
+    """One format. The module ``hsdag.ir.export.NAME`` holds one as ``EXPORTER``."""
+
+    needs_model: bool = False
+
+    @abstractmethod
+    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+        """Write the files of a placement and return them, the one to open first in front.
+
+        ``model`` is the model the placement is for, and is left as it is. Raises OptionError for an
+        ``out_path`` that does not fit the format, PlacementError when the model is another one, and
+        OutputError when a file cannot be written.
+        """
+
+
+def export_formats() -> tuple[str, ...]:
+    """Names of the formats, in alphabetical order."""
+    package = import_module("hsdag.ir.export")
+    names = (module.name for module in iter_modules(package.__path__))
+    return tuple(sorted(name for name in names if name != "base" and not name.startswith("_")))
+
+
+def export_placement(
+    placement: Placement,
+    format: str,  # noqa: A002
+    out_path: str | Path,
+    model: ov.Model | None = None,
+) -> list[Path]:
+    """Write a placement in one of ``export_formats()`` and return the files written.
+
+    ``model`` is left as it is. Raises OptionError for an unknown format and where a model is needed but not
+    given, PlacementError when the model is another one, and OutputError when a file cannot be written.
+    """
+    if format not in export_formats():
+        raise OptionError(f"--format {format!r} is unknown; choose one of {', '.join(export_formats())}")
+    exporter: Exporter = import_module(f"hsdag.ir.export.{format}").EXPORTER
+    if exporter.needs_model and model is None:
+        raise OptionError(f"--format {format} needs the model the placement is for: name it with --model")
+    return exporter.write(placement, model, Path(out_path))
+
+
+def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
+    """Write ``xml_path`` and the .bin beside it: to a temporary folder first, then fsync and rename.
+
+    Raises OutputError.
+    """
+    bin_path = xml_path.with_suffix(".bin")
+    try:
+        folder = Path(tempfile.mkdtemp(dir=xml_path.parent, prefix=f".{xml_path.name}."))
+        try:
+            parts = {path: folder / path.name for path in (bin_path, xml_path)}
+            ov.serialize(model, parts[xml_path], parts[bin_path])
+            for part in parts.values():
+                with part.open("rb") as file:
+                    os.fsync(file.fileno())
+                part.chmod(0o666 & ~current_umask())
+            for path, part in parts.items():
+                part.replace(path)
+        finally:
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise OutputError(f"{xml_path} cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise OutputError(f"{xml_path} cannot be written: {last_line(error)}") from error
+    return [xml_path, bin_path]

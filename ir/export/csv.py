@@ -1,0 +1,40 @@
+"""Format csv: a table of ops and their devices."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from pathlib import Path
+from typing import final
+
+import openvino as ov
+
+from hsdag.ir.export._placed import openvino_names, placed_graph
+from hsdag.ir.export.base import Exporter
+from hsdag.ir.placement import Placement, write_atomically
+
+COLUMNS = ("op", "type", "device", "openvino_device")
+
+
+@final
+class CsvExporter(Exporter):
+    """One row per op under the header ``COLUMNS``; with the model at hand, types are filled in."""
+
+    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+        """Write one file, rows in the order of the model, or of the affinity map where there is no model."""
+        types = dict.fromkeys(placement.affinity, "")
+        if model is not None:
+            graph = placed_graph(placement, model)
+            types = dict(zip(graph.op_names, graph.op_types, strict=True))
+        names = openvino_names(placement)
+        text = StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for op, op_type in types.items():
+            device = placement.affinity[op]
+            table.writerow((op, op_type, device, names[device]))
+        write_atomically(out_path, text.getvalue().encode())
+        return [out_path]
+
+
+EXPORTER = CsvExporter()

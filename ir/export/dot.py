@@ -1,0 +1,109 @@
+"""Format dot: the ops as a Graphviz drawing, coloured by device and framed by submodel.
+
+Legend: N ops, S submodels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.coarsen import coarsen
+from hsdag.ir.colocation import Colocation, colocate
+from hsdag.ir.export._placed import placed_graph
+from hsdag.ir.export.base import Exporter
+from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.partition import Partition, convex_split
+from hsdag.ir.placement import Placement, write_atomically
+
+FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
+"""One per device, in the order of the placement's devices; they repeat after the twelfth."""
+
+
+@final
+class DotExporter(Exporter):
+    """One frame per submodel; bold edges between frames carry a tensor, dashed ones stand for a copy."""
+
+    needs_model = True
+
+    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+        """Write one file for ``dot -Tsvg``."""
+        assert model is not None
+        graph = placed_graph(placement, model)
+        constraints = colocate(graph)
+        parts = submodels(placement, graph, constraints)
+        lines = [
+            f"digraph {quoted(graph.name)} {{",
+            'graph [compound=true, fontname="sans-serif"];',
+            'node [shape=box, style=filled, fontname="sans-serif", fontsize=10];',
+            'edge [fontname="sans-serif", fontsize=9];',
+            *_frames(placement, graph, constraints, parts),
+            *_edges(graph, constraints, parts),
+            "}",
+        ]
+        write_atomically(out_path, ("\n".join(lines) + "\n").encode())
+        return [out_path]
+
+
+def submodels(placement: Placement, graph: ComputationGraph, constraints: Colocation) -> Partition:
+    """Connected ops of one device, split where a submodel would wait for itself; [N] -> [S].
+
+    A constant or shape computation counts to its first reader.
+    """
+    units = coarsen(graph, constraints.sets, constraints.edge_kept)
+    ids = {device.name: d for d, device in enumerate(placement.devices)}
+    op_device = np.asarray([ids[placement.affinity[name]] for name in graph.op_names], dtype=np.int64)
+    bound = np.flatnonzero(~constraints.floating)
+    device = np.zeros(units.graph.num_ops, dtype=np.int64)
+    device[units.partition.labels[bound]] = op_device[bound]
+    src, dst = units.graph.edge_src, units.graph.edge_dst
+    same = device[src] == device[dst]
+    connected = Partition.from_pairs(units.graph.num_ops, src[same], dst[same])
+    return convex_split(connected, units.graph.topological_order, src, dst).refine(units.partition)
+
+
+def quoted(text: str) -> str:
+    """A Graphviz string that shows ``text`` as it is: quotes, backslashes, entities and line ends escaped."""
+    shown = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + shown.replace("\r", "").replace("\n", "\\n") + '"'
+
+
+def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    names = [device.name for device in placement.devices]
+    lines = []
+    for s in range(parts.num_groups):
+        members = parts.members.of(s).tolist()
+        holder = next(v for v in members if not constraints.floating[v])
+        device = placement.affinity[graph.op_names[holder]]
+        fill = FILL_COLOURS[names.index(device) % len(FILL_COLOURS)]
+        label = quoted(f"submodel {s} on {device}, {len(members)} ops")
+        lines.append(f'subgraph cluster_{s} {{ label={label}; color="black"; penwidth=2;')
+        lines += (_node(graph, v, fill, small=bool(constraints.floating[v])) for v in members)
+        lines.append("}")
+    return lines
+
+
+def _node(graph: ComputationGraph, v: int, fill: str, *, small: bool) -> str:
+    shape = "x".join(map(str, graph.shape_of(v))) or "scalar"
+    label = quoted(f"{graph.op_names[v]}\n{graph.op_types[v]} {shape}")
+    if small:
+        return f'n{v} [shape=point, width=0.1, label="", tooltip={label}, color="{fill}"];'
+    return f'n{v} [label={label}, fillcolor="{fill}"];'
+
+
+def _edges(graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    lines = []
+    for e in range(graph.num_edges):
+        s, d = int(graph.edge_src[e]), int(graph.edge_dst[e])
+        style = ""
+        if parts.labels[s] != parts.labels[d]:
+            tensor = f' [style=bold, color="red", label="{int(graph.edge_bytes[e])} B"]'
+            style = tensor if constraints.edge_kept[e] else ' [style=dashed, color="gray"]'
+        lines.append(f"n{s} -> n{d}{style};")
+    return lines
+
+
+EXPORTER = DotExporter()

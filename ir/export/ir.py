@@ -1,0 +1,38 @@
+"""Format ir: an OpenVINO IR that carries its placement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+import openvino as ov
+
+from hsdag.ir.affinity import embed_placement
+from hsdag.ir.errors import OptionError
+from hsdag.ir.export._placed import placed_clone
+from hsdag.ir.export.base import Exporter, write_ir
+from hsdag.ir.placement import Placement
+
+
+@final
+class IrExporter(Exporter):
+    """FILE.xml and FILE.bin: the model with its private copies, and the placement document in its rt_info.
+
+    ``Placement.from_model(model).compile(core, model)`` compiles it as placed.
+    """
+
+    needs_model = True
+
+    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+        """Write two files. Raises OptionError when ``out_path`` does not end in .xml."""
+        assert model is not None
+        if out_path.suffix != ".xml":
+            raise OptionError(
+                f"--format ir writes FILE.xml and FILE.bin: end the output's name in .xml, not {out_path}"
+            )
+        placed = placed_clone(placement, model)
+        embed_placement(placed, placement.to_json())
+        return write_ir(placed, out_path)
+
+
+EXPORTER = IrExporter()

@@ -1,0 +1,106 @@
+"""Floating-point operations of one op, estimated from its type and shapes.
+
+A multiply-add counts as two operations. Ops that only move data count as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+Shape = tuple[int, ...]
+Rule = Callable[[list[Shape], Shape, Mapping[str, object]], float]
+
+MOVES_DATA = frozenset(
+    "Assign Broadcast Concat Constant Convert DepthToSpace Gather GatherElements GatherND Identity Pad "
+    "Parameter ReadValue Reshape Result ReverseSequence ScatterElementsUpdate ScatterNDUpdate ScatterUpdate "
+    "ShapeOf Slice SpaceToDepth Split Squeeze StridedSlice Tile Transpose Unsqueeze VariadicSplit".split()
+)
+"""Op types that compute nothing."""
+
+TRANSCENDENTAL_COST = {
+    "Softmax": 5,
+    "LogSoftmax": 6,
+    "Gelu": 10,
+    "MVN": 8,
+    "Erf": 8,
+    "Swish": 6,
+    "Tanh": 6,
+    "Exp": 4,
+}
+"""Operations per output element where one is too few."""
+
+
+def op_flops(op_type: str, inputs: list[Shape], output: Shape, attributes: Mapping[str, object]) -> float:
+    """Estimated operations of an op from the shapes of its inputs and of its first output."""
+    if op_type in MOVES_DATA:
+        return 0.0
+    rule = _RULES.get(op_type)
+    if rule is not None and len(inputs) >= 2:
+        return rule(inputs, output, attributes)
+    if op_type.startswith("Reduce") or op_type in {"NormalizeL2", "LRN", "TopK"}:
+        return float(prod(inputs[0])) if inputs else 0.0
+    if op_type in {"MaxPool", "AvgPool"}:
+        kernel = attributes.get("kernel")
+        return (
+            float(prod(output) * prod(int(k) for k in kernel))
+            if isinstance(kernel, list | tuple)
+            else float(prod(output))
+        )
+    return float(prod(output) * TRANSCENDENTAL_COST.get(op_type, 1))
+
+
+def _convolution(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
+    """Weights [O, I, kernel...]: every output element takes I x kernel multiply-adds."""
+    return 2.0 * prod(output) * prod(inputs[1][1:])
+
+
+def _group_convolution(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
+    """Weights [G, O, I, kernel...]."""
+    return 2.0 * prod(output) * prod(inputs[1][2:])
+
+
+def _transposed_convolution(inputs: list[Shape], _output: Shape, _: Mapping[str, object]) -> float:
+    """Weights [I, O, kernel...]: every input element takes O x kernel multiply-adds."""
+    return 2.0 * prod(inputs[0]) * prod(inputs[1][1:])
+
+
+def _matmul(inputs: list[Shape], output: Shape, attributes: Mapping[str, object]) -> float:
+    """Every output element takes as many multiply-adds as the contracted axis is long."""
+    left = inputs[0]
+    if not left:
+        return 0.0
+    transposed = bool(attributes.get("transpose_a")) and len(left) > 1
+    return 2.0 * prod(output) * (left[-2] if transposed else left[-1])
+
+
+def _recurrent(gates: int) -> Rule:
+    def rule(inputs: list[Shape], _output: Shape, attributes: Mapping[str, object]) -> float:
+        hidden = int(str(attributes.get("hidden_size", inputs[1][-1] if inputs[1] else 1)))
+        return 2.0 * prod(inputs[0][:-1]) * gates * hidden * (inputs[0][-1] + hidden)
+
+    return rule
+
+
+def _attention(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
+    """Query [..., L, D] and key [..., S, D]: two products of L x S x D and a softmax over L x S."""
+    keys = inputs[1][-2] if len(inputs[1]) > 1 else 1
+    return float(prod(output[:-1]) * keys * (4 * output[-1] + 5)) if output else 0.0
+
+
+_RULES: dict[str, Rule] = {
+    "Convolution": _convolution,
+    "GroupConvolution": _group_convolution,
+    "ConvolutionBackpropData": _transposed_convolution,
+    "MatMul": _matmul,
+    "LSTMCell": _recurrent(4),
+    "LSTMSequence": _recurrent(4),
+    "GRUCell": _recurrent(3),
+    "GRUSequence": _recurrent(3),
+    "RNNCell": _recurrent(1),
+    "RNNSequence": _recurrent(1),
+    "ScaledDotProductAttention": _attention,
+}
+
+COMPUTES_PRODUCTS = frozenset(_RULES)
+"""Op types that carry the arithmetic of a network: each starts a piece of work worth placing by itself."""

@@ -1,0 +1,251 @@
+"""ComputationGraph: a neural network as an immutable DAG of ops in struct-of-arrays form.
+
+Legend: N ops, E edges (one per input port), R largest rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from torch_geometric.data import Data
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Neighbour lists: those of op v are ``indices[indptr[v]:indptr[v + 1]]``.
+
+    ``edges`` holds, beside each neighbour, the index of the edge that leads to it, all in edge order.
+    """
+
+    indptr: IntArray
+    indices: IntArray
+    edges: IntArray
+
+    @staticmethod
+    def build(num_ops: int, tail: IntArray, head: IntArray) -> Csr:
+        """Neighbour lists of ``tail`` -> ``head`` in O(N + E), neighbours in edge order."""
+        order = np.argsort(tail, kind="stable").astype(np.int64)
+        indptr = np.zeros(num_ops + 1, dtype=np.int64)
+        np.cumsum(np.bincount(tail, minlength=num_ops), out=indptr[1:])
+        return Csr(indptr, head[order], order)
+
+    def of(self, v: int) -> IntArray:
+        """Neighbours of op v, repeated where several edges lead to the same op."""
+        return self.indices[self.indptr[v] : self.indptr[v + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class ComputationGraph:
+    """An immutable DAG of ops.
+
+    Op ``v`` is an integer; ``op_names[v]`` is for people and files. Shapes are those of an op's first
+    output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs, ``edge_bytes``
+    is the size of the one tensor that the edge carries.
+
+    Raises ValueError when the arrays disagree in length, a name occurs twice, an edge leaves the graph,
+    or ``topological_order`` is not one.
+    """
+
+    name: str
+    op_names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    element_types: tuple[str, ...]
+    shapes: IntArray  # [N, R] first output's shape, zero-padded
+    ranks: IntArray  # [N]
+    output_bytes: IntArray  # [N]
+    weight_bytes: IntArray  # [N] bytes of constants held by the op itself
+    flops: FloatArray  # [N] estimate
+    edge_src: IntArray  # [E]
+    edge_dst: IntArray  # [E]
+    edge_src_port: IntArray  # [E]
+    edge_dst_port: IntArray  # [E]
+    edge_bytes: IntArray  # [E]
+    topological_order: IntArray  # [N] op indices, producers first
+    variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
+
+    def __post_init__(self) -> None:
+        n, e = self.num_ops, self.num_edges
+        columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes)
+        more = (self.weight_bytes, self.flops, self.topological_order, self.variables)
+        if any(len(column) != n for column in (*columns, *more)):
+            raise ValueError(f"every op column of graph {self.name!r} needs {n} entries")
+        per_edge = (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)
+        if any(len(column) != e for column in per_edge):
+            raise ValueError(f"every edge column of graph {self.name!r} needs {e} entries")
+        if len(set(self.op_names)) != n:
+            raise ValueError(f"op names of graph {self.name!r} are not unique")
+        if e and (
+            min(self.edge_src.min(), self.edge_dst.min()) < 0 or max(self.edge_src.max(), self.edge_dst.max()) >= n
+        ):
+            raise ValueError(f"an edge of graph {self.name!r} leaves the graph")
+        if not np.array_equal(np.sort(self.topological_order), np.arange(n)):
+            raise ValueError(f"the topological order of graph {self.name!r} is not a permutation of its ops")
+        if np.any(self.position[self.edge_src] >= self.position[self.edge_dst]):
+            raise ValueError(f"the topological order of graph {self.name!r} puts a consumer before its producer")
+        for array in vars(self).values():
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+
+    @property
+    def num_ops(self) -> int:
+        """|V|."""
+        return len(self.op_names)
+
+    @property
+    def num_edges(self) -> int:
+        """|E|, one edge per connected input port."""
+        return len(self.edge_src)
+
+    @property
+    def mean_degree(self) -> float:
+        """|E| / |V|, as in the HSDAG paper's Table 1."""
+        return self.num_edges / self.num_ops if self.num_ops else 0.0
+
+    @cached_property
+    def position(self) -> IntArray:
+        """[N] place of each op in the topological order, counted from 0."""
+        position = np.empty(self.num_ops, dtype=np.int64)
+        position[self.topological_order] = np.arange(self.num_ops)
+        return position
+
+    @cached_property
+    def successors(self) -> Csr:
+        """Consumers of every op."""
+        return Csr.build(self.num_ops, self.edge_src, self.edge_dst)
+
+    @cached_property
+    def predecessors(self) -> Csr:
+        """Producers of every op; those of one op stand in the order of its input ports."""
+        return Csr.build(self.num_ops, self.edge_dst, self.edge_src)
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """Op index by name."""
+        return {name: v for v, name in enumerate(self.op_names)}
+
+    def shape_of(self, v: int) -> tuple[int, ...]:
+        """Shape of op v's first output."""
+        return tuple(int(d) for d in self.shapes[v, : self.ranks[v]])
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """The graph with op indices as nodes and one edge per input port."""
+        import networkx as nx
+
+        graph = nx.MultiDiGraph(name=self.name)
+        for v in range(self.num_ops):
+            graph.add_node(
+                v,
+                name=self.op_names[v],
+                type=self.op_types[v],
+                shape=self.shape_of(v),
+                element_type=self.element_types[v],
+                output_bytes=int(self.output_bytes[v]),
+                weight_bytes=int(self.weight_bytes[v]),
+                flops=float(self.flops[v]),
+            )
+        rows = zip(self.edge_src, self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes, strict=True)
+        graph.add_edges_from(
+            (int(s), int(d), {"src_port": int(sp), "dst_port": int(dp), "bytes": int(b)}) for s, d, sp, dp, b in rows
+        )
+        return graph
+
+    def to_pyg(self, features: NDArray[np.floating[Any]] | None = None) -> Data:
+        """The graph as a PyG ``Data``: ``edge_index`` [2, E], ``edge_attr`` [E, 1] in bytes, ``x`` [N, F]."""
+        import torch
+        from torch_geometric.data import Data
+
+        data = Data(
+            edge_index=torch.from_numpy(np.stack([self.edge_src, self.edge_dst])),
+            edge_attr=torch.from_numpy(self.edge_bytes.astype(np.float32)[:, None]),
+            num_nodes=self.num_ops,
+        )
+        if features is not None:
+            data.x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+        return data
+
+
+def graph_from_edges(
+    op_types: Sequence[str],
+    edges: Sequence[tuple[int, int]],
+    *,
+    name: str = "graph",
+    op_names: Sequence[str] | None = None,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+    output_bytes: Sequence[int] | None = None,
+    flops: Sequence[float] | None = None,
+) -> ComputationGraph:
+    """A graph from plain lists: for synthetic workloads and tests.
+
+    Shapes default to ``(1,)``, ``output_bytes`` to four bytes per element of the shape, ports are counted
+    in edge order. Raises ValueError when the edges form a cycle.
+    """
+    n = len(op_types)
+    shape_list = list(shapes) if shapes is not None else [(1,)] * n
+    rank = max((len(s) for s in shape_list), default=0)
+    padded = np.zeros((n, rank), dtype=np.int64)
+    for v, shape in enumerate(shape_list):
+        padded[v, : len(shape)] = shape
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
+    sizes = output_bytes if output_bytes is not None else [4 * int(np.prod(s, dtype=np.int64)) for s in shape_list]
+    size_array = np.asarray(sizes, dtype=np.int64)
+    return ComputationGraph(
+        name=name,
+        op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
+        op_types=tuple(op_types),
+        element_types=("f32",) * n,
+        shapes=padded,
+        ranks=np.asarray([len(s) for s in shape_list], dtype=np.int64),
+        output_bytes=size_array,
+        weight_bytes=np.zeros(n, dtype=np.int64),
+        flops=np.asarray(flops if flops is not None else np.zeros(n), dtype=np.float64),
+        edge_src=src,
+        edge_dst=dst,
+        edge_src_port=np.zeros(len(src), dtype=np.int64),
+        edge_dst_port=_running_count(dst),
+        edge_bytes=size_array[src] if len(src) else np.zeros(0, dtype=np.int64),
+        topological_order=topological_order(n, src, dst),
+        variables=("",) * n,
+    )
+
+
+def topological_order(num_ops: int, src: IntArray, dst: IntArray) -> IntArray:
+    """[N] a topological order of the ops by Kahn's algorithm, first come first served, in O(N + E).
+
+    Raises ValueError when the edges form a cycle.
+    """
+    successors = Csr.build(num_ops, src, dst)
+    indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
+    waiting = np.bincount(dst, minlength=num_ops).tolist()
+    order = [v for v in range(num_ops) if waiting[v] == 0]
+    for v in order:  # grows while it is read
+        for u in indices[indptr[v] : indptr[v + 1]]:
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                order.append(u)
+    if len(order) != num_ops:
+        raise ValueError(f"{num_ops - len(order)} ops lie on or behind a cycle")
+    return np.asarray(order, dtype=np.int64)
+
+
+def _running_count(values: IntArray) -> IntArray:
+    """[E] how often each value occurred before, in order."""
+    order = np.argsort(values, kind="stable")
+    sorted_values = values[order]
+    starts = np.flatnonzero(np.r_[True, sorted_values[1:] != sorted_values[:-1]]) if len(values) else np.zeros(0, int)
+    lengths = np.diff(np.r_[starts, len(values)])
+    count = np.empty(len(values), dtype=np.int64)
+    count[order] = np.arange(len(values)) - np.repeat(starts, lengths)
+    return count

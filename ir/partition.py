@@ -1,0 +1,121 @@
+"""Partition: a grouping of ops, its quotient graph, and its split into convex groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from hsdag.ir.graph import Csr, IntArray, topological_order
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A map from items (ops, or the groups of a finer partition) to groups 0..num_groups-1.
+
+    Every group holds at least one item. Raises ValueError otherwise.
+    """
+
+    labels: IntArray  # [N] group of each item
+    num_groups: int
+
+    def __post_init__(self) -> None:
+        if len(self.labels) and (self.labels.min() < 0 or self.labels.max() >= self.num_groups):
+            raise ValueError("a label lies outside 0..num_groups-1")
+        if len(np.unique(self.labels)) != self.num_groups:
+            raise ValueError("a group is empty")
+        self.labels.flags.writeable = False
+
+    @staticmethod
+    def from_labels(labels: IntArray) -> Partition:
+        """Groups numbered by the first item that belongs to them; labels may be any integers."""
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        return Partition(rank[inverse.reshape(-1)].astype(np.int64), len(first))
+
+    @staticmethod
+    def from_pairs(num_items: int, left: IntArray, right: IntArray) -> Partition:
+        """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time."""
+        ones = np.ones(len(left), dtype=np.int8)
+        matrix = coo_array((ones, (left, right)), shape=(num_items, num_items))
+        _, labels = connected_components(matrix, directed=False)
+        return Partition.from_labels(labels.astype(np.int64))
+
+    @staticmethod
+    def identity(num_items: int) -> Partition:
+        """Every item its own group."""
+        return Partition(np.arange(num_items, dtype=np.int64), num_items)
+
+    @property
+    def num_items(self) -> int:
+        """Number of items that are grouped."""
+        return len(self.labels)
+
+    @cached_property
+    def members(self) -> Csr:
+        """Items of every group, ascending: ``partition.members.of(g)``."""
+        items = np.arange(self.num_items, dtype=np.int64)
+        return Csr.build(self.num_groups, self.labels, items)
+
+    def refine(self, fine: Partition) -> Partition:
+        """The map item -> group of this partition, where this one groups the groups of ``fine``."""
+        if fine.num_groups != self.num_items:
+            raise ValueError(f"cannot compose: {fine.num_groups} fine groups, but {self.num_items} items here")
+        return Partition(self.labels[fine.labels], self.num_groups)
+
+    def quotient_edges(self, src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
+        """Distinct edges between different groups, sorted by (source, destination)."""
+        s, d = self.labels[src], self.labels[dst]
+        keep = s != d
+        keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
+        return keys // max(self.num_groups, 1), keys % max(self.num_groups, 1)
+
+    def is_acyclic(self, src: IntArray, dst: IntArray) -> bool:
+        """Whether the quotient graph has no cycle, so that its groups can run one after another."""
+        s, d = self.quotient_edges(src, dst)
+        try:
+            topological_order(self.num_groups, s, d)
+        except ValueError:
+            return False
+        return True
+
+
+def convex_split(partition: Partition, order: IntArray, src: IntArray, dst: IntArray) -> Partition:
+    """Split groups until the quotient graph is acyclic, so that every part is convex, in O((N + E) log N).
+
+    An item's layer counts the changes of group on the way to it: the largest over its producers u of
+    layer(u), plus one where u's group differs. Parts are the items of one group and one layer. Edges never
+    lead to a lower layer, and within a layer only inside a group, hence no path leaves a part and returns.
+    Parts that need not be apart are then merged again, in order of layers, as long as no cycle results.
+
+    ``order`` is a topological order of the items. Groups that are convex and on no cycle stay whole.
+    """
+    if partition.is_acyclic(src, dst):
+        return partition
+    labels = partition.labels
+    successors = Csr.build(partition.num_items, src, dst)
+    indptr, indices, label = successors.indptr.tolist(), successors.indices.tolist(), labels.tolist()
+    layer = [0] * partition.num_items
+    for v in order.tolist():
+        for u in indices[indptr[v] : indptr[v + 1]]:
+            step = layer[v] + (label[u] != label[v])
+            if step > layer[u]:
+                layer[u] = step
+    depth = max(layer, default=0) + 1
+    parts = Partition.from_labels(labels * depth + np.asarray(layer, dtype=np.int64))
+    return _keep_whole_groups(partition, parts, src, dst)
+
+
+def _keep_whole_groups(partition: Partition, parts: Partition, src: IntArray, dst: IntArray) -> Partition:
+    """Undo the split of every group outside the cyclic part of the quotient graph."""
+    s, d = partition.quotient_edges(src, dst)
+    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(partition.num_groups,) * 2)
+    _, component = connected_components(matrix, directed=True, connection="strong")
+    on_cycle = np.bincount(component)[component] > 1
+    stay = ~on_cycle[partition.labels]
+    labels = np.where(stay, partition.labels, partition.num_groups + parts.labels)
+    return Partition.from_labels(labels.astype(np.int64))

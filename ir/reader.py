@@ -1,0 +1,146 @@
+"""Reading models: anything OpenVINO reads becomes an ov.Model with fixed shapes, and a ComputationGraph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.telemetry import no_telemetry
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Fixed shape per input name; the empty name stands for the only input."""
+
+MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
+
+_DATA_TAG = re.compile(rb"<data\s[^>]*>")
+_OFFSET = re.compile(rb'\soffset="(\d+)"')
+_SIZE = re.compile(rb'\ssize="(\d+)"')
+_SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d+(?:\s*,\s*\d+)*)?\s*\]\s*(?:,|$)")
+
+
+def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ov.Model:
+    """An ``ov.Model`` with static inputs from a path, an ``ov.Model`` or a torch module.
+
+    ``shapes`` fixes dynamic inputs by name. A torch module is converted with ``ov.convert_model`` and needs
+    ``example_input`` where tracing does. A given ``ov.Model`` is reshaped in place.
+
+    Raises ModelError when the file is missing, is not a model, is truncated, has a weights file of another
+    size, or has dynamic inputs that ``shapes`` does not fix.
+    """
+    if isinstance(source, ov.Model):
+        model = source
+    elif isinstance(source, str | Path):
+        model = read_model_file(Path(source))
+    else:
+        with no_telemetry():
+            model = ov.convert_model(source, example_input=example_input)
+    _fix_shapes(model, shapes or {})
+    return model
+
+
+def read_model_file(path: Path) -> ov.Model:
+    """The model in a file, whatever its shapes. Raises ModelError with one line."""
+    if not path.exists():
+        raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the model file inside it")
+    if path.suffix == ".xml":
+        _check_ir_files(path)
+    try:
+        model = ov.Core().read_model(path)
+    except RuntimeError as error:
+        expected = f"expected one of {', '.join(MODEL_SUFFIXES)}"
+        raise ModelError(f"{path} is not a model that OpenVINO can read ({expected}): {last_line(error)}") from error
+    return model
+
+
+def last_line(error: BaseException) -> str:
+    """The sentence of an OpenVINO error that says what happened: its last line that names no source file."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
+    return (telling or lines or [type(error).__name__])[-1]
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Shapes from ``name[1,3,224,224],other[1,8]`` or, for a model with one input, ``1,3,224,224``.
+
+    Raises OptionError when the text has another form or a size of zero.
+    """
+    plain = text.strip().strip("[]")
+    if re.fullmatch(r"\d+(\s*,\s*\d+)*", plain):
+        shapes = {"": tuple(int(size) for size in plain.split(","))}
+    else:
+        shapes, end = {}, 0
+        while end < len(text):
+            match = _SHAPE_ITEM.match(text, end)
+            if match is None:
+                raise OptionError(f"--shape {text!r} is not of the form NAME[1,3,224,224] or 1,3,224,224")
+            sizes = match[2].split(",") if match[2] else []
+            if (match[1] or "") in shapes:
+                raise OptionError(f"--shape {text!r} gives input {match[1] or ''!r} two shapes")
+            shapes[match[1] or ""] = tuple(int(size) for size in sizes)
+            end = match.end()
+    if not shapes or any(size == 0 for shape in shapes.values() for size in shape):
+        raise OptionError(f"--shape {text!r}: every size must be at least 1")
+    return shapes
+
+
+def _check_ir_files(path: Path) -> None:
+    """Compare the .xml with its .bin before OpenVINO sees them: it accepts a .bin of another model."""
+    text = path.read_bytes()
+    if b"<net" not in text[:4096]:
+        raise ModelError(f"{path} is not an OpenVINO IR: it has no <net> element")
+    if b"</net>" not in text[-4096:]:
+        raise ModelError(f"{path} is truncated: its <net> element is never closed; export the model again")
+    needed = 0
+    for tag in _DATA_TAG.findall(text):
+        offset, size = _OFFSET.search(tag), _SIZE.search(tag)
+        if offset and size:
+            needed = max(needed, int(offset[1]) + int(size[1]))
+    weights = path.with_suffix(".bin")
+    if not weights.exists():
+        if needed:
+            raise ModelError(f"{weights} is missing: the weights of {path.name} lie in it ({needed} bytes)")
+        return
+    found = weights.stat().st_size
+    if found < needed or (found > needed > 0):
+        raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: the two are not one model")
+
+
+def _fix_shapes(model: ov.Model, shapes: Shapes) -> None:
+    if shapes:
+        names = {input_name(port): port for port in model.inputs}
+        wanted: dict[Any, ov.PartialShape] = {}
+        for name, shape in shapes.items():
+            if name == "" and len(model.inputs) != 1:
+                raise ModelError(f"the model has {len(model.inputs)} inputs ({', '.join(names)}): name them in --shape")
+            port = model.inputs[0] if name == "" else _input_called(model, name)
+            if port is None:
+                raise ModelError(f"--shape names input {name!r}, but the model's inputs are {', '.join(names)}")
+            wanted[port] = ov.PartialShape(list(shape))
+        try:
+            model.reshape(wanted)
+        except RuntimeError as error:
+            raise ModelError(f"the model does not take the shapes given with --shape: {last_line(error)}") from error
+    for port in model.inputs:
+        if port.get_partial_shape().is_dynamic:
+            name, shape = input_name(port), port.get_partial_shape()
+            raise ModelError(f"input {name!r} has the dynamic shape {shape}: fix it with --shape '{name}[...]'")
+
+
+def input_name(port: Any) -> str:
+    """A name of a model's input or output: its first tensor name, else its op's name."""
+    names = port.get_names()
+    return min(names) if names else str(port.get_node().get_friendly_name())
+
+
+def _input_called(model: ov.Model, name: str) -> Any:
+    for port in model.inputs:
+        if name in port.get_names() or name == port.get_node().get_friendly_name():
+            return port
+    return None

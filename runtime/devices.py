@@ -1,0 +1,159 @@
+"""Devices: what is here, what the user asked for, and shares of the CPU as devices of their own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, parse_devices
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.reader import last_line
+
+_CPU_LISTS = Path("/sys/devices")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device OpenVINO lists here; ``failure`` says why it does not load, if it does not."""
+
+    name: str
+    full_name: str
+    capabilities: tuple[str, ...]
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class CpuTopology:
+    """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where cores are alike."""
+
+    performance: int
+    efficiency: int
+
+    @property
+    def threads(self) -> int:
+        """All logical processors."""
+        return self.performance + self.efficiency
+
+
+@dataclass(frozen=True)
+class DeviceSet:
+    """Devices to place on, and the whole devices that their parts compete with.
+
+    ``placed`` are searched over; ``rivals`` are physical devices of which some of ``placed`` are parts.
+    """
+
+    placed: tuple[DeviceSpec, ...]
+    rivals: tuple[DeviceSpec, ...]
+
+    @property
+    def all(self) -> tuple[DeviceSpec, ...]:
+        """Every device that may hold the whole model."""
+        return self.placed + self.rivals
+
+
+def list_devices() -> tuple[DeviceInfo, ...]:
+    """Every device OpenVINO finds here."""
+    core = ov.Core()
+    infos = []
+    for name in core.available_devices:
+        try:
+            full_name = str(core.get_property(name, "FULL_DEVICE_NAME"))
+            capabilities = tuple(str(c) for c in core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
+            infos.append(DeviceInfo(name, full_name, capabilities))
+        except RuntimeError as error:
+            infos.append(DeviceInfo(name, "", (), last_line(error)))
+    return tuple(infos)
+
+
+def cpu_topology() -> CpuTopology:
+    """Logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    efficiency = _cpu_list(_CPU_LISTS / "cpu_atom" / "cpus") & usable
+    performance = usable - efficiency
+    if not performance or not _cpu_list(_CPU_LISTS / "cpu_core" / "cpus"):
+        return CpuTopology(len(usable), 0)
+    return CpuTopology(len(performance), len(efficiency))
+
+
+def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ...]:
+    """CPU_0..CPU_{n-1} with disjoint shares of the threads.
+
+    On a hybrid CPU no part mixes performance and efficiency cores: parts are dealt to the two kinds in
+    proportion to their threads, at least one each. Raises DeviceError when there are fewer threads than
+    parts, or fewer than two parts are asked for.
+    """
+    if num_parts < 2:
+        raise DeviceError(f"--partition-cpu {num_parts}: a CPU is parted into at least 2 devices")
+    if topology.threads < num_parts:
+        raise DeviceError(f"--partition-cpu {num_parts}: the CPU has only {topology.threads} threads to share")
+    kinds = [("", topology.threads, num_parts)]
+    if topology.efficiency:
+        share = round(num_parts * topology.performance / topology.threads)
+        fast = min(max(share, 1, num_parts - topology.efficiency), num_parts - 1, topology.performance)
+        kinds = [("PCORE_ONLY", topology.performance, fast), ("ECORE_ONLY", topology.efficiency, num_parts - fast)]
+    specs: list[DeviceSpec] = []
+    for core_type, threads, parts in kinds:
+        for part in range(parts):
+            properties = dict(ADDED_DEFAULTS["CPU"])
+            properties["INFERENCE_NUM_THREADS"] = str(threads // parts + (part < threads % parts))
+            if core_type:
+                properties["SCHEDULING_CORE_TYPE"] = core_type
+            specs.append(DeviceSpec(f"CPU_{len(specs)}", "CPU", properties))
+    return tuple(specs)
+
+
+def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:
+    """The devices a user asked for, each loaded once to see that it works.
+
+    ``devices`` is a list as ``--devices`` takes it (None: all that load here); with ``num_cpu_parts``, the
+    parts stand in the place of CPU. Raises DeviceError when one is unknown or fails to load.
+    """
+    if devices is not None:
+        specs = parse_devices(devices)
+    else:
+        specs = tuple(DeviceSpec(info.name, info.name) for info in list_devices() if info.failure is None)
+    if num_cpu_parts is not None:
+        parts = partition_cpu(num_cpu_parts, cpu_topology())
+        rest = tuple(spec for spec in specs if spec.name != "CPU")
+        specs = parts + rest
+        if len({spec.openvino_name for spec in specs}) != len(specs):
+            raise DeviceError("--devices names a device that --partition-cpu makes; give it another name")
+    names = {spec.name for spec in specs}
+    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
+    rivals = tuple(DeviceSpec(plugin, plugin) for plugin in wholes)
+    make_core(specs + rivals)
+    return DeviceSet(specs, rivals)
+
+
+def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
+    """An ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
+    core = ov.Core()
+    known = core.available_devices
+    for spec in specs:
+        if not spec.is_added and not _is_known(spec.name, known):
+            raise DeviceError(
+                f"unknown device {spec.name!r}: OpenVINO finds {', '.join(known) or 'none'} here; a further one is "
+                f"added as {spec.name}=PLUGIN[KEY=VALUE;...] with PLUGIN one of {', '.join(PLUGIN_LIBRARIES)}"
+            )
+        spec.register(core)
+    return core
+
+
+def _is_known(name: str, known: list[str]) -> bool:
+    """Whether a device is listed: GPU stands for GPU.0 where there are several."""
+    return name in known or f"{name}.0" in known or name.removesuffix(".0") in known
+
+
+def _cpu_list(path: Path) -> set[int]:
+    """Processor numbers from a Linux list such as 0-7,16; empty where the file is missing."""
+    if not path.exists():
+        return set()
+    numbers: set[int] = set()
+    for item in path.read_text().strip().split(","):
+        first, _, last = item.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers

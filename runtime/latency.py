@@ -1,0 +1,189 @@
+"""Latency measurement: interleaved rounds over all candidates, so that drift hits all alike.
+
+Legend: C candidates, R rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.ir.placement import LatencyRecord
+from hsdag.runtime.worker_client import CandidateFailed
+
+Run = Callable[[str, int], Sequence[float]]
+"""``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached."""
+
+    min_rounds: int = 8
+    max_rounds: int = 60
+    turn_s: float = 0.15
+    limit_s: float = 25.0
+    interval_width: float = 0.02
+    bootstrap_samples: int = 2000
+    warm_up_agreement: float = 0.05
+    warm_up_runs: int = 40
+    warm_up_s: float = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Seconds of every inference of one candidate, round by round."""
+
+    rounds: tuple[tuple[float, ...], ...]
+
+    @property
+    def all_s(self) -> NDArray[np.float64]:
+        """All inferences."""
+        return np.concatenate([np.asarray(r) for r in self.rounds])
+
+    @property
+    def round_medians_s(self) -> NDArray[np.float64]:
+        """[R] the median inference of each round."""
+        return np.asarray([float(np.median(r)) for r in self.rounds])
+
+    def record(self) -> LatencyRecord:
+        """Median, mean and 95th percentile over all inferences."""
+        seconds = self.all_s
+        return LatencyRecord(
+            median_s=float(np.median(seconds)),
+            mean_s=float(seconds.mean()),
+            p95_s=float(np.percentile(seconds, 95)),
+            runs=len(seconds),
+            measured=True,
+        )
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster a candidate is than the reference, with its 95% bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the interval lies above 1."""
+        return self.low > 1.0
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the interval lies below 1."""
+        return self.high < 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Samples of every candidate that ran, taken in common rounds, and why the others did not run."""
+
+    samples: Mapping[str, Samples]
+    failures: Mapping[str, str]
+
+    def median_s(self, candidate: str) -> float:
+        """Median of the candidate's round medians, seconds."""
+        return float(np.median(self.samples[candidate].round_medians_s))
+
+    def fastest(self, candidates: Sequence[str]) -> str:
+        """The candidate with the least median among those that ran. Raises ValueError when none did."""
+        return min((c for c in candidates if c in self.samples), key=self.median_s)
+
+    def ratio(self, candidate: str, reference: str, *, num_samples: int = 2000) -> Ratio:
+        """Reference's latency over the candidate's; rounds are resampled together, as they ran together."""
+        return bootstrap_ratio(
+            self.samples[reference].round_medians_s, self.samples[candidate].round_medians_s, num_samples
+        )
+
+
+def bootstrap_ratio(
+    reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], num_samples: int = 2000
+) -> Ratio:
+    """Ratio of medians, reference over candidate, with the percentile bootstrap's 95% interval.
+
+    Both arrays [R] hold one figure per common round; rounds are drawn in pairs, so that a drift that slowed
+    both cancels out. The generator's seed is fixed: the same samples give the same interval.
+    """
+    draws = np.random.default_rng(0).integers(0, len(reference_s), (num_samples, len(reference_s)))
+    ratios = np.median(reference_s[draws], axis=1) / np.median(candidate_s[draws], axis=1)
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return Ratio(float(np.median(reference_s) / np.median(candidate_s)), float(low), float(high))
+
+
+def warm_up(run: Run, candidate: str, protocol: Protocol) -> float:
+    """Run a candidate until two successive medians of three runs agree; the last median in seconds."""
+    begin = time.perf_counter()
+    previous = float(np.median(run(candidate, 1)))
+    runs = 1
+    while True:
+        current = float(np.median(run(candidate, 3)))
+        runs += 3
+        agree = abs(current - previous) <= protocol.warm_up_agreement * current
+        if agree or runs >= protocol.warm_up_runs or time.perf_counter() - begin > protocol.warm_up_s:
+            return current
+        previous = current
+
+
+def compare(
+    run: Run,
+    candidates: Sequence[str],
+    references: Sequence[str],
+    protocol: Protocol,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_round: Callable[[int], None] = lambda _: None,
+) -> Comparison:
+    """Measure all candidates in common rounds.
+
+    Every round takes each candidate once for about ``protocol.turn_s``, starting with another one each time.
+    A candidate that fails is left out from there on. Rounds end at ``protocol``'s limits, when ``should_stop``
+    says so, or when the interval of every candidate's ratio to the fastest of ``references`` is narrower than
+    ``protocol.interval_width``.
+    """
+    failures: dict[str, str] = {}
+    typical_s: dict[str, float] = {}
+    for candidate in candidates:
+        try:
+            typical_s[candidate] = warm_up(run, candidate, protocol)
+        except CandidateFailed as failure:
+            failures[candidate] = failure.reason
+    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
+    end = time.perf_counter() + protocol.limit_s
+    for round_idx in range(protocol.max_rounds):
+        order = list(taken)
+        for candidate in order[round_idx % len(order) :] + order[: round_idx % len(order)] if order else []:
+            burst = int(np.clip(protocol.turn_s / typical_s[candidate], 1, 50))
+            try:
+                taken[candidate].append(tuple(run(candidate, burst)))
+            except CandidateFailed as failure:
+                failures[candidate] = failure.reason
+                del taken[candidate]
+        on_round(round_idx + 1)
+        comparison = _comparison(taken, failures)
+        enough = round_idx + 1 >= protocol.min_rounds and _is_narrow(comparison, references, protocol)
+        if not taken or enough or (round_idx >= 2 and (should_stop() or time.perf_counter() > end)):
+            break
+    return _comparison(taken, failures)
+
+
+def _comparison(taken: Mapping[str, list[tuple[float, ...]]], failures: Mapping[str, str]) -> Comparison:
+    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, dict(failures))
+
+
+def _is_narrow(comparison: Comparison, references: Sequence[str], protocol: Protocol) -> bool:
+    if not any(r in comparison.samples for r in references):
+        return True
+    reference = comparison.fastest(references)
+    for candidate in comparison.samples:
+        ratio = comparison.ratio(candidate, reference, num_samples=200)
+        decided = ratio.high < 1.0 - 5 * protocol.interval_width  # far slower: its figure needs no more digits
+        if not decided and ratio.high - ratio.low > protocol.interval_width:
+            return False
+    return True

@@ -1,0 +1,226 @@
+"""The worker process: compiles candidates, runs them, and compares their outputs, one request a line.
+
+It talks JSON lines over the pipes it was started with; everything a plugin prints goes to stderr. It holds
+nothing that is worth keeping, so that it can be killed at any time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from hsdag.ir.affinity import set_affinities
+from hsdag.ir.build import graph_of
+from hsdag.ir.copies import merge_copies
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.reader import input_name, last_line, load_model
+from hsdag.runtime.devices import make_core
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class Worker:
+    """Compiled candidates by key, over one model and one set of devices."""
+
+    def __init__(self, setup: Request) -> None:
+        specs = tuple(DeviceSpec(d["name"], d["plugin"], d["properties"]) for d in setup["devices"])
+        shapes = {name: tuple(shape) for name, shape in setup["shapes"].items()}
+        self.core = make_core(specs)
+        self.model = load_model(Path(setup["model"]), shapes)
+        self.graph = graph_of(self.model)
+        self.placed = self.model.clone()  # bears affinities; the model itself stays as it was read
+        self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
+        self.compiled: dict[str, Any] = {}
+        self.requests: dict[str, Any] = {}
+        self.stateful = bool(self.model.get_variables())
+
+    def handle(self, request: Request) -> Answer:
+        """The answer to one request, by its ``do``."""
+        actions: dict[str, Callable[[Request], Answer]] = {
+            "open": self.open,
+            "run": self.run,
+            "throughput": self.throughput,
+            "close": self.close,
+            "difference": self.difference,
+            "unsupported": self.unsupported,
+            "automatic": self.automatic,
+        }
+        return actions[request["do"]](request)
+
+    def open(self, request: Request) -> Answer:
+        """Compile a candidate: ``target`` alone, or with ``devices``, OpenVINO's device name per op."""
+        devices = request.get("devices")
+        if devices is not None:
+            merge_copies(self.placed)
+            set_affinities(self.placed, self.graph, devices)
+        model = self.model if devices is None else self.placed
+        begin = time.perf_counter()
+        compiled = self.core.compile_model(model, request["target"], request.get("properties", {}))
+        compile_s = time.perf_counter() - begin
+        self.compiled[request["key"]] = compiled
+        self.requests[request["key"]] = self._infer_request(compiled)
+        submodels = 1
+        if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
+            submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+        return {"compile_s": compile_s, "submodels": submodels}
+
+    def run(self, request: Request) -> Answer:
+        """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all."""
+        infer = self.requests[request["key"]]
+        times_s: list[float] = []
+        end = time.perf_counter() + request["stop_after_s"]
+        while len(times_s) < request["runs"] and (not times_s or time.perf_counter() < end):
+            if self.stateful:
+                infer.reset_state()
+            begin = time.perf_counter()
+            infer.infer()
+            times_s.append(time.perf_counter() - begin)
+        return {"times_s": times_s}
+
+    def throughput(self, request: Request) -> Answer:
+        """Seconds per inference with ``requests`` in flight, over ``runs`` inferences."""
+        compiled = self.compiled[request["key"]]
+        count = max(int(request["requests"]), int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+        requests = [self._infer_request(compiled) for _ in range(count)]
+        runs = max(request["runs"], count)
+        begin = time.perf_counter()
+        for i in range(runs):
+            if i >= count:
+                requests[i % count].wait()
+            requests[i % count].start_async()
+        for infer in requests:
+            infer.wait()
+        return {"period_s": (time.perf_counter() - begin) / runs, "requests": count}
+
+    def close(self, request: Request) -> Answer:
+        """Forget a candidate."""
+        self.requests.pop(request["key"], None)
+        self.compiled.pop(request["key"], None)
+        return {}
+
+    def difference(self, request: Request) -> Answer:
+        """How far the outputs of ``key`` are from those of ``reference`` on the same inputs."""
+        return output_difference(self._outputs(request["key"]), self._outputs(request["reference"]))
+
+    def unsupported(self, request: Request) -> Answer:
+        """Indices of the ops that device ``device`` does not run."""
+        supported = self.core.query_model(self.model, request["device"])
+        names = {node.get_friendly_name() for node in self.model.get_ordered_ops()}
+        missing = names - set(supported)
+        return {"ops": [v for v, name in enumerate(self.graph.op_names) if name in missing]}
+
+    def automatic(self, request: Request) -> Answer:
+        """The device per op that ``target`` would choose by itself, OpenVINO's names; "" where it is silent."""
+        chosen = self.core.query_model(self.model, request["target"])
+        return {"devices": [str(chosen.get(name, "")) for name in self.graph.op_names]}
+
+    def _infer_request(self, compiled: Any) -> Any:
+        request = compiled.create_infer_request()
+        for port, tensor in zip(compiled.inputs, self.inputs, strict=True):
+            request.set_tensor(port, tensor)
+        return request
+
+    def _outputs(self, key: str) -> list[NDArray[Any]]:
+        request = self.requests[key]
+        if self.stateful:
+            request.reset_state()
+        request.infer()
+        return [np.array(request.get_output_tensor(i).data) for i in range(len(self.compiled[key].outputs))]
+
+
+def make_inputs(model: ov.Model, seed: int, source: str | None) -> list[ov.Tensor]:
+    """One tensor per model input, in order.
+
+    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers
+    and booleans 0 or 1, which every embedding table admits. Raises HsdagError when the file does not fit.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = np.load(source, allow_pickle=False) if source else {}
+    tensors = []
+    for port in model.inputs:
+        shape, element_type = tuple(port.get_shape()), port.get_element_type()
+        tensor = ov.Tensor(element_type, ov.Shape(list(shape)))
+        if source:
+            name = next((n for n in sorted(port.get_names()) if n in arrays), input_name(port))
+            if name not in arrays or arrays[name].shape != shape:
+                raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
+            tensor.data[...] = arrays[name]
+        elif element_type.is_real():
+            tensor.data[...] = rng.standard_normal(shape).astype(np.float32)
+        else:
+            tensor.data[...] = rng.integers(0, 2, shape)
+        tensors.append(tensor)
+    return tensors
+
+
+def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Answer:
+    """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
+
+    ``max_relative`` is the largest difference over the largest magnitude expected.
+    """
+    worst: Answer = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
+    for left, right in zip(found, expected, strict=True):
+        a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
+        if not a.size:
+            continue
+        gap = np.abs(a - b)
+        scale = float(np.abs(b).max())
+        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+        figures = {
+            "max_abs": float(gap.max()),
+            "max_relative": float(gap.max() / scale) if scale else float(gap.max()),
+            "mse": float((gap**2).mean()),
+            "l2": float(np.linalg.norm(gap)),
+        }
+        worst = {k: v if np.isnan(v) else max(worst[k], v) for k, v in figures.items()} | {"cosine": worst["cosine"]}
+        worst["cosine"] = min(worst["cosine"], float(a @ b) / norm if norm else float(not gap.any()))
+    return worst
+
+
+def serve(make_worker: Callable[[Request], Worker], requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until they end. The first one is the setup."""
+    worker: Worker | None = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            if worker is None:
+                worker, answer = make_worker(request), {}
+            else:
+                answer = worker.handle(request)
+        except (RuntimeError, ValueError, MemoryError, HsdagError) as error:
+            message = str(error) if isinstance(error, HsdagError) else last_line(error)
+            answer = {"error": message, "user": isinstance(error, HsdagError)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main(make_worker: Callable[[Request], Worker] = Worker) -> None:
+    """Serve over stdin and the original stdout; what plugins print to stdout goes to stderr."""
+    _die_with_parent()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    serve(make_worker, sys.stdin, answers)
+
+
+def _die_with_parent() -> None:
+    """On Linux, have the kernel end this process when the one that started it is killed."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Fixtures shared by all tests: small real models on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from hsdag.models import save_model_files
+
+settings.register_profile("no_deadline", deadline=None)  # the machine may be busy
+settings.load_profile("no_deadline")
+torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
+
+FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
+
+
+@pytest.fixture(scope="session")
+def tiny_resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The IR of tiny_resnet."""
+    return save_model_files("tiny_resnet", tmp_path_factory.mktemp("zoo") / "tiny_resnet.xml")
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The IR of tiny_bert."""
+    return save_model_files("tiny_bert", tmp_path_factory.mktemp("zoo") / "tiny_bert.xml")
+
+
+@pytest.fixture
+def fast_slow() -> str:
+    """Two devices over the CPU plugin, of unequal strength."""
+    return FAST_SLOW

@@ -1,0 +1,118 @@
+"""The command line on real devices: what each command prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.ir import Placement, load_model, read_graph
+
+Json = dict[str, Any]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    document: Json = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_devices_lists_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "devices")
+    assert "CPU" in [device["name"] for device in document["openvino"]]
+    assert document["cpu"]["performance_threads"] >= 1
+
+
+def test_models_builds_what_it_lists(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    names = [model["name"] for model in answer(capsys, "models", "list")["models"]]
+    assert {"resnet50", "inception_v3", "bert_base_uncased", "tiny_resnet"} <= set(names)
+    document = answer(capsys, "models", "build", "tiny_resnet", "-o", tmp_path / "m.xml", "--seed", 3)
+    assert read_graph(document["path"]).num_ops > 0
+
+
+def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
+    document = answer(capsys, "inspect", tiny_resnet)
+    model = load_model(tiny_resnet)
+    assert document["nodes"] == len(model.get_ops())
+    assert document["edges"] == sum(op.get_input_size() for op in model.get_ops())
+    assert document["mean_degree"] == pytest.approx(document["edges"] / document["nodes"])
+    assert sum(document["op_histogram"].values()) == document["nodes"]
+    assert document["unsupported"] == {"CPU": []}
+    sizes = [stage["nodes"] for stage in document["coarsening"].values()]
+    assert all(0 < size <= document["nodes"] for size in sizes)
+
+
+def test_place_writes_a_complete_placement_that_is_never_slower(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path, fast_slow: str
+) -> None:
+    out = tmp_path / "out.json"
+    document = answer(
+        capsys, "place", tiny_resnet, "--devices", fast_slow, "--budget", "60s", "--max-evaluations", 12, "-o", out
+    )
+    placement = Placement.load(out)
+    assert set(placement.affinity) == set(read_graph(tiny_resnet).op_names)
+    assert document["evaluations"] == 12
+    assert document["difference"]["max_relative"] <= 1e-4
+    assert placement.speedup is not None
+    assert placement.speedup.ci95[0] >= 1.0
+    assert {"FAST", "SLOW", "CPU", "HETERO:FAST,SLOW", "HETERO:SLOW,FAST", "AUTO:CPU"} <= set(placement.baselines)
+    (answers,) = [row for row in document["rows"] if row["answer"]]
+    assert placement.latency is not None
+    assert answers["median_s"] == pytest.approx(placement.latency.median_s, rel=0.5)
+
+
+def test_place_with_one_device_says_that_nothing_can_be_gained(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    document = answer(capsys, "place", tiny_resnet, "--devices", "CPU", "-o", out)
+    assert "nothing can be gained" in document["sentence"]
+    assert "--partition-cpu" in document["sentence"]
+    assert set(Placement.load(out).affinity.values()) == {"CPU"}
+
+
+def test_place_for_throughput_measures_the_period(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    arguments = ("--partition-cpu", 2, "--objective", "throughput", "--max-evaluations", 4, "-o", out)
+    document = answer(capsys, "place", tiny_resnet, *arguments)
+    assert Placement.load(out).objective == "throughput"
+    assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
+
+
+def test_place_shows_a_table_and_one_sentence(
+    capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    assert run(["place", str(tiny_bert), "--partition-cpu", "2", "--max-evaluations", "4", "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
+    assert all(name in text for name in ("CPU_0", "CPU_1", "HETERO:CPU_0,CPU_1", "AUTO:CPU"))
+    assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))
+
+
+def test_bench_measures_devices_and_placements_side_by_side(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--max-evaluations", 3, "-o", out)
+    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--placement", out, "--time", "2s")
+    assert document["versus"] == "CPU"
+    assert {row["name"] for row in document["rows"]} == {"CPU", str(out)}
+    for row in document["rows"]:
+        assert row["median_s"] <= row["p95_s"]
+        assert row["inferences_per_s"] > 0
+
+
+def test_export_writes_what_a_placement_holds(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    answer(capsys, "place", tiny_resnet, "--devices", "CPU", "-o", out)
+    document = answer(capsys, "export", out, "--format", "json", "-o", tmp_path / "copy.json")
+    assert document["files"] == [str(tmp_path / "copy.json")]
+    assert Placement.load(tmp_path / "copy.json") == Placement.load(out)

@@ -1,0 +1,111 @@
+"""Run folders: what is kept, what a kill may cost, and what a resumed run must match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.recording import Event
+from hsdag.ir import FileFormatError, OutputError, SearchError
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.search.run_folder import RunFolder, RunRecord
+
+RECORD = RunRecord(
+    model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
+    devices=[DeviceRecord(name="A", plugin="CPU"), DeviceRecord(name="B", plugin="CPU")],
+    method="hsdag",
+    preset="default",
+    seed=0,
+    objective="latency",
+    num_units=3,
+)
+EVENTS = [
+    Event(np.array([0, 1, 1]), Evaluation(0.25), 1.5),
+    Event(np.array([1, 1, 1]), Evaluation(None, "the worker was ended by SIGSEGV"), 2.5),
+]
+
+
+def started(path: Path) -> RunFolder:
+    folder = RunFolder.create(path / "run", RECORD)
+    for event in EVENTS:
+        folder.append(event)
+    return folder
+
+
+def same(left: list[Event], right: list[Event]) -> bool:
+    return all(
+        np.array_equal(a.placement, b.placement) and a.evaluation == b.evaluation and a.elapsed_s == b.elapsed_s
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def test_events_come_back_as_they_were(tmp_path: Path) -> None:
+    started(tmp_path)
+    assert same(RunFolder.resume(tmp_path / "run", RECORD).events(), EVENTS)
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    content = folder.events_path.read_bytes()
+    folder.events_path.write_bytes(content[:-7])
+    assert same(folder.events(), EVENTS[:1])
+    folder.append(EVENTS[1])
+    assert same(folder.events(), EVENTS)
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    folder.events_path.write_text('{"placement": "01", "latency_s": 1.0, "elapsed_s": 1.0}\n')
+    with pytest.raises(FileFormatError, match="line 1: the placement does not fit"):
+        folder.events()
+    folder.events_path.write_text("nonsense\n")
+    with pytest.raises(FileFormatError, match="line 1: not an event"):
+        folder.events()
+
+
+def test_the_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    assert folder.load() is None
+    tensors = {"w": torch.randn(3, 4), "g": torch.arange(5, dtype=torch.uint8)}
+    folder.save(tensors, {"updates": 3, "name": "x"})
+    loaded, state = folder.load() or ({}, {})
+    assert state == {"updates": 3, "name": "x"}
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_damaged_policy_is_a_clear_error(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    folder.policy_path.write_bytes(b"not tensors")
+    with pytest.raises(FileFormatError, match="damaged"):
+        folder.load()
+
+
+def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
+    started(tmp_path)
+    RunFolder.create(tmp_path / "run", RECORD)
+    assert same(RunFolder.resume(tmp_path / "run.1", RECORD).events(), EVENTS)
+    assert RunFolder.resume(tmp_path / "run", RECORD).events() == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"method": "best-device"}, {"num_units": 4}, {"objective": "throughput"}]
+)
+def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object]) -> None:
+    started(tmp_path)
+    with pytest.raises(SearchError, match=f"another {next(iter(change))}"):
+        RunFolder.resume(tmp_path / "run", RECORD.model_copy(update=change))
+
+
+def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(SearchError, match="nothing to resume"):
+        RunFolder.resume(tmp_path / "none", RECORD)
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be made"):
+        RunFolder.create(tmp_path / "file" / "run", RECORD)

@@ -1,0 +1,195 @@
+"""Applying and compiling placements with the real HETERO over two added CPU devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from openvino import opset13 as op
+
+from hsdag.ir import DeviceError, Placement, PlacementError, colocate, graph_of
+from hsdag.ir.placement import DeviceRecord
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
+
+
+def affinities(model: ov.Model) -> dict[str, str]:
+    return {node.get_friendly_name(): node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()}
+
+
+def assert_agrees(core: ov.Core, placement: Placement, model: ov.Model, run: Run) -> None:
+    """The placed model computes what plain CPU computes, within 1e-4 of the largest value."""
+    expected = run(core.compile_model(model.clone(), "CPU"), model)
+    found = run(placement.compile(core, model), model)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other).max() <= 1e-4 * max(1.0, float(np.abs(other).max()))
+
+
+def test_a_model_over_two_devices_computes_what_the_cpu_computes(
+    core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    assert_agrees(core, alternating(model), model, run)
+
+
+def test_every_op_gets_openvinos_name_of_its_device(model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    constraints = colocate(graph_of(model))
+    names = graph_of(model).op_names
+    found = affinities(placement.apply(model))
+    for v in np.flatnonzero(~constraints.floating).tolist():
+        assert found[names[v]] == f"CPU_{placement.affinity[names[v]]}"
+
+
+def test_submodels_are_as_many_as_runs_of_one_device_along_a_chain(core: ov.Core, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="x")
+    y = x
+    for _ in range(6):
+        y = op.tanh(op.relu(y))
+    model = ov.Model([y], [x], "chain")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s // 4 % 2])
+    assert int(placement.compile(core, model).get_property("HETERO_NUMBER_OF_SUBMODELS")) == 3
+
+
+@pytest.mark.parametrize("device", ["FAST", "SLOW"])
+def test_one_device_for_all_compiles_plainly_and_copies_nothing(
+    core: ov.Core, model: ov.Model, place: Place, device: str
+) -> None:
+    ops_before = graph_of(model).num_ops
+    compiled = place(model, lambda _: device).compile(core, model)
+    assert compiled.get_property("EXECUTION_DEVICES") == [f"CPU_{device}"]
+    assert set(affinities(model).values()) == {f"CPU_{device}"}
+    assert graph_of(model).num_ops == ops_before
+
+
+def test_a_shape_read_behind_another_device_is_no_input_of_its_submodel(core: ov.Core, place: Place, run: Run) -> None:
+    x = op.parameter([2, 4], np.float32, name="x")
+    flat = op.tanh(op.reshape(x, op.constant([8]), special_zero=False, name="flat"), name="tanh")
+    back = op.reshape(flat, op.shape_of(x), special_zero=False, name="back")
+    model = ov.Model([op.relu(back, name="relu")], [x], "m")
+    names = graph_of(model).op_names
+    sets = colocate(graph_of(model)).sets.labels
+    slow = {int(sets[names.index(name)]) for name in ("tanh", "relu")}
+    assert_agrees(core, place(model, lambda s: "SLOW" if s in slow else "FAST"), model, run)
+
+
+def test_applying_twice_is_applying_once(model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    once = affinities(placement.apply(model))
+    assert affinities(placement.apply(model)) == once
+
+
+def test_another_placement_replaces_the_first(core: ov.Core, model: ov.Model, place: Place, run: Run) -> None:
+    first = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    second = place(model, lambda s: ("SLOW", "FAST")[s % 2])
+    fresh = affinities(second.apply(model.clone()))
+    first.apply(model)
+    assert affinities(second.apply(model)) == fresh
+    assert_agrees(core, second, model, run)
+
+
+def test_another_model_is_refused(model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    x = op.parameter([2], np.float32, name="x")
+    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another one"):
+        placement.apply(ov.Model([op.relu(x)], [x], "other"))
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_a_map_that_is_not_the_models_is_refused(model: ov.Model, alternating: Alternating, change: str) -> None:
+    placement = alternating(model)
+    affinity = dict(placement.affinity)
+    if change == "missing":
+        del affinity["relu"]
+    else:
+        affinity["stranger"] = "FAST"
+    odd = "relu" if change == "missing" else "stranger"
+    with pytest.raises(PlacementError, match=f"disagree on 1 ops, the first is '{odd}'"):
+        placement.model_copy(update={"affinity": affinity}).apply(model)
+
+
+def test_a_parameter_away_from_its_consumer_is_refused(model: ov.Model, place: Place) -> None:
+    placement = place(model, lambda _: "FAST")
+    broken = placement.model_copy(update={"affinity": {**placement.affinity, "x": "SLOW"}})
+    with pytest.raises(PlacementError, match=r"ops 'x' and 'conv1' must share a device, .* on SLOW and FAST"):
+        broken.apply(model)
+
+
+def test_the_device_a_map_gives_a_floating_op_does_not_matter(
+    core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    placement = alternating(model)
+    moved = {**placement.affinity, "shared": "SLOW", "first": "SLOW", "shape": "SLOW"}
+    straight = affinities(placement.apply(model.clone()))
+    assert affinities(placement.model_copy(update={"affinity": moved}).apply(model)) == straight
+
+
+def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place: Place) -> None:
+    placement = place(model, lambda _: "FAST")
+    devices = [DeviceRecord(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
+    with pytest.raises(DeviceError, match="device 'FAST'"):
+        placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
+
+
+class Builder:
+    """A random network of [2, 4, 4] tensors that share two weights and one shape."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(1)
+        self.x = op.parameter([2, 4, 4], np.float32, name="x")
+        self.tensors = [self.x.output(0)]
+        self.square = [op.constant(rng.standard_normal((4, 4)).astype(np.float32) / 2) for _ in range(2)]
+        self.kernel = op.constant(rng.standard_normal((2, 2, 3, 3)).astype(np.float32) / 4)
+
+    def add(self, kind: str, first: int, second: int) -> None:
+        a, b = (self.tensors[-1 - i % len(self.tensors)] for i in (first, second))
+        if kind == "matmul":
+            out = op.matmul(a, self.square[second % 2], False, False)
+        elif kind == "conv":
+            image = op.unsqueeze(a, op.constant(0))
+            image = op.convolution(image, self.kernel, [1, 1], [1, 1], [1, 1], [1, 1])
+            out = op.reshape(image, op.shape_of(self.x), special_zero=False)
+        elif kind == "split":
+            both = op.split(op.concat([a, b], 1), op.constant(1), 2)
+            self.tensors.append(both.output(0))
+            self.tensors.append(both.output(1))
+            return
+        elif kind == "reshape":
+            flat = op.reshape(a, op.constant([8, 4]), special_zero=False)
+            out = op.reshape(op.sigmoid(flat), op.shape_of(b), special_zero=False)
+        else:
+            out = op.relu(a) if kind == "relu" else op.add(a, b)
+        self.tensors.append(out.output(0))
+
+    def model(self) -> ov.Model:
+        ends = [t for t in self.tensors if not self._is_read(t)]
+        return ov.Model([op.result(t) for t in ends], [self.x], "random")
+
+    @staticmethod
+    def _is_read(tensor: ov.Output) -> bool:
+        """Whether an op reads more of the tensor than its shape."""
+        return any(port.get_node().get_type_name() != "ShapeOf" for port in tensor.get_target_inputs())
+
+
+kinds = st.sampled_from(["matmul", "conv", "split", "reshape", "relu", "add"])
+steps = st.lists(st.tuples(kinds, st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
+
+
+@settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(drawn=steps, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
+def test_random_models_run_alike_under_random_placements(
+    core: ov.Core, place: Place, run: Run, drawn: list[tuple[str, int, int]], devices: list[str]
+) -> None:
+    builder = Builder()
+    for kind, first, second in drawn:
+        builder.add(kind, first, second)
+    model = builder.model()
+    assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)

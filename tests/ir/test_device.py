@@ -1,0 +1,103 @@
+"""Devices: the forms they are written in, and their registration with a real OpenVINO."""
+
+from __future__ import annotations
+
+import openvino as ov
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir import DeviceError, DeviceSpec, parse_devices
+
+
+def test_a_bare_name_is_openvinos_own_device() -> None:
+    spec = DeviceSpec.parse(" GPU.1 ")
+    assert (spec.name, spec.plugin, spec.is_added, spec.openvino_name) == ("GPU.1", "GPU.1", False, "GPU.1")
+
+
+def test_an_added_device_has_its_plugins_properties() -> None:
+    spec = DeviceSpec.parse("SLOW=CPU[INFERENCE_NUM_THREADS=1; ENABLE_CPU_PINNING=YES]")
+    assert spec.is_added
+    assert spec.properties["INFERENCE_NUM_THREADS"] == "1"
+    assert spec.properties["ENABLE_CPU_PINNING"] == "YES"
+
+
+def test_added_cpu_devices_are_independent_by_default() -> None:
+    properties = DeviceSpec.parse("A=CPU").properties
+    assert dict(properties) == {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("FAST=CPU", "CPU_FAST"), ("CPU_0=CPU", "CPU_0"), ("A=GPU.1", "GPU_A.1"), ("MYGPU=GPU.0", "MYGPU.0")],
+)
+def test_openvinos_name_contains_the_plugins(text: str, name: str) -> None:
+    assert DeviceSpec.parse(text).openvino_name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "neither a name"),
+        ("1CPU", "neither a name"),
+        ("A=CPU[X=1", "neither a name"),
+        ("A=TPU", "no device can be added over 'TPU'; plugins are CPU, GPU, NPU"),
+        ("A=CPU[THREADS]", "property 'THREADS' is not of the form KEY=VALUE"),
+        ("A=CPU[=1]", "not of the form KEY=VALUE"),
+        ("A=CPU[X=]", "not of the form KEY=VALUE"),
+    ],
+)
+def test_other_forms_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(DeviceError, match=complaint):
+        DeviceSpec.parse(text)
+
+
+def test_a_list_is_split_at_commas_outside_brackets() -> None:
+    specs = parse_devices("CPU, A=CPU[X=1,2;Y=3],GPU.0")
+    assert [spec.name for spec in specs] == ["CPU", "A", "GPU.0"]
+    assert specs[1].properties["X"] == "1,2"
+
+
+@pytest.mark.parametrize("text", ["CPU,CPU", "A=CPU,A=CPU[X=1]", "A=CPU,CPU_A=CPU", "A=CPU,A=GPU"])
+def test_a_device_given_twice_is_refused(text: str) -> None:
+    with pytest.raises(DeviceError, match="occurs twice"):
+        parse_devices(text)
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(DeviceError, match="no device given"):
+        parse_devices(" , ")
+
+
+word = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
+
+
+@given(name=word, properties=st.dictionaries(word, word, max_size=3))
+def test_what_is_written_is_what_is_read(name: str, properties: dict[str, str]) -> None:
+    body = ";".join(f"{key}={value}" for key, value in properties.items())
+    spec = DeviceSpec.parse(f"{name}=NPU[{body}]")
+    assert (spec.name, spec.plugin, dict(spec.properties)) == (name, "NPU", properties)
+
+
+def test_an_added_cpu_device_is_real_and_keeps_its_threads() -> None:
+    core = ov.Core()
+    spec = DeviceSpec.parse("ONE=CPU[INFERENCE_NUM_THREADS=1]")
+    spec.register(core)
+    spec.register(core)
+    assert core.get_property("CPU_ONE", "INFERENCE_NUM_THREADS") == 1
+    assert core.get_property("CPU_ONE", "FULL_DEVICE_NAME") == core.get_property("CPU", "FULL_DEVICE_NAME")
+    assert core.get_property("CPU", "INFERENCE_NUM_THREADS") == 0
+
+
+@pytest.mark.parametrize("body", ["INFERENCE_NUM_THREADS=many", "NO_SUCH_KEY=1"])
+def test_a_refused_property_is_one_clear_line(body: str) -> None:
+    with pytest.raises(DeviceError, match=r"device 'BAD' \(CPU\) fails to load: .+") as caught:
+        DeviceSpec.parse(f"BAD=CPU[{body}]").register(ov.Core())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(any(name.startswith("GPU") for name in ov.Core().available_devices), reason="a GPU is here")
+@pytest.mark.parametrize("text", ["GPU", "GPU.3", "FAR=GPU"])
+def test_an_absent_gpu_is_a_device_error(text: str) -> None:
+    with pytest.raises(DeviceError, match="fails to load"):
+        DeviceSpec.parse(text).register(ov.Core())

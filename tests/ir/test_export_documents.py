@@ -1,0 +1,160 @@
+"""Export to json, csv and dot, and what every format refuses."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from hsdag.ir import OptionError, OutputError, Placement, PlacementError, colocate, fingerprint, graph_of
+from hsdag.ir.export import export_formats, export_placement
+from hsdag.ir.export.dot import quoted, submodels
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+
+SUFFIX = {"json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot"}
+
+
+def test_there_are_six_formats() -> None:
+    assert export_formats() == ("cpp", "csv", "dot", "ir", "json", "python")
+
+
+def test_an_unknown_format_is_answered_with_the_choices(
+    tmp_path: Path, model: ov.Model, alternating: Alternating
+) -> None:
+    for name in ("yaml", "base", "_placed", ""):
+        with pytest.raises(OptionError, match="choose one of cpp, csv, dot, ir, json, python"):
+            export_placement(alternating(model), name, tmp_path / "f")
+
+
+@pytest.mark.parametrize("name", ["ir", "dot"])
+def test_formats_that_need_the_model_ask_for_it(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    with pytest.raises(OptionError, match=f"--format {name} needs the model .*--model"):
+        export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}")
+
+
+@pytest.mark.parametrize("name", ["ir", "python", "cpp"])
+def test_a_name_with_another_ending_is_refused(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"end the output's name in \{SUFFIX[name]}, not .*f.txt"):
+        export_placement(alternating(model), name, tmp_path / "f.txt", model)
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_no_format_writes_the_placement_of_another_model(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    x = op.parameter([2], np.float32, name="x")
+    other = ov.Model([op.relu(x)], [x], "other")
+    with pytest.raises(PlacementError, match="this is another one"):
+        export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", other)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_a_folder_that_is_missing_is_an_output_error(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
+        export_placement(alternating(model), name, tmp_path / "absent" / f"f{SUFFIX[name]}", model)
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_export_leaves_the_model_and_no_other_files(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    before = fingerprint(graph_of(model))
+    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model)
+    assert files[0] == tmp_path / f"f{SUFFIX[name]}"
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert fingerprint(graph_of(model)) == before
+    assert not any("affinity" in node.get_rt_info() for node in model.get_ops())
+
+
+def test_json_is_the_placement_file(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    (path,) = export_placement(placement, "json", tmp_path / "p.json")
+    assert Placement.load(path) == placement
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_csv_has_a_row_per_op(tmp_path: Path, model: ov.Model, alternating: Alternating, *, with_model: bool) -> None:
+    placement = alternating(model)
+    (path,) = export_placement(placement, "csv", tmp_path / "p.csv", model if with_model else None)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["op"]: row["device"] for row in rows} == placement.affinity
+    assert {row["openvino_device"] for row in rows} == {"CPU_FAST", "CPU_SLOW"}
+    types = {node.get_friendly_name(): node.get_type_name() if with_model else "" for node in model.get_ops()}
+    assert {row["op"]: row["type"] for row in rows} == types
+
+
+def test_csv_quotes_names_with_commas(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([2], np.float32, name='a,"b"\nc')
+    placement = place(ov.Model([op.relu(x, name="r")], [x], "m"), lambda _: "FAST")
+    (path,) = export_placement(placement, "csv", tmp_path / "p.csv")
+    with path.open(newline="") as file:
+        assert 'a,"b"\nc' in {row["op"] for row in csv.DictReader(file)}
+
+
+def drawn(tmp_path: Path, placement: Placement, model: ov.Model) -> str:
+    return export_placement(placement, "dot", tmp_path / "g.dot", model)[0].read_text()
+
+
+def test_dot_has_every_op_and_every_edge_once(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    text, graph = drawn(tmp_path, alternating(model), model), graph_of(model)
+    nodes = [int(v) for v in re.findall(r"^n(\d+) \[", text, re.MULTILINE)]
+    assert sorted(nodes) == list(range(graph.num_ops))
+    edges = [(int(s), int(d)) for s, d in re.findall(r"^n(\d+) -> n(\d+)", text, re.MULTILINE)]
+    assert edges == list(zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True))
+    assert text.count("{") == text.count("}")
+
+
+def test_dot_frames_the_submodels_that_hetero_makes(tmp_path: Path, core: ov.Core, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="x")
+    y = x
+    for _ in range(8):
+        y = op.tanh(y)
+    model = ov.Model([y], [x], "chain")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s // 3 % 2])
+    text = drawn(tmp_path, placement, model)
+    compiled = placement.compile(core, model)
+    assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def test_dot_marks_exactly_the_tensors_between_submodels(
+    tmp_path: Path, model: ov.Model, alternating: Alternating
+) -> None:
+    placement, graph = alternating(model), graph_of(model)
+    constraints = colocate(graph)
+    label = submodels(placement, graph, constraints).labels
+    crossing = int(((label[graph.edge_src] != label[graph.edge_dst]) & constraints.edge_kept).sum())
+    assert drawn(tmp_path, placement, model).count("style=bold") == crossing > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [('a"b', r'"a\"b"'), ("a\\N", r'"a\\N"'), ("a\nb", r'"a\nb"'), ("&lt;", '"&amp;lt;"'), ("ü", '"ü"')],
+)
+def test_dot_escapes_names(text: str, shown: str) -> None:
+    assert quoted(text) == shown
+
+
+def test_dot_draws_a_thousand_ops(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="x")
+    y = x
+    for _ in range(500):
+        y = op.add(y, op.constant(np.ones(4, np.float32)))
+    model = ov.Model([y], [x], "long")
+    text = drawn(tmp_path, place(model, lambda s: ("FAST", "SLOW")[s // 50 % 2]), model)
+    assert len(re.findall(r"^n\d+ \[", text, re.MULTILINE)) == 1002

@@ -1,0 +1,87 @@
+"""Export to an IR that carries its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from numpy.typing import NDArray
+from openvino import opset13 as op
+
+from hsdag.ir import Placement, load_model
+from hsdag.ir.export import export_placement
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
+
+
+def submodels(compiled: Any) -> int:
+    return int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def test_an_exported_ir_runs_as_it_was_placed(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    placement = alternating(model)
+    xml, weights = export_placement(placement, "ir", tmp_path / "placed.xml", model)
+    assert weights == tmp_path / "placed.bin"
+    back = load_model(xml)
+    compiled, original = Placement.from_model(back).compile(core, back), placement.compile(core, model)
+    assert submodels(compiled) == submodels(original) > 1
+    for found, expected in zip(run(compiled, back), run(original, model), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_an_exported_ir_carries_the_whole_placement(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    xml, _ = export_placement(placement, "ir", tmp_path / "placed.xml", model)
+    assert Placement.from_model(load_model(xml)) == placement
+
+
+def test_an_exported_ir_takes_another_placement_of_its_model(
+    tmp_path: Path, core: ov.Core, model: ov.Model, place: Place, run: Run
+) -> None:
+    first = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    second = place(model, lambda s: ("SLOW", "FAST")[s % 2])
+    back = load_model(export_placement(first, "ir", tmp_path / "placed.xml", model)[0])
+    expected = run(core.compile_model(model, "CPU"), model)
+    found = run(second.compile(core, back), back)
+    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_copies_take_no_room_in_the_weights_file(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    ov.serialize(model, tmp_path / "plain.xml", tmp_path / "plain.bin")
+    _, weights = export_placement(alternating(model), "ir", tmp_path / "placed.xml", model)
+    shape_constants_bytes = 64
+    assert weights.stat().st_size <= (tmp_path / "plain.bin").stat().st_size + shape_constants_bytes
+
+
+def test_ops_that_share_a_name_survive_the_file(tmp_path: Path, core: ov.Core, alternating: Alternating) -> None:
+    x = op.parameter([2], np.float32, name="x")
+    y = x
+    for value in (2, 3, 5):
+        y = op.tanh(op.multiply(y, op.constant(np.full(2, value, np.float32), name="k"), name="m"), name="t")
+    model = ov.Model([y], [x], "m")
+    placement = alternating(model)
+    back = load_model(export_placement(placement, "ir", tmp_path / "m.xml", model)[0])
+    compiled = Placement.from_model(back).compile(core, back)
+    point = np.asarray([0.1, -0.2], np.float32)
+    expected = np.tanh(5 * np.tanh(3 * np.tanh(2 * point)))
+    assert compiled([point])[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_writing_over_the_models_own_file_is_safe(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    expected = run(core.compile_model(model, "CPU"), model)
+    own = load_model(tmp_path / "m.xml")
+    export_placement(alternating(own), "ir", tmp_path / "m.xml", own)
+    back = load_model(tmp_path / "m.xml")
+    found = run(Placement.from_model(back).compile(core, back), back)
+    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,111 @@
+"""The zoo by name: what it lists, what it refuses, and which files it writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from hsdag.ir.errors import ModelError, OptionError, OutputError
+from hsdag.models import build_model, find_model, list_models, save_model_files
+
+TINY = ("tiny_resnet", "tiny_inception", "tiny_bert")
+
+
+def _run_python(code: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_list_holds_the_three_models_of_the_papers_table_and_a_tiny_one_of_each_family() -> None:
+    names = [spec.name for spec in list_models()]
+    assert names == ["resnet50", "inception_v3", "bert_base_uncased", *TINY]
+
+
+def test_only_the_tiny_models_call_themselves_tiny() -> None:
+    assert tuple(spec.name for spec in list_models() if spec.is_tiny) == TINY
+
+
+def test_listing_does_not_import_torch() -> None:
+    code = "import sys, hsdag.models; hsdag.models.list_models(); print('torch' in sys.modules)"
+    assert _run_python(code) == "False"
+
+
+def test_building_prints_nothing_and_sends_no_telemetry() -> None:
+    code = "import hsdag.models, openvino_telemetry as t; hsdag.models.build_model('tiny_resnet')"
+    assert _run_python(f"{code}; print(t.Telemetry().consent)") == "False"
+
+
+def test_unknown_name_is_answered_with_the_choices() -> None:
+    with pytest.raises(ModelError, match=r"no model 'resnet51'; choose one of resnet50, inception_v3, bert"):
+        build_model("resnet51")
+
+
+def test_find_model_returns_the_entry_of_that_name() -> None:
+    assert find_model("tiny_bert").name == "tiny_bert"
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seed_outside_its_range_is_refused(seed: int) -> None:
+    with pytest.raises(OptionError, match=rf"seed must lie in 0\.\.2\*\*63-1, got {seed}"):
+        build_model("tiny_resnet", seed)
+
+
+def test_saved_files_hold_the_built_model(tmp_path: Path) -> None:
+    path = save_model_files("tiny_bert", tmp_path / "bert.xml", seed=3)
+    saved, built = ov.Core().read_model(path), build_model("tiny_bert", seed=3)
+    assert [op.get_friendly_name() for op in saved.get_ordered_ops()] == [
+        op.get_friendly_name() for op in built.get_ordered_ops()
+    ]
+
+
+def test_saving_leaves_the_xml_and_the_bin_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "net.bin").write_bytes(b"of an older model")
+    assert save_model_files("tiny_resnet", tmp_path / "net.xml") == tmp_path / "net.xml"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["net.bin", "net.xml"]
+    assert (tmp_path / "net.bin").stat().st_size > 3000
+
+
+@pytest.mark.parametrize("name", ["net", "net.onnx", "net.XML", "net.bin"])
+def test_suffix_other_than_xml_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OptionError, match=r"must end in \.xml"):
+        save_model_files("tiny_resnet", tmp_path / name)
+
+
+def test_missing_folder_is_an_output_error_before_anything_is_built(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"there is no folder .*absent; create it first"):
+        save_model_files("bert_base_uncased", tmp_path / "absent" / "net.xml")
+
+
+def test_folder_in_place_of_the_file_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "net.xml").mkdir()
+    with pytest.raises(OutputError, match="expected a file, found a folder"):
+        save_model_files("tiny_resnet", tmp_path / "net.xml")
+
+
+def test_failed_write_is_one_line_and_keeps_the_old_files(tmp_path: Path) -> None:
+    (tmp_path / "net.xml").write_text("old")
+    (tmp_path / "net.bin").mkdir()  # the weights cannot take this place
+    with pytest.raises(OutputError, match=r"\Acannot write model [^\n]*net\.xml: [^\n]*\Z"):
+        save_model_files("tiny_resnet", tmp_path / "net.xml")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["net.bin", "net.xml"]
+    assert (tmp_path / "net.xml").read_text() == "old"
+
+
+def test_unwritable_folder_is_an_output_error() -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("needs a folder in which nobody may create files")
+    with pytest.raises(OutputError, match="check the folder's rights and space"):
+        save_model_files("tiny_resnet", "/proc/self/net.xml")

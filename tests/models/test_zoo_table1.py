@@ -1,0 +1,95 @@
+"""The benchmark models against the HSDAG paper's Table 1 and the published parameter counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+
+from hsdag.models import ModelSpec, find_model
+
+NAMES = ("resnet50", "inception_v3", "bert_base_uncased")
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, ov.Model]:
+    torch.set_num_threads(1)
+    return {name: find_model(name).build(seed=0) for name in NAMES}
+
+
+def _counts(model: ov.Model) -> tuple[int, int]:
+    ops = model.get_ops()
+    return len(ops), sum(len(op.inputs()) for op in ops)
+
+
+def _inputs(spec: ModelSpec, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    if spec.name == "bert_base_uncased":
+        ids = rng.integers(0, 30522, (1, 8))
+        return [ids, np.ones_like(ids), np.zeros_like(ids)]
+    return [rng.standard_normal(spec.inputs[0].shape, dtype=np.float32)]
+
+
+@pytest.mark.parametrize(("name", "counts"), [("resnet50", (396, 411)), ("inception_v3", (728, 764))])
+def test_ops_and_edges_are_exactly_the_papers(built: dict[str, ov.Model], name: str, counts: tuple[int, int]) -> None:
+    assert _counts(built[name]) == counts
+
+
+def test_berts_ops_and_edges_are_within_two_percent_of_the_papers(built: dict[str, ov.Model]) -> None:
+    assert _counts(built["bert_base_uncased"]) == pytest.approx((1009, 1071), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    # torchvision's model cards (Inception-v3 less its auxiliary head of 3,326,696) and bert-base-uncased's
+    [("resnet50", 25_557_032), ("inception_v3", 27_161_264 - 3_326_696), ("bert_base_uncased", 109_482_240)],
+)
+def test_parameters_are_as_many_as_published(name: str, published: int) -> None:
+    assert find_model(name).num_parameters == published
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_declared_parameters_all_lie_in_the_model(built: dict[str, ov.Model], name: str) -> None:
+    sizes = [
+        op.get_output_shape(0)
+        for op in built[name].get_ops()
+        if op.get_type_name() == "Constant" and op.get_element_type() == ov.Type.f16
+    ]
+    held, declared = sum(int(np.prod(shape)) for shape in sizes), find_model(name).num_parameters
+    # a batch norm's scale goes into the convolution before it; a few scalars come on top (input transform, sqrt)
+    assert 0.99 * declared <= held <= declared + 14
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_float_weight_is_fp16_followed_by_a_convert(built: dict[str, ov.Model], name: str) -> None:
+    for op in built[name].get_ops():
+        if op.get_type_name() == "Constant" and op.get_element_type().is_real() and op.data.size > 1:
+            consumers = [target.get_node().get_type_name() for target in op.output(0).get_target_inputs()]
+            assert (op.get_element_type(), consumers) == (ov.Type.f16, ["Convert"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_op_names_are_unique_and_every_shape_is_static(built: dict[str, ov.Model], name: str) -> None:
+    ops = built[name].get_ordered_ops()
+    assert len({op.get_friendly_name() for op in ops}) == len(ops)
+    assert all(port.get_partial_shape().is_static for op in ops for port in op.outputs())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[str, ov.Model], name: str) -> None:
+    spec = find_model(name)
+    request = ov.Core().compile_model(built[name], "CPU").create_infer_request()
+    first, second = (np.array(request.infer(_inputs(spec, seed))[0]) for seed in (0, 1))
+    assert np.isfinite(first).all()
+    assert 0.1 < first.std() < 10
+    assert np.abs(first - second).max() > 0.01 * first.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convolutions_and_matrix_products_are_those_of_the_published_architecture(
+    built: dict[str, ov.Model], name: str
+) -> None:
+    layers = {"resnet50": 53 + 1, "inception_v3": 94 + 1, "bert_base_uncased": 12 * 8 + 1}
+    multiplied = [op for op in built[name].get_ops() if op.get_type_name() in ("Convolution", "MatMul")]
+    assert len(multiplied) == layers[name]

@@ -1,0 +1,138 @@
+"""The tiny models: same weights for one seed, torch's own answers, and the structure of the large ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from hsdag.models import ModelSpec, build_model, find_model, list_models, save_model_files
+from hsdag.models.convert import to_openvino
+
+Arrays = list[NDArray[np.generic]]
+TINY = [spec.name for spec in list_models() if spec.is_tiny]
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, ov.Model]:
+    torch.set_num_threads(1)
+    return {name: build_model(name) for name in TINY}
+
+
+def random_inputs(spec: ModelSpec, seed: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    arrays: Arrays = []
+    for model_input in spec.inputs:
+        if model_input.element_type == "f32":
+            arrays.append(rng.standard_normal(model_input.shape, dtype=np.float32))
+        else:
+            high = 100 if model_input.name == "input_ids" else 2
+            arrays.append(rng.integers(0, high, model_input.shape))
+    return arrays
+
+
+def run(model: ov.Model, arrays: Arrays) -> list[NDArray[np.float32]]:
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    request = ov.Core().compile_model(model, "CPU", exact).create_infer_request()
+    return [np.array(value) for value in request.infer(arrays).values()]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_converted_network_answers_what_torch_answers(name: str) -> None:
+    spec = find_model(name)
+    network, arrays = spec.make_network(0), random_inputs(spec, 0)
+    with torch.no_grad():
+        expected = network(*(torch.from_numpy(array) for array in arrays))
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for got, wanted in zip(run(to_openvino(spec, network), arrays), expected, strict=True):
+        np.testing.assert_allclose(got, wanted.numpy(), atol=1e-4 * float(wanted.std()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_rounding_the_weights_to_fp16_moves_outputs_by_less_than_a_percent(
+    built: dict[str, ov.Model], name: str
+) -> None:
+    spec = find_model(name)
+    arrays = random_inputs(spec, 0)
+    full = run(to_openvino(spec, spec.make_network(0)), arrays)
+    for rounded, wanted in zip(run(built[name], arrays), full, strict=True):
+        assert np.abs(rounded - wanted).max() < 0.01 * wanted.std()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[str, ov.Model], name: str) -> None:
+    spec = find_model(name)
+    for a, b in zip(run(built[name], random_inputs(spec, 0)), run(built[name], random_inputs(spec, 1)), strict=True):
+        assert np.isfinite(a).all()
+        assert 0.05 < a.std() < 10
+        assert np.abs(a - b).max() > 0.01 * a.std()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_same_seed_writes_the_same_bytes(tmp_path: Path, name: str) -> None:
+    first = save_model_files(name, tmp_path / "first.xml", seed=5)
+    second = save_model_files(name, tmp_path / "second.xml", seed=5)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.with_suffix(".bin").read_bytes() == second.with_suffix(".bin").read_bytes()
+
+
+def test_another_seed_gives_other_weights_in_the_same_graph(built: dict[str, ov.Model]) -> None:
+    other = build_model("tiny_resnet", seed=1)
+    pairs = list(zip(built["tiny_resnet"].get_ordered_ops(), other.get_ordered_ops(), strict=True))
+    assert all(a.get_friendly_name() == b.get_friendly_name() for a, b in pairs)
+    weights = [(a, b) for a, b in pairs if a.get_type_name() == "Constant" and a.get_element_type().is_real()]
+    assert weights
+    assert all(not np.array_equal(a.data, b.data) for a, b in weights)
+
+
+def test_building_leaves_torchs_global_generator_and_gradient_mode_alone() -> None:
+    before = torch.get_rng_state()
+    build_model("tiny_resnet")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_declared_parameters_are_those_of_the_network(name: str) -> None:
+    spec = find_model(name)
+    assert sum(p.numel() for p in spec.make_network(0).parameters()) == spec.num_parameters
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_model_is_named_after_the_zoo_and_takes_the_declared_inputs(built: dict[str, ov.Model], name: str) -> None:
+    spec, model = find_model(name), built[name]
+    assert model.get_friendly_name() == name
+    got = [(port.get_any_name(), tuple(port.shape)) for port in model.inputs]
+    assert got == [(model_input.name, model_input.shape) for model_input in spec.inputs]
+    assert tuple(port.get_any_name() for port in model.outputs) == spec.outputs
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_op_names_are_unique_and_every_shape_is_static(built: dict[str, ov.Model], name: str) -> None:
+    ops = built[name].get_ordered_ops()
+    assert len({op.get_friendly_name() for op in ops}) == len(ops)
+    assert all(port.get_partial_shape().is_static for op in ops for port in op.outputs())
+
+
+def test_tiny_models_keep_the_structure_of_their_families(built: dict[str, ov.Model]) -> None:
+    types = {name: Counter(op.get_type_name() for op in model.get_ordered_ops()) for name, model in built.items()}
+    assert types["tiny_resnet"]["Relu"] == 1 + 3 * 3  # stem, then three a block
+    assert types["tiny_inception"]["Concat"] == 1 + 5  # input transform, then one of each module
+    assert types["tiny_bert"]["Softmax"] == 2  # one a layer
+
+
+def test_hidden_token_changes_nothing_for_the_others(built: dict[str, ov.Model]) -> None:
+    ids, mask, types = np.arange(8)[None], np.ones((1, 8), np.int64), np.zeros((1, 8), np.int64)
+    mask[0, 5] = 0
+    other_ids = ids.copy()
+    other_ids[0, 5] = 77
+    a = run(built["tiny_bert"], [ids, mask, types])[0]
+    b = run(built["tiny_bert"], [other_ids, mask, types])[0]
+    visible = mask[0] == 1
+    np.testing.assert_allclose(a[0, visible], b[0, visible], atol=1e-6)
+    assert np.abs(a[0, 5] - b[0, 5]).max() > 0.1
