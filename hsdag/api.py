@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.ir.placement import Placement
-from hsdag.ir.reader import parse_shapes
+from hsdag.ir.reader import load_model, parse_shapes
 from hsdag.runtime.problem import Objective
 from hsdag.search.options import PlaceOptions, parse_duration
 from hsdag.search.place import Watcher, run_place
@@ -24,13 +24,14 @@ def place(
     budget: str | float = "60s",
     seed: int = 0,
     shape: str | Mapping[str, tuple[int, ...]] | None = None,
+    example_input: Any = None,
     run_folder: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
 ) -> Placement:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module; ``devices`` and ``shape`` are written as at the
+    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape`` are written as at the
     command line; ``budget`` is a duration such as ``"60s"`` or seconds. With ``run_folder`` the search is
     kept on disk and ``resume`` goes on with it. The answer is never slower than the best single device
     beyond the 95% interval.
@@ -47,5 +48,6 @@ def place(
         seed=seed,
         shapes=parse_shapes(shape) if isinstance(shape, str) else dict(shape or {}),
     )
+    source = model if isinstance(model, str | Path) else load_model(model, options.shapes, example_input=example_input)
     folder = Path(run_folder) if run_folder is not None else None
-    return run_place(model, options, run_folder=folder, resume=resume, watcher=watcher).placement
+    return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher).placement

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import openvino as ov
+from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.telemetry import no_telemetry
@@ -37,10 +39,21 @@ def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any 
     elif isinstance(source, str | Path):
         model = read_model_file(Path(source))
     else:
-        with no_telemetry():
-            model = ov.convert_model(source, example_input=example_input)
+        model = _converted(source, example_input)
     _fix_shapes(model, shapes or {})
     return model
+
+
+def _converted(module: Any, example_input: Any) -> ov.Model:
+    """A torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it does not."""
+    try:
+        with no_telemetry(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which the converter uses
+            return ov.convert_model(module, example_input=example_input)
+    except (RuntimeError, ValueError, TypeError, ConversionError) as error:
+        advice = "; give example_input" if example_input is None else ""
+        kind = type(module).__name__
+        raise ModelError(f"OpenVINO cannot convert this {kind} ({first_line(error)}){advice}") from error
 
 
 def read_model_file(path: Path) -> ov.Model:
@@ -64,6 +77,11 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,86 @@
+"""Placing through the Python API: what the answer guarantees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+
+import hsdag
+import hsdag.ir
+from hsdag.ir import read_graph
+from hsdag.runtime.latency import Protocol, Ratio
+from hsdag.search.final import tolerance_for
+from hsdag.search.options import PlaceOptions
+from hsdag.search.outcome import speed_sentence
+from hsdag.search.place import run_place
+
+QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+
+
+def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast_slow: str) -> None:
+    outcome = run_place(tiny_bert, PlaceOptions(devices=fast_slow, max_evaluations=6, protocol=QUICK))
+    core, model = ov.Core(), ov.Core().read_model(tiny_bert)
+    inputs = {p.get_any_name(): np.ones(tuple(p.get_shape()), dtype=np.int64) for p in model.inputs}
+    expected = core.compile_model(model, "CPU")(inputs)
+    found = outcome.placement.compile(core, ov.Core().read_model(tiny_bert))(inputs)
+    for a, b in zip(found.values(), expected.values(), strict=True):
+        assert np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
+
+
+def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
+    tiny_resnet: Path, fast_slow: str
+) -> None:
+    outcome = run_place(tiny_resnet, PlaceOptions(devices=fast_slow, max_evaluations=8, protocol=QUICK))
+    answer = next(row for row in outcome.rows if row.is_answer)
+    singles = [row for row in outcome.rows if row.name in {"FAST", "SLOW", "CPU"}]
+    if answer.name.startswith("placement"):
+        assert answer.ratio.low > 1.0
+    else:
+        assert answer.name == min(singles, key=lambda row: row.median_s).name
+        assert f"No placement beat {answer.name}" in outcome.sentence
+        assert set(outcome.placement.affinity.values()) == {answer.name}
+
+
+def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
+    model = ov.Core().read_model(tiny_resnet)
+    placement = hsdag.place(model, partition_cpu=2, method="best-device")
+    assert set(placement.affinity) == set(read_graph(tiny_resnet).op_names)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    found = hsdag.place(module, "CPU", example_input=torch.ones(1, 8), shape="1,8", method="best-device")
+    assert found.latency is not None
+
+
+def test_a_module_that_does_not_convert_is_a_users_error() -> None:
+    with pytest.raises(hsdag.ir.HsdagError, match="cannot convert this"):
+        hsdag.place(object(), "CPU")
+
+
+def test_the_search_keeps_out_of_the_callers_torch_threads(tiny_resnet: Path) -> None:
+    before = torch.get_num_threads()
+    run_place(tiny_resnet, PlaceOptions(partition_cpu=2, max_evaluations=3, protocol=QUICK))
+    assert torch.get_num_threads() == before
+
+
+def test_the_sentence_claims_no_more_than_the_intervals() -> None:
+    equal = Ratio(1.0, 0.98, 1.02)
+    assert speed_sentence("CPU", "CPU", equal, {}) == "No placement beat CPU; the placement is all on CPU."
+    faster = speed_sentence("placement 1", "CPU", Ratio(1.25, 1.2, 1.3), {"AUTO:CPU": Ratio(0.8, 0.7, 0.9)})
+    assert faster == ("The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the best single device, CPU.")
+    beaten = speed_sentence("CPU", "CPU", equal, {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)})
+    assert "AUTO:CPU measured faster than the placement" in beaten
+
+
+def test_outputs_are_held_to_a_tenth_of_a_thousandth_on_cpus() -> None:
+    from hsdag.ir import parse_devices
+
+    assert tolerance_for(parse_devices("CPU,A=CPU[INFERENCE_NUM_THREADS=1]")) == 1e-4
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_both_presets_search(tiny_resnet: Path, preset: str) -> None:
+    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, preset=preset, max_evaluations=6, protocol=QUICK))
+    assert outcome.num_evaluations == 6
