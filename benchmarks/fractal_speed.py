@@ -15,6 +15,7 @@ import sys
 import time
 
 import numpy as np
+from machine import machine
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
@@ -50,6 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", type=int, default=10_000)
     num_ops = parser.parse_args().ops
+    print(machine())
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     worst_s = 0.0
     for make in (deep_network, random_network):
@@ -57,10 +59,10 @@ def main() -> int:
         begin = time.perf_counter()
         found = fractal_dimension(graph)
         first_s = time.perf_counter() - begin
+        check(graph, found)
         begin = time.perf_counter()
         fractal_dimension(graph)
         again_s = time.perf_counter() - begin
-        check(graph, found)
         worst_s = max(worst_s, first_s)
         print(f"{make.__name__:15s} {num_ops} ops: first call {first_s:.2f} s, then {again_s:.2f} s")
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

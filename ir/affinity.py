@@ -10,6 +10,7 @@ import openvino as ov
 from hsdag.ir.build import fingerprint, graph_of, ordered_ops
 from hsdag.ir.colocation import colocate
 from hsdag.ir.copies import make_private, merge_copies
+from hsdag.ir.device import hetero_properties
 from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import last_line
@@ -50,8 +51,9 @@ def compile_placement(
     apply_affinity(placement, model)
     names = [spec.openvino_name for spec in used]
     target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
+    kept = hetero_properties(used) if len(names) > 1 else {}
     try:
-        return core.compile_model(model, target, dict(properties or {}))
+        return core.compile_model(model, target, {**kept, **(properties or {})})
     except RuntimeError as error:
         raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,16 @@ def parse_devices(text: str) -> tuple[DeviceSpec, ...]:
     if any(len(set(names)) < len(specs) for names in zip(*((s.name, s.openvino_name) for s in specs), strict=True)):
         raise DeviceError(f"a device occurs twice in {text!r}")
     return specs
+
+
+def hetero_properties(specs: Iterable[DeviceSpec]) -> dict[str, dict[str, dict[str, str]]]:
+    """What ``compile_model`` needs beside a HETERO target for devices to keep their properties.
+
+    HETERO sets EXCLUSIVE_ASYNC_REQUESTS on every submodel it makes, over what was set on the device; only
+    DEVICE_PROPERTIES given at compilation win.
+    """
+    properties = {spec.openvino_name: dict(spec.properties) for spec in specs if spec.properties}
+    return {"DEVICE_PROPERTIES": properties} if properties else {}
 
 
 def _registered(core: Any) -> set[str]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hsdag.ir.affinity import set_affinities
 from hsdag.ir.build import graph_of
 from hsdag.ir.copies import merge_copies
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.devices import make_core
@@ -36,9 +36,9 @@ class Worker:
     """Compiled candidates by key, over one model and one set of devices."""
 
     def __init__(self, setup: Request) -> None:
-        specs = tuple(DeviceSpec(d["name"], d["plugin"], d["properties"]) for d in setup["devices"])
+        self.specs = tuple(DeviceSpec(d["name"], d["plugin"], d["properties"]) for d in setup["devices"])
         shapes = {name: tuple(shape) for name, shape in setup["shapes"].items()}
-        self.core = make_core(specs)
+        self.core = make_core(self.specs)
         self.model = load_model(Path(setup["model"]), shapes)
         self.graph = graph_of(self.model)
         self.placed = self.model.clone()  # bears affinities; the model itself stays as it was read
@@ -68,7 +68,8 @@ class Worker:
             set_affinities(self.placed, self.graph, devices)
         model = self.model if devices is None else self.placed
         begin = time.perf_counter()
-        compiled = self.core.compile_model(model, request["target"], request.get("properties", {}))
+        kept = hetero_properties(self.specs) if request["target"].startswith("HETERO:") else {}
+        compiled = self.core.compile_model(model, request["target"], {**kept, **request.get("properties", {})})
         compile_s = time.perf_counter() - begin
         self.compiled[request["key"]] = compiled
         self.requests[request["key"]] = self._infer_request(compiled)

@@ -83,9 +83,10 @@ def run_place(
         with _one_torch_thread(), contextlib.suppress(SearchStopped):
             recorder.evaluate(_first_guesses(session, problem))
             placer.search(problem, recorder, folder)
+        search_s = recorder.elapsed_s
         splits = [e for e in recorder.best(len(recorder.events)) if len(np.unique(e.placement)) > 1]
         outcome = _conclude(session, problem, options, splits[: options.finalists], folder, watcher)
-        return replace(outcome, num_evaluations=recorder.num_evaluations, search_s=recorder.elapsed_s)
+        return replace(outcome, num_evaluations=recorder.num_evaluations, search_s=search_s)
 
 
 @contextlib.contextmanager

@@ -133,7 +133,12 @@ void run(const std::string& path) {
     place(model);
     std::string target = kDevices.size() > 1 ? "HETERO:" : "";
     for (std::size_t d = 0; d < kDevices.size(); ++d) target += (d > 0 ? "," : "") + kDevices[d].name;
-    ov::CompiledModel compiled = core.compile_model(model, target);
+    ov::AnyMap config;  // HETERO overrides what was set on the core, but not what is given here
+    ov::AnyMap kept;
+    for (const Device& device : kDevices)
+        if (!device.properties.empty()) kept.emplace(device.name, device.properties);
+    if (kDevices.size() > 1 && !kept.empty()) config.emplace("DEVICE_PROPERTIES", kept);
+    ov::CompiledModel compiled = core.compile_model(model, target, config);
     const std::string submodels =
         kDevices.size() > 1 ? compiled.get_property("HETERO_NUMBER_OF_SUBMODELS").as<std::string>() : "1";
     std::cout << "submodels: " << submodels << std::endl;

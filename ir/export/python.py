@@ -111,7 +111,9 @@ def main():
     place(model)
     names = [name for name, _, _ in DEVICES]
     if len(names) > 1:
-        compiled = core.compile_model(model, "HETERO:" + ",".join(names))
+        kept = {name: properties for name, _, properties in DEVICES if properties}  # HETERO overrides the core's
+        config = {"DEVICE_PROPERTIES": kept} if kept else {}
+        compiled = core.compile_model(model, "HETERO:" + ",".join(names), config)
         print(f"submodels: {compiled.get_property('HETERO_NUMBER_OF_SUBMODELS')}")
     else:
         compiled = core.compile_model(model, names[0])

@@ -92,7 +92,7 @@ def test_levels_are_longest_paths(seed: int) -> None:
     simple = nx.DiGraph(graph.to_networkx())
 
     def length(path: list[int]) -> float:
-        return sum(op_cost[v] for v in path) + sum(cost[pair] for pair in itertools.pairwise(path))
+        return float(sum(op_cost[v] for v in path)) + sum(cost[pair] for pair in itertools.pairwise(path))
 
     for v in range(graph.num_ops):
         to_v = [p for u in range(graph.num_ops) for p in nx.all_simple_paths(simple, u, v) if u != v] + [[v]]

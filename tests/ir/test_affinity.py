@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -193,3 +195,23 @@ def test_random_models_run_alike_under_random_placements(
         builder.add(kind, first, second)
     model = builder.model()
     assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one processor cannot tell one thread from two")
+def test_a_one_thread_device_keeps_to_one_thread_in_a_split_model(core: ov.Core, place: Place) -> None:
+    x = op.parameter([512, 512], np.float32, name="x")
+    y = x
+    for seed in range(8):
+        weight = np.random.default_rng(seed).standard_normal((512, 512)).astype(np.float32) / 20
+        y = op.relu(op.matmul(y, op.constant(weight), False, False))
+    model = ov.Model([y], [x], "chain")
+    graph = graph_of(model)
+    heavy = colocate(graph).sets.labels[[v for v, t in enumerate(graph.op_types) if t == "MatMul"]]
+    compiled = place(model, lambda s: "SLOW" if s != heavy[-1] else "FAST").compile(core, model)
+    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
+    request = compiled.create_infer_request()
+    request.infer()
+    wall_s, busy_s = time.perf_counter(), time.process_time()
+    for _ in range(20):
+        request.infer()
+    assert time.process_time() - busy_s < 1.6 * (time.perf_counter() - wall_s)
