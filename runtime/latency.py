@@ -21,13 +21,18 @@ Run = Callable[[str, int], Sequence[float]]
 
 @dataclass(frozen=True)
 class Protocol:
-    """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached."""
+    """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    min_rounds: int = 8
+    ``limit_s`` includes warming up. After ``min_rounds`` a candidate whose interval ends below ``hopeless`` is
+    measured no further: its figure needs no more digits.
+    """
+
+    min_rounds: int = 6
     max_rounds: int = 60
     turn_s: float = 0.15
     limit_s: float = 25.0
     interval_width: float = 0.02
+    hopeless: float = 0.9
     bootstrap_samples: int = 2000
     warm_up_agreement: float = 0.05
     warm_up_runs: int = 40
@@ -97,9 +102,12 @@ class Comparison:
         return min((c for c in candidates if c in self.samples), key=self.median_s)
 
     def ratio(self, candidate: str, reference: str, *, num_samples: int = 2000) -> Ratio:
-        """Reference's latency over the candidate's; rounds are resampled together, as they ran together."""
+        """Reference's latency over the candidate's, over the rounds that both ran; these are resampled together."""
+        common = min(len(self.samples[reference].rounds), len(self.samples[candidate].rounds))
         return bootstrap_ratio(
-            self.samples[reference].round_medians_s, self.samples[candidate].round_medians_s, num_samples
+            self.samples[reference].round_medians_s[:common],
+            self.samples[candidate].round_medians_s[:common],
+            num_samples,
         )
 
 
@@ -147,6 +155,7 @@ def compare(
     says so, or when the interval of every candidate's ratio to the fastest of ``references`` is narrower than
     ``protocol.interval_width``.
     """
+    end = time.perf_counter() + protocol.limit_s
     failures: dict[str, str] = {}
     typical_s: dict[str, float] = {}
     for candidate in candidates:
@@ -155,20 +164,21 @@ def compare(
         except CandidateFailed as failure:
             failures[candidate] = failure.reason
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
-    end = time.perf_counter() + protocol.limit_s
-    for round_idx in range(protocol.max_rounds):
-        order = list(taken)
-        for candidate in order[round_idx % len(order) :] + order[: round_idx % len(order)] if order else []:
+    running = list(taken)
+    for round_idx in range(protocol.max_rounds if running else 0):
+        start = round_idx % len(running)
+        for candidate in running[start:] + running[:start]:
             burst = int(np.clip(protocol.turn_s / typical_s[candidate], 1, 50))
             try:
                 taken[candidate].append(tuple(run(candidate, burst)))
             except CandidateFailed as failure:
                 failures[candidate] = failure.reason
                 del taken[candidate]
+        running = [c for c in running if c in taken]
         on_round(round_idx + 1)
-        comparison = _comparison(taken, failures)
-        enough = round_idx + 1 >= protocol.min_rounds and _is_narrow(comparison, references, protocol)
-        if not taken or enough or (round_idx >= 2 and (should_stop() or time.perf_counter() > end)):
+        if round_idx + 1 >= protocol.min_rounds:
+            running = _undecided(_comparison(taken, failures), running, references, protocol)
+        if not running or (round_idx >= 2 and (should_stop() or time.perf_counter() > end)):
             break
     return _comparison(taken, failures)
 
@@ -177,13 +187,16 @@ def _comparison(taken: Mapping[str, list[tuple[float, ...]]], failures: Mapping[
     return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, dict(failures))
 
 
-def _is_narrow(comparison: Comparison, references: Sequence[str], protocol: Protocol) -> bool:
-    if not any(r in comparison.samples for r in references):
-        return True
-    reference = comparison.fastest(references)
-    for candidate in comparison.samples:
-        ratio = comparison.ratio(candidate, reference, num_samples=200)
-        decided = ratio.high < 1.0 - 5 * protocol.interval_width  # far slower: its figure needs no more digits
-        if not decided and ratio.high - ratio.low > protocol.interval_width:
-            return False
-    return True
+def _undecided(
+    comparison: Comparison, running: Sequence[str], references: Sequence[str], protocol: Protocol
+) -> list[str]:
+    """Candidates worth another round: none when every open interval is narrow, else all but the hopeless."""
+    alive = [r for r in references if r in comparison.samples]
+    if not alive:
+        return []
+    reference = comparison.fastest(alive)
+    ratios = {c: comparison.ratio(c, reference, num_samples=500) for c in running if c != reference}
+    open_ratios = {c: ratio for c, ratio in ratios.items() if ratio.high >= protocol.hopeless}
+    if all(ratio.high - ratio.low <= protocol.interval_width for ratio in open_ratios.values()):
+        return []
+    return [c for c in running if c == reference or c in open_ratios]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Opened
@@ -52,6 +53,7 @@ def final_comparison(
     A finalist is the answer only if it is faster than the best single device by more than the 95% interval
     and its outputs are within ``tolerance`` of the reference's.
     """
+    begin = time.perf_counter()
     candidates = {**singles, **finalists, **automatic}
     opened: dict[str, Opened] = {}
     failures: dict[str, str] = {}
@@ -60,7 +62,9 @@ def final_comparison(
             opened[name] = runner.open(name, candidate)
         except CandidateFailed as failure:
             failures[name] = failure.reason
-    comparison = compare(runner.run, list(opened), list(singles), protocol, should_stop=should_stop, on_round=on_round)
+    left_s = max(protocol.limit_s - (time.perf_counter() - begin), 0.5 * protocol.limit_s)
+    measuring = replace(protocol, limit_s=left_s)
+    comparison = compare(runner.run, list(opened), list(singles), measuring, should_stop=should_stop, on_round=on_round)
     comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
     alive = [name for name in singles if name in comparison.samples]
     if not alive:

@@ -31,6 +31,9 @@ from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import PAPER_SHARE, Session
 from hsdag.version import __version__
 
+FINAL_SHARE, FINAL_LEAST_S = 0.25, 8.0
+"""Seconds for the final comparison, as a share of the budget, and at least."""
+
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
 
@@ -170,7 +173,7 @@ def _conclude(
         {name: session.placed(problem, placement) for name, placement in names.items()},
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
         {} if alone else _automatic(session.devices),
-        _final_protocol(options.protocol, interrupted),
+        _final_protocol(options, interrupted),
         tolerance_for(session.devices.all),
         _reference(session.devices),
         on_round=watcher.on_round,
@@ -195,7 +198,10 @@ def _conclude(
     )
 
 
-def _final_protocol(protocol: Protocol, interrupted: bool) -> Protocol:
+def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
+    """The protocol, bounded by a share of the search's own time: a short search is no reason for a long wait."""
+    share_s = max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)
+    protocol = replace(options.protocol, limit_s=min(options.protocol.limit_s, share_s))
     if not interrupted:
         return protocol
     return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S), min_rounds=3)
