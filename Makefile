@@ -11,7 +11,7 @@ place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -19,7 +19,6 @@ lint: $(VENV)/.installed
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
-	$(BIN)/pyright
 
 check: lint types test
 

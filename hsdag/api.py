@@ -31,10 +31,10 @@ def place(
 ) -> Placement:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape`` are written as at the
-    command line; ``budget`` is a duration such as ``"60s"`` or seconds. With ``run_folder`` the search is
-    kept on disk and ``resume`` goes on with it. The answer is never slower than the best single device
-    beyond the 95% interval.
+    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and
+    ``shape`` are written as at the command line; ``budget`` is a duration such as ``"60s"`` or seconds. With
+    ``run_folder`` the search is kept on disk and ``resume`` goes on with it. The answer is never slower than the
+    best single device beyond the 95% interval.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """

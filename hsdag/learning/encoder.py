@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import itertools
 import math
+import tempfile
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -46,8 +51,7 @@ class Mlp(nn.Module):
 
     def __init__(self, widths: list[int], generator: torch.Generator, *, zero_output: bool = False) -> None:
         super().__init__()
-        pairs = zip(widths[:-1], widths[1:], strict=True)
-        self.layers = nn.ModuleList(nn.Linear(a, b, device="meta") for a, b in pairs)
+        self.layers = nn.ModuleList(nn.Linear(a, b, device="meta") for a, b in itertools.pairwise(widths))
         self.to_empty(device="cpu")
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
@@ -77,7 +81,7 @@ class Encoder(nn.Module):
         h = config.hidden
         self._config = config
         self.input = Mlp([num_features] + [h] * config.input_layers, generator)
-        with torch.device("meta"):  # the initial draw of GCNConv would come from the global generator
+        with _no_leftovers(), torch.device("meta"):  # the initial draw of GCNConv would come from the global generator
             self.convolutions = nn.ModuleList(
                 GCNConv(h, h, normalize=False, add_self_loops=False) for _ in range(config.gnn_layers)
             )
@@ -100,6 +104,18 @@ class Encoder(nn.Module):
             update = dropout(torch.relu(convolution(z, index, weight)))
             z = z + update if self._config.residual else update
         return unit_rows(z) if self._config.normalise else z
+
+
+@contextlib.contextmanager
+def _no_leftovers() -> Iterator[None]:
+    """torch_geometric writes the code of a convolution to a temporary file and leaves it there; here, not."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def unit_rows(z: torch.Tensor) -> torch.Tensor:

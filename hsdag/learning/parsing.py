@@ -5,6 +5,7 @@ Legend: N nodes, E undirected edges, K nominated edges, G groups, H hidden width
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,6 +48,26 @@ class Level:
         return torch.tensor(self.nominated[self.kept])
 
     @cached_property
+    def nominated_edges(self) -> torch.Tensor:
+        """[K] ``nominated`` as a tensor."""
+        return torch.tensor(self.nominated)
+
+    @cached_property
+    def signs(self) -> torch.Tensor:
+        """[K] plus one for a kept edge, minus one for a dropped one."""
+        return torch.tensor(np.where(self.kept, 1.0, -1.0).astype(np.float32))
+
+    @cached_property
+    def kept_group(self) -> torch.Tensor:
+        """Group that every kept edge lies in."""
+        return self.labels[self.topology.left_index[self.kept_edges]]
+
+    @cached_property
+    def kept_per_group(self) -> torch.Tensor:
+        """[G] number of kept edges."""
+        return torch.bincount(self.kept_group, minlength=self.partition.num_groups)
+
+    @cached_property
     def group_size(self) -> torch.Tensor:
         """[G] nodes per group."""
         return torch.bincount(self.labels, minlength=self.partition.num_groups).float()
@@ -75,6 +96,34 @@ class Parse:
     def num_groups(self) -> int:
         """G."""
         return self.partition.num_groups
+
+    @cached_property
+    def representative(self) -> torch.Tensor:
+        """[G] one node of every group."""
+        member = np.empty(self.num_groups, dtype=np.int64)
+        member[self.partition.labels] = np.arange(self.partition.num_items)
+        return torch.tensor(member)
+
+    @staticmethod
+    def side_by_side(parses: Sequence[Parse]) -> Parse:
+        """One grouping of as many copies of the graph as there are parses, copy after copy.
+
+        Its groups and nominated edges are those of the parses, one after another, at every level.
+        """
+        return Parse(tuple(_disjoint(levels) for levels in zip(*(p.levels for p in parses), strict=True)))
+
+
+def _disjoint(levels: Sequence[Level]) -> Level:
+    nodes = np.cumsum([0] + [level.topology.num_nodes for level in levels])
+    edges = np.cumsum([0] + [level.topology.num_edges for level in levels])
+    topology = Topology(
+        int(nodes[-1]),
+        np.concatenate([level.topology.left + n for level, n in zip(levels, nodes[:-1], strict=True)]),
+        np.concatenate([level.topology.right + n for level, n in zip(levels, nodes[:-1], strict=True)]),
+        np.arange(edges[-1], dtype=np.int64),
+    )
+    nominated = np.concatenate([level.nominated + e for level, e in zip(levels, edges[:-1], strict=True)])
+    return Level(topology, nominated, np.concatenate([level.kept for level in levels]))
 
 
 def nominate(topology: Topology, scores: FloatArray) -> IntArray:
@@ -152,9 +201,8 @@ class ParsingNetwork(nn.Module):
         for depth, level in enumerate(parse.levels):
             logits = first_logits if depth == 0 else self.score_logits(z, level.topology)
             if self._sampled:
-                chosen = logits[torch.tensor(level.nominated)]
-                sign = torch.where(torch.tensor(level.kept), 1.0, -1.0)
-                decisions.append(nn.functional.logsigmoid(sign * chosen))
+                chosen = logits[level.nominated_edges]
+                decisions.append(nn.functional.logsigmoid(level.signs * chosen))
             z = pool(z, torch.sigmoid(logits), level)
         return z, torch.cat(decisions) if decisions else z.new_zeros(0)
 
@@ -166,9 +214,7 @@ def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:
     """
     num_groups = level.partition.num_groups
     total = z.new_zeros(num_groups, z.shape[1]).index_add(0, level.labels, z)
-    edges = level.kept_edges
-    group = level.labels[level.topology.left_index[edges]]
-    score = z.new_zeros(num_groups).index_add(0, group, scores[edges])
-    count = torch.bincount(group, minlength=num_groups)
+    score = z.new_zeros(num_groups).index_add(0, level.kept_group, scores[level.kept_edges])
+    count = level.kept_per_group
     weight = torch.where(count > 0, score / count.clamp(min=1), torch.full((), NEUTRAL_SCORE))
     return total / level.group_size[:, None] * weight[:, None]

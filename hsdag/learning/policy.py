@@ -52,6 +52,21 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False)
+class Bundle:
+    """Draws of one situation laid side by side, so that one pass recomputes all their decisions.
+
+    Decisions are the devices of all groups, then the keeping of all nominated edges where parsings are
+    sampled; ``owner`` is the position of the draw that each belongs to.
+    """
+
+    situation: Situation
+    copies: int
+    parse: Parse
+    group_devices: torch.Tensor  # [sum of G]
+    owner: torch.Tensor  # [sum of G + K]
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """What one forward pass of a situation gives: embeddings [U, H] and edge-score logits [E]."""
 
@@ -104,19 +119,18 @@ class HsdagPolicy(nn.Module):
             logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
         if shift is not None:
             logits = logits + self._traits(parse) @ shift[:-1] + shift[-1]
-        member = torch.zeros(parse.num_groups, dtype=torch.int64)
-        member[parse.labels] = torch.arange(len(parse.labels))
-        return logits.masked_fill(~self._supported[member], -torch.inf)
+        unit = parse.representative % len(self._supported)  # of any copy of the graph
+        return logits.masked_fill(~self._supported[unit], -torch.inf)
 
     def draw(
         self, situation: Situation, view: View, generator: torch.Generator, heat: float = 1.0, reach: float = 0.0
     ) -> Draw:
         """A random placement.
 
-        Groups move together: before devices are drawn, the placer's output layer is shifted by Gaussian noise,
-        of a size drawn log-uniformly between a tenth of ``reach`` and all of it, so that similar groups change
-        their minds alike. ``heat`` multiplies the temperature. The shift is exploration only; probabilities are
-        recomputed without it.
+        Groups move together: before devices are drawn, the logits are shifted by a random linear function of
+        the groups' features, of a size drawn log-uniformly between a tenth of ``reach`` and all of it, so that
+        similar groups change their minds alike. ``heat`` multiplies the temperature. Shift and temperature are
+        exploration only; probabilities are recomputed without them.
         """
         with torch.no_grad():
             parse = self.parsing.parse(view.z, self.groupable, generator)
@@ -136,12 +150,30 @@ class HsdagPolicy(nn.Module):
         share = float(torch.rand(1, generator=generator)) ** 2
         chosen = torch.rand(num_features, generator=generator) < max(share, 1.0 / num_features)
         shift[:-1] *= (chosen / max(float(chosen.sum()), 1.0) ** 0.5)[:, None]
-        return shift
+        return torch.as_tensor(shift)
 
     def _traits(self, parse: Parse) -> torch.Tensor:
         """[G, F] mean features of every group."""
         total = self._x.new_zeros(parse.num_groups, self._x.shape[1]).index_add(0, parse.labels, self._x)
-        return total / torch.bincount(parse.labels, minlength=parse.num_groups)[:, None]
+        return torch.as_tensor(total / torch.bincount(parse.labels, minlength=parse.num_groups)[:, None])
+
+    def bundle(self, draws: Sequence[Draw]) -> list[Bundle]:
+        """The draws by situation, owners being positions in ``draws``."""
+        by_situation: dict[tuple[bytes, int | None], list[int]] = {}
+        for i, draw in enumerate(draws):
+            by_situation.setdefault(draw.situation.key, []).append(i)
+        bundles: list[Bundle] = []
+        for members in by_situation.values():
+            chosen = [draws[i] for i in members]
+            owners = np.repeat(members, [d.parse.num_groups for d in chosen])
+            depth = len(chosen[0].parse.levels) if self._config.sampled_parsing else 0
+            for level in range(depth):
+                counts = [len(d.parse.levels[level].nominated) for d in chosen]
+                owners = np.concatenate([owners, np.repeat(members, counts)])
+            parse = Parse.side_by_side([d.parse for d in chosen])
+            devices = torch.cat([d.group_devices for d in chosen])
+            bundles.append(Bundle(chosen[0].situation, len(chosen), parse, devices, torch.tensor(owners)))
+        return bundles
 
     def greedy(self, situation: Situation, view: View) -> Draw:
         """The most probable placement: all nominated edges kept, every group on its best device."""
@@ -153,28 +185,22 @@ class HsdagPolicy(nn.Module):
     def uniform(self, situation: Situation, view: View, device: int) -> Draw:
         """All groups on one device, or on their first supported one where they do not support it."""
         parse = self.parsing.parse(view.z, self.groupable, None)
-        member = torch.zeros(parse.num_groups, dtype=torch.int64)
-        member[parse.labels] = torch.arange(len(parse.labels))
-        supported = self._supported[member]
+        supported = self._supported[parse.representative]
         first = supported.int().argmax(dim=1)
         return Draw(situation, parse, torch.where(supported[:, device], torch.tensor(device), first))
 
-    def log_probs(self, draws: Sequence[Draw]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each draw the log-probabilities [G + K] of its decisions, and the entropies [G] of its groups.
+    def log_probs(self, bundles: Sequence[Bundle]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities of all decisions of the bundles, one after another, and entropies of all groups.
 
-        Under the current weights, the stored groups and the stored dropout masks. Edge decisions are there
-        only where parsings are sampled.
+        Under the current weights, the stored groups and the stored dropout masks.
         """
-        views: dict[tuple[bytes, int | None], View] = {}
-        answers = []
-        for draw in draws:
-            key = draw.situation.key
-            if key not in views:
-                views[key] = self.view(draw.situation)
-            view = views[key]
-            groups, edges = self.parsing.embed(view.z, draw.parse, view.score_logits)
-            log_p = torch.log_softmax(self.logits(groups, draw.parse), dim=1)
-            chosen = log_p.gather(1, draw.group_devices[:, None]).squeeze(1)
-            entropy = -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=1)
-            answers.append((torch.cat([chosen, edges]), entropy))
-        return answers
+        decisions: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
+        for bundle in bundles:
+            view = self.view(bundle.situation)
+            z, scores = view.z.repeat(bundle.copies, 1), view.score_logits.repeat(bundle.copies)
+            groups, edges = self.parsing.embed(z, bundle.parse, scores)
+            log_p = torch.log_softmax(self.logits(groups, bundle.parse), dim=1)
+            decisions += [log_p.gather(1, bundle.group_devices[:, None]).squeeze(1), edges]
+            entropies.append(-(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=1))
+        return torch.cat(decisions), torch.cat(entropies)

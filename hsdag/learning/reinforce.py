@@ -15,7 +15,7 @@ from hsdag.evaluators.base import Evaluator
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.config import Baseline, HsdagConfig
 from hsdag.learning.memory import Memory
-from hsdag.learning.policy import Draw, HsdagPolicy, Situation, View
+from hsdag.learning.policy import Bundle, Draw, HsdagPolicy, Situation, View
 from hsdag.learning.snapshot import (
     check_stored,
     elites_from_tensors,
@@ -81,7 +81,7 @@ class Trainer:
         return 0 < self._config.patience <= self._idle_updates
 
     def _fallback(self) -> IntArray:
-        return self._problem.supported.argmax(axis=1).astype(np.int64)
+        return np.asarray(self._problem.supported.argmax(axis=1), dtype=np.int64)
 
     def _try_single_devices(self) -> list[Experience]:
         situation = Situation(None, None)
@@ -113,14 +113,18 @@ class Trainer:
                 draws.append(greedy)
         reach = config.exploration * 0.5 ** (self._episode / config.exploration_half_life)
         chosen = {d.placement.tobytes() for d in draws}
+        attempt = 0
         while len(draws) < config.placements_per_step:
-            for attempt in range(config.resample_tries):
+            for attempt in range(max(attempt - 2, 0), config.resample_tries):  # noqa: B020 - goes on from the last
                 draw = self.policy.draw(situation, view, self._generator, HEAT**attempt, reach)
-                new = draw.placement not in self.memory and draw.placement.tobytes() not in chosen
+                placement = draw.placement
+                new = placement not in self.memory and placement.tobytes() not in chosen
                 if new:
                     break
-            chosen.add(draw.placement.tobytes())
+            chosen.add(placement.tobytes())
             draws.append(draw)
+            if not new and config.resample_tries > 1:
+                break
         return draws
 
     def _evaluate(self, draws: Sequence[Draw], step: int, *, single: bool = False) -> list[Experience]:
@@ -132,38 +136,35 @@ class Trainer:
         """K_epochs of Adam on the experiences and the elites."""
         batch = experiences + self._elites
         weights = torch.tensor(self.advantages(experiences, batch), dtype=torch.float32)
-        draws = [e.draw for e in batch]
+        bundles = self.policy.bundle([e.draw for e in batch])
+        weights = weights[torch.cat([b.owner for b in bundles])]
         with torch.no_grad():
-            before = [log_p for log_p, _ in self.policy.log_probs(draws)] if self._config.clip else []
+            before = self.policy.log_probs(bundles)[0] if self._config.clip else None
         for _ in range(self._config.epochs):
-            loss = self.loss(draws, weights, before)
+            loss = self.loss(bundles, weights, before)
             self._optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             if self._config.max_grad_norm:
                 torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self._config.max_grad_norm)
             self._optimiser.step()
 
-    def loss(self, draws: Sequence[Draw], weights: torch.Tensor, before: Sequence[torch.Tensor]) -> torch.Tensor:
-        """- sum_i weight_i log p(P_i | G'_i) (Eq. 14), with importance weights clipped for every decision."""
+    def loss(self, bundles: Sequence[Bundle], weights: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
+        """- sum_i weight_i log p(P_i | G'_i) (Eq. 14), less the entropy bonus.
+
+        ``weights`` has an entry for every decision. With the log-probabilities ``before`` learning, every
+        decision gets an importance weight, clipped.
+        """
         config = self._config
-        terms: list[torch.Tensor] = []
-        entropies: list[torch.Tensor] = []
-        for i, (log_p, entropy) in enumerate(self.policy.log_probs(draws)):
-            gain = log_p
-            if config.clip:
-                ratio = torch.exp((log_p - before[i]).clamp(-5.0, 5.0))
-                clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-                gain = torch.minimum(ratio * weights[i], clipped * weights[i])
-                gain = torch.maximum(gain, RATIO_LIMIT * weights[i].clamp(max=0.0))
-            else:
-                gain = log_p * weights[i]
-            terms.append(gain.sum())
-            entropies.append(entropy.sum())
+        log_p, entropy = self.policy.log_probs(bundles)
+        if config.clip and before is not None:
+            ratio = torch.exp((log_p - before).clamp(-5.0, 5.0))
+            clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+            gain = torch.minimum(ratio * weights, clipped * weights)
+            gain = torch.maximum(gain, RATIO_LIMIT * weights.clamp(max=0.0))
+        else:
+            gain = log_p * weights
         bonus = config.entropy * 0.5 ** (self._episode / config.entropy_half_life)
-        loss = -torch.stack(terms).sum()
-        if bonus > 0:
-            loss = loss - bonus * torch.stack(entropies).sum()
-        return loss
+        return -gain.sum() - bonus * entropy.sum()
 
     def advantages(self, experiences: list[Experience], batch: list[Experience]) -> FloatArray:
         """[B] weight of every experience: discounted reward, less the baseline and in unit scale if asked."""
@@ -181,9 +182,10 @@ class Trainer:
         if not self._config.elites:
             return
         pool = [e for e in self._elites + experiences if not np.isnan(e.latency_s)]
-        distinct = {e.draw.placement.tobytes(): e for e in reversed(pool)}
-        ranked = sorted(reversed(distinct.values()), key=lambda e: e.latency_s)
-        self._elites = ranked[: self._config.elites]
+        distinct: dict[bytes, Experience] = {}
+        for experience in pool:
+            distinct.setdefault(experience.draw.placement.tobytes(), experience)
+        self._elites = sorted(distinct.values(), key=lambda e: e.latency_s)[: self._config.elites]
 
     def _view(self, situation: Situation) -> View:
         with torch.no_grad():

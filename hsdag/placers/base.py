@@ -30,9 +30,7 @@ class Placer(ABC):
     """
 
     @abstractmethod
-    def search(
-        self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None
-    ) -> IntArray:
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
         """Search until the method converges, and return the best placement [U] it evaluated.
 
         Raises SearchStopped when the evaluator's budget is spent first.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -60,11 +62,12 @@ class Recorder(Evaluator):
 
 
 def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, SequentialEvaluator]:
-    """A chain of blocks with shortcuts; ``rates`` are per-device times of early and late units."""
+    """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
     edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
     shapes = [(1, 8, 64, 64)] * 24 + [(1, 64, 8, 8)] * 24
     graph = graph_from_edges(["Convolution", "Relu", "Add", "Pool"] * 12, edges, shapes=shapes)
-    time_s = np.repeat(np.asarray(rates, dtype=np.float64), 24, axis=0)
+    weight = np.asarray([1.7, 0.3, 0.3, 1.7] * 12)
+    time_s = np.repeat(np.asarray(rates, dtype=np.float64), 24, axis=0) * weight[:, None]
     num_devices = time_s.shape[1]
     link = np.full((num_devices, num_devices), cut_s)
     costs = CostModel(time_s, np.full(num_devices, cut_s), link, np.full_like(link, 1e12), CostSource.ANALYTIC)
@@ -75,12 +78,10 @@ def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem,
 
 
 def run(config: HsdagConfig, limit: int = 10_000, store: Store | None = None, seed: int = 1) -> Recorder:
-    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 5e-4)
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
     recorder = Recorder(inner, limit)
-    try:
+    with contextlib.suppress(SearchStopped):
         HsdagPlacer(config, seed).search(problem, recorder, store)
-    except SearchStopped:
-        pass
     return recorder
 
 
@@ -109,10 +110,11 @@ def test_resuming_another_configuration_is_refused() -> None:
         run(replace(SMALL, epochs=2), store=store)
 
 
-def test_with_one_device_twice_as_fast_samples_come_within_3_percent_in_80_evaluations() -> None:
+def test_with_one_device_twice_as_fast_the_best_split_is_found_in_80_evaluations() -> None:
     recorder = run(HsdagConfig.default(), 80)
     split = [s for p, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(p)) > 1]
-    assert min(split) <= 1.03 * recorder.latencies_s[0]
+    cheapest_s = recorder.latencies_s[0] + 1e-3 + 2 * 5e-4  # one unit at an end on SLOW, a launch and a transfer
+    assert min(split) == pytest.approx(cheapest_s, rel=1e-3)
 
 
 def test_the_share_of_units_on_the_fast_device_rises() -> None:
@@ -139,7 +141,7 @@ def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
     evaluator = SequentialEvaluator(problem, costs)
     every = [np.asarray(p, dtype=np.int64) for p in itertools.product((0, 1), repeat=6)]
     optimum = min(e.latency_s for e in evaluator.evaluate(every) if e.latency_s is not None)
-    best = HsdagPlacer(SMALL, 0).search(problem, evaluator)
+    best = HsdagPlacer(replace(SMALL, patience=6), 0).search(problem, evaluator)
     assert evaluator.evaluate([best])[0].latency_s == pytest.approx(optimum)
 
 
@@ -148,7 +150,7 @@ def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
 
 
 def test_the_trained_weights_are_named_and_finite() -> None:
-    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 5e-4)
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
     placer = HsdagPlacer(replace(SMALL, episodes=3), 0)
     assert placer.policy_tensors() == {}
     placer.search(problem, inner)

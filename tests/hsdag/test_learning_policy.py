@@ -64,21 +64,40 @@ def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     situation, generator = Situation(None, None), torch.Generator().manual_seed(0)
     draw = policy.draw(situation, policy.view(situation), generator)
-    log_p, entropy = policy.log_probs([draw])[0]
+    log_p, entropy = policy.log_probs(policy.bundle([draw]))
     decisions = draw.parse.num_groups + len(draw.parse.levels[0].nominated)
     assert log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
     assert entropy.sum().item() == pytest.approx(draw.parse.num_groups * math.log(2), rel=1e-5)
 
 
+def trained_a_little(config: HsdagConfig) -> HsdagPolicy:
+    policy = policy_for(chain(), config)
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
 def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
-    policy = policy_for(chain(), replace(SMALL, dropout=0.5))
-    torch.nn.init.constant_(policy.placer.layers[-1].weight[0], 0.3)  # type: ignore[arg-type, index]
+    policy = trained_a_little(replace(SMALL, dropout=0.5))
     first, other = Situation(None, 11), Situation(None, 12)
     draw = policy.draw(first, policy.view(first), torch.Generator().manual_seed(0))
-    again = policy.log_probs([draw])[0][0]
-    elsewhere = policy.log_probs([replace(draw, situation=other)])[0][0]
-    assert torch.equal(policy.log_probs([draw])[0][0], again)
+    again = policy.log_probs(policy.bundle([draw]))[0]
+    elsewhere = policy.log_probs(policy.bundle([replace(draw, situation=other)]))[0]
+    assert torch.equal(policy.log_probs(policy.bundle([draw]))[0], again)
     assert not torch.equal(elsewhere, again)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_draws_side_by_side_have_the_log_probabilities_of_each_alone(levels: int) -> None:
+    policy = trained_a_little(replace(SMALL, levels=levels))
+    situations, generator = [Situation(None, None), Situation(torch.ones(20, 16), None)], torch.Generator()
+    draws = [policy.draw(s, policy.view(s), generator) for s in situations * 3]
+    bundles = policy.bundle(draws)
+    together = torch.zeros(6).index_add(0, torch.cat([b.owner for b in bundles]), policy.log_probs(bundles)[0])
+    alone = torch.stack([policy.log_probs(policy.bundle([d]))[0].sum() for d in draws])
+    assert torch.allclose(together, alone, rtol=1e-4)
 
 
 def test_dropout_drops_the_asked_share_and_keeps_the_mean() -> None:

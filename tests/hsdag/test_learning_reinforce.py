@@ -79,7 +79,8 @@ def test_the_papers_loss_is_minus_the_weighted_log_probabilities() -> None:
     trainer, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16))
     situation = Situation(None, None)
     draw = trainer.policy.uniform(situation, trainer.policy.view(situation), 0)
-    loss = trainer.loss([draw, draw], torch.tensor([3.0, 0.5]), [])
+    bundles = trainer.policy.bundle([draw, draw])
+    loss = trainer.loss(bundles, torch.tensor([3.0, 0.5])[bundles[0].owner], None)
     assert loss.item() == pytest.approx(3.5 * draw.parse.num_groups * math.log(2), rel=1e-5)
 
 
@@ -101,9 +102,10 @@ def test_an_update_makes_the_better_device_more_probable() -> None:
     policy = trainer.policy
     draws = [policy.uniform(situation, policy.view(situation), d) for d in (0, 1)]
     trainer.memory.add([d.placement for d in draws], [Evaluation(1.0), Evaluation(2.0)], single=True)
-    before = policy.log_probs(draws)[0][0].sum().item()
+    on_first = policy.bundle(draws[:1])
+    before = policy.log_probs(on_first)[0].sum().item()
     trainer.learn([Experience(draws[0], 1.0, 1), Experience(draws[1], 2.0, 1)])
-    assert policy.log_probs(draws)[0][0].sum().item() > before + 0.1
+    assert policy.log_probs(on_first)[0].sum().item() > before + 0.1
 
 
 def test_without_a_baseline_the_weight_is_the_reward() -> None:
