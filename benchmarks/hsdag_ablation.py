@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np

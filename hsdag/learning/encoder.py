@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import itertools
 import math
 import tempfile
 import warnings

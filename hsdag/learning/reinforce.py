@@ -164,7 +164,7 @@ class Trainer:
         else:
             gain = log_p * weights
         bonus = config.entropy * 0.5 ** (self._episode / config.entropy_half_life)
-        return -gain.sum() - bonus * entropy.sum()
+        return torch.as_tensor(-gain.sum() - bonus * entropy.sum())
 
     def advantages(self, experiences: list[Experience], batch: list[Experience]) -> FloatArray:
         """[B] weight of every experience: discounted reward, less the baseline and in unit scale if asked."""

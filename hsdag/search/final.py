@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import SearchError
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Opened
 from hsdag.runtime.latency import Comparison, Protocol, compare
 from hsdag.runtime.worker_client import CandidateFailed
@@ -24,13 +25,13 @@ class FinalResult:
     """What the final comparison found.
 
     ``opened`` and ``comparison`` are keyed by candidate name. ``answer`` is the candidate to deploy,
-    ``best_single`` the fastest device alone, ``differences`` the distance of outputs to the plain CPU's for
-    the answer and every finalist that was turned down for it.
+    ``best_single`` the fastest device alone, None where none runs the model, ``differences`` the distance of
+    outputs to the reference's for the answer and every finalist that was turned down for it.
     """
 
     opened: Mapping[str, Opened]
     comparison: Comparison
-    best_single: str
+    best_single: str | None
     answer: str
     differences: Mapping[str, Mapping[str, float]]
     reference: str
@@ -47,11 +48,13 @@ def final_comparison(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     on_round: Callable[[int], None] = lambda _: None,
-) -> FinalResult | None:
-    """Measure all candidates side by side and pick the answer; None when no single device runs the model.
+) -> FinalResult:
+    """Measure all candidates side by side and pick the answer.
 
     A finalist is the answer only if it is faster than the best single device by more than the 95% interval
-    and its outputs are within ``tolerance`` of the reference's.
+    and its outputs are within ``tolerance`` of the reference's. Where no single device runs the model, the
+    fastest finalist with the reference's outputs is the answer, or the fastest where there is no reference.
+    Raises SearchError when that leaves none.
     """
     begin = time.perf_counter()
     candidates = {**singles, **finalists, **automatic}
@@ -67,12 +70,14 @@ def final_comparison(
     comparison = compare(runner.run, list(opened), list(singles), measuring, should_stop=should_stop, on_round=on_round)
     comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
     alive = [name for name in singles if name in comparison.samples]
-    if not alive:
-        return None
-    best_single = comparison.fastest(alive)
+    best_single = comparison.fastest(alive) if alive else None
     answer, differences = _pick(runner, comparison, finalists, best_single, tolerance, reference)
     for name in opened:
         runner.close(name)
+    if answer is None:
+        reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
+        reasons += [f"{name}: outputs differ by {d['max_relative']:.2g} relative" for name, d in differences.items()]
+        raise SearchError(f"nothing ran the model as the reference does; {'; '.join(reasons[:4])}")
     return FinalResult(opened, comparison, best_single, answer, differences, reference[0])
 
 
@@ -86,24 +91,28 @@ def _pick(
     runner: CandidateRunner,
     comparison: Comparison,
     finalists: Mapping[str, Candidate],
-    best_single: str,
+    best_single: str | None,
     tolerance: float,
     reference: tuple[str, Candidate],
-) -> tuple[str, dict[str, dict[str, float]]]:
-    """The fastest proven finalist with the reference's outputs, else the best single device."""
+) -> tuple[str | None, dict[str, dict[str, float]]]:
+    """The fastest eligible finalist with the reference's outputs, else the best single device."""
+    ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median_s)
+    eligible = ran
+    if best_single is not None:
+        eligible = [*(n for n in ran if comparison.ratio(n, best_single).is_faster), best_single]
     differences: dict[str, dict[str, float]] = {}
     try:
         runner.open(_REFERENCE, reference[1])
     except CandidateFailed:
-        return best_single, differences
-    proven = [n for n in finalists if n in comparison.samples and comparison.ratio(n, best_single).is_faster]
-    for name in [*sorted(proven, key=comparison.median_s), best_single]:
+        return best_single or next(iter(ran), None), differences
+    answer = best_single
+    for name in eligible:
         try:
             differences[name] = runner.difference(name, _REFERENCE)
         except CandidateFailed:
             continue
         if differences[name]["max_relative"] <= tolerance:
-            runner.close(_REFERENCE)
-            return name, differences
+            answer = name
+            break
     runner.close(_REFERENCE)
-    return best_single, differences
+    return answer, differences

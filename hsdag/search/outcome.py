@@ -69,9 +69,11 @@ class Outcome:
         }
 
 
-def speed_sentence(answer: str, best_single: str, ratio: Ratio, rivals: Mapping[str, Ratio]) -> str:
+def speed_sentence(answer: str, best_single: str | None, ratio: Ratio, rivals: Mapping[str, Ratio]) -> str:
     """One sentence on the answer. ``rivals`` are OpenVINO's own choices, as ratios over the answer."""
-    if answer == best_single:
+    if best_single is None:
+        sentence = "No single device runs the whole model; the placement does"
+    elif answer == best_single:
         sentence = f"No placement beat {best_single}; the placement is all on {best_single}"
     else:
         gain = f"{100 * (ratio.value - 1):.1f}% faster (95% interval {100 * (ratio.low - 1):.1f}% to"

@@ -16,7 +16,6 @@ import torch
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.placers.registry import make_placer
@@ -176,12 +175,9 @@ def _conclude(
         _final_protocol(options, interrupted),
         tolerance_for(session.devices.all),
         _reference(session.devices),
+        should_stop=lambda: watcher.should_stop() and not interrupted,
         on_round=watcher.on_round,
     )
-    if result is None:
-        if not finalists:
-            raise SearchError("neither a single device nor any placement ran the model; see the run folder's events")
-        raise SearchError("no single device runs the whole model, so a placement cannot be compared with one")
     placement = _placement(session, problem, options, result, names)
     sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
     return Outcome(
@@ -233,7 +229,7 @@ def _placement(
     result: FinalResult,
     names: Mapping[str, IntArray],
 ) -> Placement:
-    ratio = _ratio(result, result.answer)
+    ratio, versus = _ratio(result, result.answer), result.best_single
     if result.answer in names:
         ops = problem.expand(names[result.answer]).tolist()
         affinity = {op: problem.devices[d] for op, d in zip(session.graph.op_names, ops, strict=True)}
@@ -250,7 +246,7 @@ def _placement(
         executor="hetero",
         latency=samples[result.answer].record(),
         baselines={name: samples[name].record() for name in samples if name not in names},
-        speedup=SpeedupRecord(versus=result.best_single, ratio=ratio.value, ci95=(ratio.low, ratio.high)),
+        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
         created_with={
             "hsdag": __version__,
             "openvino": ov.get_version(),
@@ -261,9 +257,9 @@ def _placement(
 
 
 def _ratio(result: FinalResult, name: str) -> Ratio:
-    if name == result.best_single:
-        return Ratio(1.0, 1.0, 1.0)
-    return result.comparison.ratio(name, result.best_single)
+    """Against the best single device, or the answer itself where no single device runs the model."""
+    reference = result.best_single or result.answer
+    return Ratio(1.0, 1.0, 1.0) if name == reference else result.comparison.ratio(name, reference)
 
 
 def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, IntArray]) -> tuple[Row, ...]:
@@ -297,7 +293,7 @@ def _sentence(devices: DeviceSet, result: FinalResult) -> str:
 
 
 def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:
-    only, name = devices.placed[0].name, result.best_single
+    only, name = devices.placed[0].name, result.answer
     figure = f"{name} takes {1e3 * result.comparison.median_s(name):.3g} ms"
     advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
     return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -75,7 +75,7 @@ def trained_a_little(config: HsdagConfig) -> HsdagPolicy:
     generator = torch.Generator().manual_seed(9)
     with torch.no_grad():
         for parameter in policy.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return policy
 
 

@@ -11,9 +11,12 @@ import torch
 
 import hsdag
 import hsdag.ir
-from hsdag.ir import read_graph
+from hsdag.ir import SearchError, parse_devices, placement_units, read_graph
+from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.latency import Protocol, Ratio
-from hsdag.search.final import tolerance_for
+from hsdag.runtime.problem import Objective
+from hsdag.runtime.worker_client import WorkerClient, WorkerSetup
+from hsdag.search.final import FinalResult, final_comparison, tolerance_for
 from hsdag.search.options import PlaceOptions
 from hsdag.search.outcome import speed_sentence
 from hsdag.search.place import run_place
@@ -74,9 +77,40 @@ def test_the_sentence_claims_no_more_than_the_intervals() -> None:
     assert "AUTO:CPU measured faster than the placement" in beaten
 
 
-def test_outputs_are_held_to_a_tenth_of_a_thousandth_on_cpus() -> None:
-    from hsdag.ir import parse_devices
+def final(
+    model: Path, finalists: dict[str, Candidate], singles: dict[str, Candidate], tolerance: float = 1e-4
+) -> FinalResult:
+    specs = parse_devices("FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]")
+    with WorkerClient(WorkerSetup(model, specs)) as client:
+        runner = CandidateRunner(client, Objective.LATENCY)
+        return final_comparison(runner, finalists, singles, {}, QUICK, tolerance, ("CPU", Candidate("CPU")))
 
+
+def split(model: Path) -> Candidate:
+    units = placement_units(read_graph(model))
+    half = units.partition.labels >= units.graph.num_ops // 2
+    return Candidate.placed([("CPU_FAST", "CPU_SLOW")[int(late)] for late in half])
+
+
+def test_where_no_device_runs_the_model_alone_a_placement_that_does_is_the_answer(tiny_resnet: Path) -> None:
+    result = final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
+    assert result.best_single is None
+    assert result.answer == "placement 1"
+    assert "BROKEN" in result.comparison.failures
+    assert "No single device runs" in speed_sentence("placement 1", None, Ratio(1.0, 1.0, 1.0), {})
+
+
+def test_a_placement_with_other_outputs_is_never_the_answer(tiny_resnet: Path) -> None:
+    with pytest.raises(SearchError, match="outputs differ"):
+        final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")}, -1.0)
+
+
+def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
+    with pytest.raises(SearchError, match="nothing ran the model as the reference does; BROKEN: "):
+        final(tiny_resnet, {}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
+
+
+def test_outputs_are_held_to_a_tenth_of_a_thousandth_on_cpus() -> None:
     assert tolerance_for(parse_devices("CPU,A=CPU[INFERENCE_NUM_THREADS=1]")) == 1e-4
 
 
