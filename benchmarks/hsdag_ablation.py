@@ -237,15 +237,16 @@ def main() -> None:
     """Print one table row per variant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="searches per variant and problem")
+    parser.add_argument("--first-seed", type=int, default=100, help="0 to 4 served to choose the settings")
     parser.add_argument("--only", default="", help="only variants whose name contains this")
     options = parser.parse_args()
     torch.set_num_threads(1)
     problems = list(cases())
-    print("SIMULATED costs, sequential execution; ratios to the best single device, means over seeds.")
+    print("SIMULATED costs, sequential execution; ratios to the best single device, mean and deviation over seeds.")
     print(f"'3%': median evaluations until a split placement is within 3%; '@50', '@{BUDGET}': best ratio by then.")
     for i, case in enumerate(problems, start=1):
         print(f"P{i}: {case.name}, {case.problem.num_units} units")
-    head = "".join(f" | P{i} {'3%':>4} {'@50':>6} {f'@{BUDGET}':>6}" for i in range(1, len(problems) + 1))
+    head = "".join(f" | P{i} {'3%':>4} {'@50':>6} {f'@{BUDGET}':>11}" for i in range(1, len(problems) + 1))
     print(f"{'variant':<32}{head}")
     start = time.process_time()
     for name, config in variants().items():
@@ -253,12 +254,14 @@ def main() -> None:
             continue
         cells = ""
         for case in problems:
-            runs = [search(case, config, seed) for seed in range(options.seeds)]
+            seeds = range(options.first_seed, options.first_seed + options.seeds)
+            runs = [search(case, config, seed) for seed in seeds]
             first = float(np.median([r.within_3_percent for r in runs]))
-            at_50, at_end = np.mean([r.best_50 for r in runs]), np.mean([r.best_all for r in runs])
-            cells += f" | {'':>2} {f'{first:.0f}' if np.isfinite(first) else '-':>4} {at_50:6.3f} {at_end:6.3f}"
+            at_50, at_end = np.mean([r.best_50 for r in runs]), np.asarray([r.best_all for r in runs])
+            cells += f" |    {f'{first:.0f}' if np.isfinite(first) else '-':>4} {at_50:6.3f} "
+            cells += f"{at_end.mean():5.3f}±{at_end.std():5.3f}"
         print(f"{name:<32}{cells}", flush=True)
-    print(f"{options.seeds} seeds, {time.process_time() - start:.0f} s of one core")
+    print(f"{options.seeds} seeds from {options.first_seed} on, {time.process_time() - start:.0f} s of one core")
 
 
 if __name__ == "__main__":
