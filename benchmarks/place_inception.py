@@ -1,7 +1,7 @@
 """``hsdag place inception_v3.xml --partition-cpu 2 --budget 60s`` as a user runs it: time, map, outputs, speed.
 
 Exit status 1 when it takes more than 90 s, the map does not apply, outputs differ by more than 1e-4 relative from the
-CPU's, or the answer is slower than the best single device beyond the interval.
+CPU's, or the placement, measured once more beside every single device, is more than 5% slower than the best.
 
 Usage: python benchmarks/place_inception.py [--model inception_v3] [--budget 60s]
 """
@@ -21,8 +21,12 @@ from machine import machine
 
 from hsdag import Placement
 from hsdag.models import save_model_files
+from hsdag.runtime.latency import Protocol
+from hsdag.search.bench import run_bench
 
 LIMIT_S, TOLERANCE = 90.0, 1e-4
+NO_SLOWER = 0.95
+"""Best single device over the placement, both measured once more, independently of the search."""
 
 
 def main() -> int:
@@ -42,16 +46,18 @@ def main() -> int:
         placement = Placement.load(out)
         compiled = placement.compile(ov.Core(), ov.Core().read_model(model))
         compiled.create_infer_request().infer()
+        rivals = [device.spec() for device in placement.devices]
+        again = run_bench(model, rivals, {"placement": placement}, protocol=Protocol(limit_s=24.0))
     for row in document["rows"]:
         print(f"{row['name']:22s} {1e3 * row['median_s']:8.2f} ms  x{row['ratio_to_best_single']:.3f}  {row['ci95']}")
-    low, high = placement.speedup.ci95
+    best_s = min(row.latency.median_s for row in again.rows if row.name != "placement")
+    measured_s = next(row.latency.median_s for row in again.rows if row.name == "placement")
     difference = document["difference"]["max_relative"]
     print(document["sentence"])
-    print(
-        f"{elapsed_s:.1f} s in all (bar {LIMIT_S:.0f}), {document['evaluations']} placements, outputs differ by "
-        f"{difference:.2g} relative (bar {TOLERANCE:g}), ratio to the best single device in [{low:.3f}, {high:.3f}]"
-    )
-    return 0 if elapsed_s <= LIMIT_S and difference <= TOLERANCE and high >= 1.0 else 1
+    print(f"{elapsed_s:.1f} s in all (bar {LIMIT_S:.0f}), {document['evaluations']} placements")
+    print(f"outputs differ by {difference:.2g} relative (bar {TOLERANCE:g})")
+    print(f"measured once more: {best_s / measured_s:.3f} x the best single device (bar {NO_SLOWER})")
+    return 0 if elapsed_s <= LIMIT_S and difference <= TOLERANCE and best_s / measured_s >= NO_SLOWER else 1
 
 
 if __name__ == "__main__":

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
 from hsdag.runtime.problem import Objective
-from hsdag.search.options import PlaceOptions, parse_duration
+from hsdag.search.options import PlaceOptions, parse_duration, parse_objective
 from hsdag.search.place import Watcher, run_place
 
 
 def place(
     model: Any,
-    devices: str | None = None,
+    devices: str | Sequence[str] | None = None,
     *,
     partition_cpu: int | None = None,
     method: str = "hsdag",
@@ -39,11 +39,11 @@ def place(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     options = PlaceOptions(
-        devices=devices,
+        devices=devices if devices is None or isinstance(devices, str) else ",".join(devices),
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
-        objective=Objective(objective),
+        objective=objective if isinstance(objective, Objective) else parse_objective(objective),
         budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
         seed=seed,
         shapes=parse_shapes(shape) if isinstance(shape, str) else dict(shape or {}),

@@ -34,7 +34,7 @@ def apply_affinity(placement: Placement, model: ov.Model) -> ov.Model:
         odd = sorted(set(placement.affinity) ^ set(graph.op_names))
         raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
     devices = [placement.affinity[name] for name in graph.op_names]
-    _check_colocation(graph, devices)
+    check_colocation(graph, devices)
     openvino_names = {device.name: device.spec().openvino_name for device in placement.devices}
     set_affinities(model, graph, [openvino_names[device] for device in devices])
     return model
@@ -87,7 +87,7 @@ def embedded_placement(model: ov.Model) -> str | None:
     return str(model.get_rt_info(_RT_INFO_PATH).astype(str))
 
 
-def _check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
+def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
     """Raise PlacementError where ops that must share a device do not; floating ops follow their readers."""
     constraints = colocate(graph)
     first: dict[int, int] = {}

@@ -22,9 +22,16 @@ ATTRIBUTE_TYPES = frozenset(
 def read_graph(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ComputationGraph:
     """The computation graph of a model: a path, an ``ov.Model`` or a torch module.
 
+    Of a model that carries an applied placement, the graph is that of the model without its copies.
     Raises ModelError as ``load_model`` does.
     """
-    return graph_of(load_model(source, shapes, example_input=example_input))
+    from hsdag.ir.copies import merge_copies
+
+    model = load_model(source, shapes, example_input=example_input)
+    if isinstance(source, ov.Model):
+        model = model.clone()
+    merge_copies(model)
+    return graph_of(model)
 
 
 def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:

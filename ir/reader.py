@@ -44,6 +44,14 @@ def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any 
     return model
 
 
+def check_model_path(path: Path) -> None:
+    """Raise ModelError unless there is a file."""
+    if not path.exists():
+        raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the model file inside it")
+
+
 def _converted(module: Any, example_input: Any) -> ov.Model:
     """A torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it does not."""
     try:
@@ -58,10 +66,7 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
 
 def read_model_file(path: Path) -> ov.Model:
     """The model in a file, whatever its shapes. Raises ModelError with one line."""
-    if not path.exists():
-        raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
-    if path.is_dir():
-        raise ModelError(f"{path} is a folder; give the model file inside it")
+    check_model_path(path)
     if path.suffix == ".xml":
         _check_ir_files(path)
     try:
@@ -103,8 +108,8 @@ def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
                 raise OptionError(f"--shape {text!r} gives input {match[1] or ''!r} two shapes")
             shapes[match[1] or ""] = tuple(int(size) for size in sizes)
             end = match.end()
-    if not shapes or any(size == 0 for shape in shapes.values() for size in shape):
-        raise OptionError(f"--shape {text!r}: every size must be at least 1")
+    if not shapes or any(not 0 < size < 2**31 for shape in shapes.values() for size in shape):
+        raise OptionError(f"--shape {text!r}: every size must be at least 1 and below 2^31")
     return shapes
 
 

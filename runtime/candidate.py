@@ -38,10 +38,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Opened:
-    """A compiled candidate: seconds to compile, and the number of submodels HETERO made."""
+    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names."""
 
     compile_s: float
     submodels: int
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class CandidateRunner:
             properties={**hint, **candidate.properties},
         )
         self._opened_in[key] = self.client.num_starts
-        return Opened(float(answer["compile_s"]), int(answer["submodels"]))
+        return Opened(float(answer["compile_s"]), int(answer["submodels"]), tuple(answer["devices"]))
 
     def run(self, key: str, runs: int) -> list[float]:
         """Seconds per inference of ``runs`` inferences; for throughput, seconds per inference in flight.
@@ -89,7 +90,7 @@ class CandidateRunner:
         answer = self.client.call("run", self.limits.run_s, key=key, runs=runs, stop_after_s=0.5 * self.limits.run_s)
         return [float(s) for s in answer["times_s"]]
 
-    def difference(self, key: str, reference: str) -> dict[str, float]:
+    def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
         self._reopen_if_lost(reference)
         self._reopen_if_lost(key)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from hsdag.ir.placement import LatencyRecord
 from hsdag.runtime.worker_client import CandidateFailed
@@ -19,11 +21,16 @@ Run = Callable[[str, int], Sequence[float]]
 """``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
 
 
+MIN_ROUNDS_TO_CLAIM = 6
+"""Rounds below which no difference is claimed: from fewer, no interval of 95% can be told."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    ``limit_s`` includes warming up. After ``min_rounds`` a candidate whose interval ends below ``hopeless`` is
+    ``limit_s`` includes warming up, and is passed, up to fourfold, while fewer than ``min_rounds`` were taken.
+    A candidate that was below ``hopeless`` times the reference's speed in each of three or more rounds is
     measured no further: its figure needs no more digits.
     """
 
@@ -75,15 +82,17 @@ class Ratio:
     low: float
     high: float
 
+    num_rounds: int = MIN_ROUNDS_TO_CLAIM
+
     @property
     def is_faster(self) -> bool:
-        """Whether the interval lies above 1."""
-        return self.low > 1.0
+        """Whether enough rounds were taken and the interval lies above 1."""
+        return self.num_rounds >= MIN_ROUNDS_TO_CLAIM and self.low > 1.0
 
     @property
     def is_slower(self) -> bool:
-        """Whether the interval lies below 1."""
-        return self.high < 1.0
+        """Whether enough rounds were taken and the interval lies below 1."""
+        return self.num_rounds >= MIN_ROUNDS_TO_CLAIM and self.high < 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,28 +110,35 @@ class Comparison:
         """The candidate with the least median among those that ran. Raises ValueError when none did."""
         return min((c for c in candidates if c in self.samples), key=self.median_s)
 
-    def ratio(self, candidate: str, reference: str, *, num_samples: int = 2000) -> Ratio:
+    def ratio(self, candidate: str, reference: str, *, num_samples: int = 2000, level: float = 0.95) -> Ratio:
         """Reference's latency over the candidate's, over the rounds that both ran; these are resampled together."""
         common = min(len(self.samples[reference].rounds), len(self.samples[candidate].rounds))
         return bootstrap_ratio(
             self.samples[reference].round_medians_s[:common],
             self.samples[candidate].round_medians_s[:common],
             num_samples,
+            level,
         )
 
 
 def bootstrap_ratio(
-    reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], num_samples: int = 2000
+    reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], num_samples: int = 2000, level: float = 0.95
 ) -> Ratio:
-    """Ratio of medians, reference over candidate, with the percentile bootstrap's 95% interval.
+    """Geometric mean of the rounds' ratios, reference over candidate, with its bootstrap interval.
 
     Both arrays [R] hold one figure per common round; rounds are drawn in pairs, so that a drift that slowed
-    both cancels out. The generator's seed is fixed: the same samples give the same interval.
+    both cancels out. A percentile interval of few rounds is too narrow; its quantiles are moved outwards so
+    that a normal sample would get Student's interval. The generator's seed is fixed: the same samples give
+    the same interval. From a single round there is none: 0 to infinity.
     """
-    draws = np.random.default_rng(0).integers(0, len(reference_s), (num_samples, len(reference_s)))
-    ratios = np.median(reference_s[draws], axis=1) / np.median(candidate_s[draws], axis=1)
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return Ratio(float(np.median(reference_s) / np.median(candidate_s)), float(low), float(high))
+    logs = np.log(reference_s) - np.log(candidate_s)
+    value, n = float(np.exp(logs.mean())), len(logs)
+    if n < 2:
+        return Ratio(value, 0.0, float("inf"), n)
+    tail = float(norm.cdf(np.sqrt(n / (n - 1)) * student.ppf((1 - level) / 2, n - 1)))
+    draws = np.random.default_rng(0).integers(0, n, (num_samples, n))
+    low, high = np.quantile(logs[draws].mean(axis=1), [tail, 1 - tail])
+    return Ratio(value, float(np.exp(low)), float(np.exp(high)), n)
 
 
 def warm_up(run: Run, candidate: str, protocol: Protocol) -> float:
@@ -168,7 +184,7 @@ def compare(
     for round_idx in range(protocol.max_rounds if running else 0):
         start = round_idx % len(running)
         for candidate in running[start:] + running[:start]:
-            burst = int(np.clip(protocol.turn_s / typical_s[candidate], 1, 50))
+            burst = int(np.clip(protocol.turn_s / typical_s[candidate], 2, 50))
             try:
                 taken[candidate].append(tuple(run(candidate, burst)))
             except CandidateFailed as failure:
@@ -176,9 +192,10 @@ def compare(
                 del taken[candidate]
         running = [c for c in running if c in taken]
         on_round(round_idx + 1)
-        if round_idx + 1 >= protocol.min_rounds:
-            running = _undecided(_comparison(taken, failures), running, references, protocol)
-        if not running or (round_idx >= 2 and (should_stop() or time.perf_counter() > end)):
+        running = _undecided(_comparison(taken, failures), running, references, protocol)
+        late_s = time.perf_counter() - end
+        enough = round_idx + 1 >= protocol.min_rounds or late_s > 3 * protocol.limit_s
+        if not running or should_stop() or (enough and late_s > 0):
             break
     return _comparison(taken, failures)
 
@@ -190,13 +207,20 @@ def _comparison(taken: Mapping[str, list[tuple[float, ...]]], failures: Mapping[
 def _undecided(
     comparison: Comparison, running: Sequence[str], references: Sequence[str], protocol: Protocol
 ) -> list[str]:
-    """Candidates worth another round: none when every open interval is narrow, else all but the hopeless."""
+    """Candidates worth another round: all but the hopeless; none once enough rounds made every interval narrow."""
     alive = [r for r in references if r in comparison.samples]
     if not alive:
         return []
     reference = comparison.fastest(alive)
-    ratios = {c: comparison.ratio(c, reference, num_samples=500) for c in running if c != reference}
-    open_ratios = {c: ratio for c, ratio in ratios.items() if ratio.high >= protocol.hopeless}
-    if all(ratio.high - ratio.low <= protocol.interval_width for ratio in open_ratios.values()):
-        return []
-    return [c for c in running if c == reference or c in open_ratios]
+    reference_s = comparison.samples[reference].round_medians_s
+    open_candidates = []
+    for candidate in running:
+        candidate_s = comparison.samples[candidate].round_medians_s
+        ratios = reference_s[: len(candidate_s)] / candidate_s[: len(reference_s)]
+        if candidate != reference and not (len(ratios) >= 3 and (ratios < protocol.hopeless).all()):
+            open_candidates.append(candidate)
+    if len(reference_s) >= protocol.min_rounds:
+        ratios_open = [comparison.ratio(c, reference, num_samples=500) for c in open_candidates]
+        if all(r.high - r.low <= protocol.interval_width for r in ratios_open):
+            return []
+    return [c for c in running if c == reference or c in open_candidates]

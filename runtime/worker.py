@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.affinity import set_affinities
 from hsdag.ir.build import graph_of
-from hsdag.ir.copies import merge_copies
+from hsdag.ir.copies import merge_copies, name_uniquely
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.reader import input_name, last_line, load_model
@@ -40,6 +40,8 @@ class Worker:
         shapes = {name: tuple(shape) for name, shape in setup["shapes"].items()}
         self.core = make_core(self.specs)
         self.model = load_model(Path(setup["model"]), shapes)
+        merge_copies(self.model)
+        name_uniquely(self.model)  # devices are asked about ops by name
         self.graph = graph_of(self.model)
         self.placed = self.model.clone()  # bears affinities; the model itself stays as it was read
         self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
@@ -76,7 +78,8 @@ class Worker:
         submodels = 1
         if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
             submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-        return {"compile_s": compile_s, "submodels": submodels}
+        chosen = [str(name).strip("()") for name in compiled.get_property("EXECUTION_DEVICES")]
+        return {"compile_s": compile_s, "submodels": submodels, "devices": chosen}
 
     def run(self, request: Request) -> Answer:
         """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all."""
@@ -162,7 +165,7 @@ def make_inputs(model: ov.Model, seed: int, source: str | None) -> list[ov.Tenso
         elif element_type.is_real():
             tensor.data[...] = rng.standard_normal(shape).astype(np.float32)
         else:
-            tensor.data[...] = rng.integers(0, 2, shape)
+            tensor.data[...] = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
         tensors.append(tensor)
     return tensors
 
@@ -170,11 +173,17 @@ def make_inputs(model: ov.Model, seed: int, source: str | None) -> list[ov.Tenso
 def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Answer:
     """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
 
-    ``max_relative`` is the largest difference over the largest magnitude expected.
+    ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
+    finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
+    that cannot be told.
     """
     worst: Answer = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
     for left, right in zip(found, expected, strict=True):
         a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return dict.fromkeys(worst)
+        a, b = a[finite], b[finite]
         if not a.size:
             continue
         gap = np.abs(a - b)
@@ -186,7 +195,7 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
             "mse": float((gap**2).mean()),
             "l2": float(np.linalg.norm(gap)),
         }
-        worst = {k: v if np.isnan(v) else max(worst[k], v) for k, v in figures.items()} | {"cosine": worst["cosine"]}
+        worst |= {name: max(worst[name], figure) for name, figure in figures.items()}
         worst["cosine"] = min(worst["cosine"], float(a @ b) / norm if norm else float(not gap.any()))
     return worst
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.worker")
 
 START_LIMIT_S = 600.0
 """Time for importing OpenVINO, reading the model and loading the plugins."""
+
+
+POLL_S, PATIENCE_S = 0.5, 5.0
+"""How often a waiting call asks whether to go on, and how long a candidate may take once it should not."""
 
 
 class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an error
@@ -60,12 +64,14 @@ class WorkerClient:
     """Calls a worker process, with a time limit each.
 
     A worker that dies or misses a limit is killed with all its children; the call raises CandidateFailed and
-    the next one starts a new worker. Use as a context manager.
+    the next one starts a new worker. While ``should_abandon`` says so, a call gives up after PATIENCE_S. Use as a
+    context manager.
     """
 
     def __init__(self, setup: WorkerSetup, command: Sequence[str] = WORKER_COMMAND) -> None:
         self.setup = setup
         self.num_starts = 0
+        self.should_abandon: Callable[[], bool] = lambda: False
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
@@ -140,8 +146,12 @@ class WorkerClient:
             selector.register(process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left = end - time.monotonic()
-                if left <= 0 or not selector.select(left):
+                if left <= 0:
                     self._lost(f"gave no answer within {limit_s:g} s and was killed")
+                if self.should_abandon() and limit_s - left > PATIENCE_S:
+                    self._lost("was given up when the search was interrupted")
+                if not selector.select(min(left, POLL_S)):
+                    continue
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 if not chunk:
                     self._lost(self._epitaph(process))

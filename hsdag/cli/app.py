@@ -58,6 +58,9 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+        if isinstance(error, _USAGE_ERROR) and type(error).__name__.startswith("NoArgsIsHelp"):
+            typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]
+            return USER_ERROR
         if isinstance(error, _USAGE_ERROR):
             return _complain(error.format_message(), USER_ERROR)  # type: ignore[attr-defined]
         return _complain(_defect(error), DEFECT)

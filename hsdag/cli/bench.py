@@ -52,7 +52,7 @@ def bench(
         shapes=parse_shapes(shape) if shape else {},
         inputs=inputs,
         seed=seed,
-        protocol=Protocol(limit_s=limit_s, max_rounds=100_000, min_rounds=100_000),
+        protocol=Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0.0, hopeless=0.0),
         targets=targets,
     )
     if as_json:

@@ -25,8 +25,11 @@ def export(
     """Write a placement as a deployable artefact."""
     from hsdag.ir import Placement, load_model, parse_shapes
     from hsdag.ir.export import export_placement
+    from hsdag.search.options import check_not_model
 
     loaded = Placement.load(placement)
+    if model is not None:
+        check_not_model((output.with_suffix(suffix) for suffix in (output.suffix, ".xml", ".bin")), model)
     network = load_model(model, parse_shapes(shape) if shape else {}) if model is not None else None
     written = export_placement(loaded, format_, output, network)
     if as_json:

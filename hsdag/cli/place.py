@@ -47,8 +47,15 @@ def place(
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.ir import parse_shapes
-    from hsdag.search.options import PlaceOptions, check_writable, parse_duration, parse_objective
+    from hsdag.ir import OutputError, parse_shapes
+    from hsdag.ir.reader import check_model_path
+    from hsdag.search.options import (
+        PlaceOptions,
+        check_not_model,
+        check_writable,
+        parse_duration,
+        parse_objective,
+    )
     from hsdag.search.place import run_place
 
     options = PlaceOptions(
@@ -65,9 +72,13 @@ def place(
         shapes=parse_shapes(shape) if shape else {},
         inputs=inputs,
     )
+    check_model_path(model)
     written = output or model.with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_writable(written)
+    check_not_model((written, folder), model)
+    if folder.resolve() == written.resolve():
+        raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     with SearchProgress(options.budget_s) as progress:
         outcome = run_place(model, options, run_folder=folder, resume=resume, watcher=progress.watcher)
     outcome.placement.save(written)
@@ -83,10 +94,10 @@ def _show(outcome: Outcome, written: Path) -> None:
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     if outcome.difference is not None:
-        d = outcome.difference
+        shown = {name: "not told" if d is None else f"{d:.3g}" for name, d in outcome.difference.items()}
         typer.echo(
-            f"Outputs against {outcome.reference}: max abs {d['max_abs']:.3g}, max relative {d['max_relative']:.3g}, "
-            f"cosine {d['cosine']:.7f}, MSE {d['mse']:.3g}"
+            f"Outputs against {outcome.reference}: max abs {shown['max_abs']}, max relative {shown['max_relative']}, "
+            f"cosine {shown['cosine']}, MSE {shown['mse']}"
         )
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     typer.echo(f"{outcome.num_evaluations} placements evaluated in {outcome.search_s:.1f} s{kept}")

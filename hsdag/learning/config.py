@@ -145,7 +145,7 @@ class HsdagConfig:
 
     @staticmethod
     def default() -> HsdagConfig:
-        """Made for budgets of 60 to 200 measurements; every departure is argued in docs/hsdag-method.md."""
+        """Made for budgets of 40 to 200 measurements; every departure is argued in docs/hsdag-method.md."""
         return HsdagConfig()
 
     @staticmethod

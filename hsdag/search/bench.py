@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hsdag.ir.affinity import check_colocation
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import LatencyRecord, Placement
 from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.devices import DeviceSet, make_core
@@ -92,6 +93,7 @@ def _placed(session: Session, name: str, placement: Placement) -> Candidate:
     if set(placement.affinity) != set(session.graph.op_names):
         raise PlacementError(f"{name} does not name the ops of the model it claims to be for")
     names = {device.name: device.spec().openvino_name for device in placement.devices}
+    check_colocation(session.graph, [placement.affinity[op] for op in session.graph.op_names])
     return Candidate.placed([names[placement.affinity[op]] for op in session.graph.op_names])
 
 
@@ -115,7 +117,10 @@ def _result(
     candidates: Mapping[str, Candidate], latency: Comparison, throughput: Comparison, submodels: Mapping[str, int]
 ) -> BenchResult:
     alive = [name for name in candidates if name in latency.samples]
-    versus = alive[0] if alive else next(iter(candidates))
+    if not alive:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())
+        raise SearchError(f"nothing ran the model; {reasons}")
+    versus = alive[0]
     rows = [
         BenchRow(
             name=name,

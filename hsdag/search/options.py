@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,14 @@ def parse_objective(text: str) -> Objective:
     except ValueError as error:
         choices = ", ".join(o.value for o in Objective)
         raise OptionError(f"unknown objective {text!r}; choose one of {choices}") from error
+
+
+def check_not_model(outputs: Iterable[Path], model: Path) -> None:
+    """Raise OutputError when writing one of ``outputs`` would replace the model or its weights."""
+    own = {model.resolve(), model.with_suffix(".bin").resolve()}
+    for path in outputs:
+        if path.resolve() in own:
+            raise OutputError(f"{path} is the model itself; name another file to write")
 
 
 def check_writable(path: Path) -> None:

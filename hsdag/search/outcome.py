@@ -31,7 +31,7 @@ class Outcome:
     placement: Placement
     rows: tuple[Row, ...]
     failures: Mapping[str, str]
-    difference: Mapping[str, float] | None
+    difference: Mapping[str, float | None] | None
     reference: str
     sentence: str
     num_evaluations: int
@@ -69,9 +69,22 @@ class Outcome:
         }
 
 
-def speed_sentence(answer: str, best_single: str | None, ratio: Ratio, rivals: Mapping[str, Ratio]) -> str:
-    """One sentence on the answer. ``rivals`` are OpenVINO's own choices, as ratios over the answer."""
-    if best_single is None:
+def speed_sentence(
+    answer: str,
+    best_single: str | None,
+    ratio: Ratio,
+    rivals: Mapping[str, Ratio],
+    turned_down: Mapping[str, str] | None = None,
+) -> str:
+    """One sentence on the answer.
+
+    ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
+    the reason why they are not the answer.
+    """
+    if answer == best_single and turned_down:
+        reasons = "; ".join(f"{name} was faster, but its {reason}" for name, reason in turned_down.items())
+        sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"
+    elif best_single is None:
         sentence = "No single device runs the whole model; the placement does"
     elif answer == best_single:
         sentence = f"No placement beat {best_single}; the placement is all on {best_single}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.placers.registry import make_placer
@@ -23,7 +25,7 @@ from hsdag.runtime.candidate import Candidate, automatic_targets
 from hsdag.runtime.devices import DeviceSet, resolve_devices
 from hsdag.runtime.latency import Protocol, Ratio
 from hsdag.runtime.problem import Problem
-from hsdag.search.final import FinalResult, final_comparison, tolerance_for
+from hsdag.search.final import FinalResult, final_comparison, outputs_differ, tolerance_for
 from hsdag.search.options import PlaceOptions
 from hsdag.search.outcome import Outcome, Row, speed_sentence
 from hsdag.search.run_folder import RunFolder, RunRecord
@@ -32,6 +34,9 @@ from hsdag.version import __version__
 
 FINAL_SHARE, FINAL_LEAST_S = 0.25, 8.0
 """Seconds for the final comparison, as a share of the budget, and at least."""
+
+LEAST_CANDIDATE_LIMIT_S = 30.0
+"""A candidate may take as long as the whole budget, and at least this, before it counts as hung."""
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
@@ -74,17 +79,21 @@ def run_place(
         seed=options.seed,
         inputs=options.inputs,
         objective=options.objective,
-        candidate_limit_s=options.candidate_limit_s,
+        candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
+        if resume and len(devices.placed) == 1:
+            raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
         problem = session.problem(max_share=PAPER_SHARE if options.preset == "paper" else None)
         if len(devices.placed) == 1:
             return _conclude(session, problem, options, [], None, watcher, alone=True)
         folder = _open_folder(run_folder, session, problem, options, resume)
         recorder = _recorder(session, problem, options, folder, watcher)
         watcher.on_phase("searching")
+        session.client.should_abandon = watcher.should_stop
         with _one_torch_thread(), contextlib.suppress(SearchStopped):
             recorder.evaluate(_first_guesses(session, problem))
             placer.search(problem, recorder, folder)
+        session.client.should_abandon = lambda: False
         search_s = recorder.elapsed_s
         splits = [e for e in recorder.best(len(recorder.events)) if len(np.unique(e.placement)) > 1]
         outcome = _conclude(session, problem, options, splits[: options.finalists], folder, watcher)
@@ -180,6 +189,8 @@ def _conclude(
     )
     placement = _placement(session, problem, options, result, names)
     sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
+    if interrupted and not finalists:
+        sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
     return Outcome(
         placement=placement,
         rows=_rows(session, problem, result, names),
@@ -200,7 +211,7 @@ def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
     protocol = replace(options.protocol, limit_s=min(options.protocol.limit_s, share_s))
     if not interrupted:
         return protocol
-    return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S), min_rounds=3)
+    return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S))
 
 
 def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
@@ -270,7 +281,7 @@ def _rows(session: Session, problem: Problem, result: FinalResult, names: Mappin
             counts = np.bincount(problem.expand(names[name]), minlength=problem.num_devices).tolist()
             ops = dict(zip(problem.devices, counts, strict=True))
         else:
-            ops = {name: session.graph.num_ops} if name in {d.name for d in session.devices.all} else {}
+            ops = _ops_of(session, name, result)
         row = Row(
             name=name,
             median_s=result.comparison.median_s(name),
@@ -285,11 +296,26 @@ def _rows(session: Session, problem: Problem, result: FinalResult, names: Mappin
     return tuple(sorted(rows, key=lambda row: row.median_s))
 
 
+def _ops_of(session: Session, name: str, result: FinalResult) -> dict[str, int]:
+    """Ops per device of a baseline; empty where OpenVINO does not tell."""
+    shown = {device.openvino_name: device.name for device in session.devices.all}
+    mode, _, _ = name.partition(":")
+    if mode == "HETERO":
+        target = _automatic(session.devices)[name].target
+        chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
+        return {device: count for device, count in chosen.items() if device}
+    devices = result.opened[name].devices
+    return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
+
+
 def _sentence(devices: DeviceSet, result: FinalResult) -> str:
     samples = result.comparison.samples
     automatic = [name for name in _automatic(devices) if name in samples]
     over = {name: result.comparison.ratio(name, result.answer) for name in automatic}
-    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over)
+    own = {device.name for device in devices.all}
+    turned_down = {name: outputs_differ(d) for name, d in result.differences.items() if name not in own}
+    turned_down.pop(result.answer, None)
+    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over, turned_down)
 
 
 def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +22,7 @@ from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""A placement is written as one character per unit; more devices than this are not to be expected."""
+"""A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
 
 class RunRecord(BaseModel):
@@ -42,7 +44,7 @@ class RunRecord(BaseModel):
 class _EventRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    placement: str
+    placement: str | list[int]
     latency_s: float | None = None
     failure: str | None = None
     elapsed_s: float
@@ -57,6 +59,7 @@ class RunFolder:
     def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
         self.record = record
+        weakref.finalize(self, os.close, _locked(path))  # the lock ends with this object
 
     @property
     def events_path(self) -> Path:
@@ -70,9 +73,16 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, record: RunRecord) -> RunFolder:
-        """Start a run; an earlier run of that name is kept under the next free number. Raises OutputError."""
+        """Start a run; an earlier run of that name is kept under the next free number.
+
+        Raises OutputError when the folder cannot be made, or something else has its name; SearchError when
+        another process searches in it.
+        """
         try:
             if path.exists():
+                if not (path / "run.json").is_file():
+                    raise OutputError(f"{path} exists and is no run folder; name another one with --run")
+                os.close(_locked(path))
                 number = 1
                 while path.with_name(f"{path.name}.{number}").exists():
                     number += 1
@@ -103,7 +113,7 @@ class RunFolder:
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
         record = _EventRecord(
-            placement="".join(_ALPHABET[d] for d in event.placement.tolist()),
+            placement=_written(event.placement.tolist(), len(self.record.devices)),
             latency_s=event.evaluation.latency_s,
             failure=event.evaluation.failure,
             elapsed_s=event.elapsed_s,
@@ -147,10 +157,30 @@ class RunFolder:
     def _event(self, number: int, line: bytes) -> Event:
         try:
             record = _EventRecord.model_validate_json(line)
-            placement = np.asarray([_ALPHABET.index(c) for c in record.placement], dtype=np.int64)
+            written = record.placement
+            devices = [_ALPHABET.index(c) for c in written] if isinstance(written, str) else written
+            placement = np.asarray(devices, dtype=np.int64)
             evaluation = Evaluation(record.latency_s, record.failure)
         except ValueError as error:
             raise FileFormatError(f"{self.events_path}, line {number}: not an event of a search") from error
         if len(placement) != self.record.num_units or placement.max() >= len(self.record.devices):
             raise FileFormatError(f"{self.events_path}, line {number}: the placement does not fit the model")
         return Event(placement, evaluation, record.elapsed_s)
+
+
+def _written(devices: list[int], num_devices: int) -> str | list[int]:
+    return "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
+
+
+def _locked(path: Path) -> int:
+    """A file descriptor that keeps other searches out of a run folder until it is closed. Raises SearchError."""
+    try:
+        descriptor = os.open(path / "lock", os.O_CREAT | os.O_WRONLY, 0o666)
+    except OSError as error:
+        raise OutputError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise SearchError(f"another search is at work in {path}; wait for it, or name another with --run") from error
+    return descriptor

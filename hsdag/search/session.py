@@ -14,6 +14,7 @@ import openvino as ov
 from hsdag.ir.build import fingerprint, graph_of
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
+from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
@@ -51,6 +52,9 @@ class Session:
         self.objective = objective
         self._stack = ExitStack()
         model = load_model(source, shapes)
+        if isinstance(source, ov.Model):
+            model = model.clone()
+        merge_copies(model)
         self.graph: ComputationGraph = graph_of(model)
         self.model_record = ModelRecord(name=_name_of(source, self.graph), fingerprint=fingerprint(self.graph))
         path = Path(source) if isinstance(source, str | Path) else self._write(model)
@@ -94,17 +98,21 @@ class Session:
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
-        try:
-            chosen = self.client.call("automatic", 300.0, target=target)["devices"]
-        except CandidateFailed:
-            return None
+        chosen = self.automatic_ops(target)
         index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
         labels = problem.units.partition.labels
         for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op of a unit speaks last
-            if chosen[v] in index:
+            if chosen and chosen[v] in index:
                 placement[labels[v]] = index[chosen[v]]
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
+
+    def automatic_ops(self, target: str) -> list[str]:
+        """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none."""
+        try:
+            return [str(name) for name in self.client.call("automatic", 300.0, target=target)["devices"]]
+        except CandidateFailed:
+            return []
 
     def placed(self, problem: Problem, placement: IntArray) -> Candidate:
         """A placement [U] as something to compile."""

@@ -122,6 +122,30 @@ def test_an_output_that_cannot_be_written(complains: Complains, tiny_resnet: Pat
     assert "there is no folder" in complains("models", "build", "tiny_resnet", "-o", tmp_path / "none" / "m.xml")
 
 
+def test_a_model_is_never_overwritten(complains: Complains, tiny_resnet: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    placement_for(tiny_resnet).save(path)
+    before = tiny_resnet.read_bytes()
+    export = ("export", path, "--model", tiny_resnet)
+    assert "is the model itself" in complains(*export, "--format", "ir", "-o", tiny_resnet)
+    assert "is the model itself" in complains(*export, "--format", "python", "-o", tiny_resnet.with_suffix(".py"))
+    assert "is the model itself" in complains("place", tiny_resnet, "-o", tiny_resnet)
+    assert tiny_resnet.read_bytes() == before
+
+
+def test_an_output_that_is_its_own_run_folder(complains: Complains, tiny_resnet: Path, tmp_path: Path) -> None:
+    assert "--run" in complains("place", tiny_resnet, "-o", tmp_path / "out.run")
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_folder_is_no_model(complains: Complains, name: str) -> None:
+    assert "is a folder" in complains("place", name)
+
+
+def test_a_target_that_does_not_run(complains: Complains, tiny_resnet: Path) -> None:
+    assert "nothing ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "1s")
+
+
 def test_a_placement_of_another_model(complains: Complains, tiny_resnet: Path, tiny_bert: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     placement_for(tiny_bert).save(path)
@@ -155,6 +179,8 @@ def test_a_damaged_placement_names_the_place_inside(complains: Complains, tiny_r
         (("--partition-cpu", "4096"), "threads to share"),
         (("--seed", "x"), "valid int"),
         (("--resume", "--partition-cpu", "2"), "nothing to resume"),
+        (("--resume",), "no search to resume"),
+        (("--shape", "images[99999999999999999999,3,32,32]"), "below 2^31"),
         (("--input", "none.npz"), "no such file"),
     ],
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import pytest
 import torch
+from openvino import opset13
 
 import hsdag
 import hsdag.ir
-from hsdag.ir import SearchError, parse_devices, placement_units, read_graph
+from hsdag.ir import SearchError, load_model, parse_devices, placement_units, read_graph
+from hsdag.ir.export import export_placement
 from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.latency import Protocol, Ratio
 from hsdag.runtime.problem import Objective
@@ -103,6 +106,43 @@ def test_where_no_device_runs_the_model_alone_a_placement_that_does_is_the_answe
 def test_a_placement_with_other_outputs_is_never_the_answer(tiny_resnet: Path) -> None:
     with pytest.raises(SearchError, match="outputs differ"):
         final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")}, -1.0)
+
+
+def test_a_faster_placement_that_is_turned_down_is_named_with_the_reason() -> None:
+    sentence = speed_sentence("CPU", "CPU", Ratio(1.0, 1.0, 1.0), {}, {"placement 1": "outputs differ by 0.3"})
+    assert sentence == ("Placement 1 was faster, but its outputs differ by 0.3; the placement is all on CPU.")
+
+
+def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    weight = opset13.constant(np.eye(64, dtype=np.float32))
+    y = opset13.log(opset13.matmul(opset13.relu(x), weight, False, False))
+    ov.serialize(ov.Model([opset13.result(y)], [x], "logs"), tmp_path / "logs.xml")
+    outcome = run_place(tmp_path / "logs.xml", PlaceOptions(partition_cpu=2, max_evaluations=2, protocol=QUICK))
+    assert outcome.difference is not None
+    assert outcome.difference["max_relative"] == 0.0
+    json.dumps(outcome.document(), allow_nan=False)
+
+
+def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    shared = opset13.constant(np.eye(64, dtype=np.float32))
+    y = x
+    for _ in range(6):
+        y = opset13.relu(opset13.matmul(y, shared, False, False))
+    model = ov.Model([opset13.result(y)], [x], "shared")
+    ov.serialize(model, tmp_path / "shared.xml")
+    before = hsdag.place(tmp_path / "shared.xml", partition_cpu=2, method="best-device")
+    graph = read_graph(tmp_path / "shared.xml")
+    units = placement_units(graph)
+    late = units.partition.labels >= units.graph.num_ops // 2
+    names = {op: f"CPU_{int(second)}" for op, second in zip(graph.op_names, late, strict=True)}
+    split = before.model_copy(update={"affinity": names})
+    (exported, _) = export_placement(split, "ir", tmp_path / "placed.xml", load_model(tmp_path / "shared.xml"))
+    assert read_graph(exported).op_names == graph.op_names
+    again = hsdag.place(exported, partition_cpu=2, method="best-device")
+    again.apply(load_model(tmp_path / "shared.xml"))
+    again.apply(load_model(exported))
 
 
 def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:

@@ -100,6 +100,30 @@ def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[
         RunFolder.resume(tmp_path / "run", RECORD.model_copy(update=change))
 
 
+def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(OutputError, match="is no run folder"):
+        RunFolder.create(tmp_path / "precious", RECORD)
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
+    first = started(tmp_path)
+    with pytest.raises(SearchError, match="another search is at work"):
+        RunFolder.create(tmp_path / "run", RECORD)
+    with pytest.raises(SearchError, match="another search is at work"):
+        RunFolder.resume(tmp_path / "run", RECORD)
+    assert same(first.events(), EVENTS)
+
+
+def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
+    many = [DeviceRecord(name=f"D{i}", plugin="CPU") for i in range(50)]
+    folder = RunFolder.create(tmp_path / "many", RECORD.model_copy(update={"devices": many}))
+    event = Event(np.array([0, 49, 36]), Evaluation(1.0), 1.0)
+    folder.append(event)
+    assert same(folder.events(), [event])
+
+
 def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="nothing to resume"):
         RunFolder.resume(tmp_path / "none", RECORD)
