@@ -77,6 +77,11 @@ class Trainer:
         best = self.memory.best
         return best if best is not None else self._fallback()
 
+    def most_probable(self) -> IntArray:
+        """[U] the placement that the policy finds most probable at the start of an episode."""
+        start = Situation(None, None)
+        return self.policy.greedy(start, self._view(start)).placement
+
     def _converged(self) -> bool:
         return 0 < self._config.patience <= self._idle_updates
 

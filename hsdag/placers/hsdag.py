@@ -6,6 +6,7 @@ import torch
 
 from hsdag.evaluators.base import Evaluator
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.learning.config import HsdagConfig
 from hsdag.learning.encoder import standardise
@@ -33,6 +34,12 @@ class HsdagPlacer(Placer):
         x = standardise(feature_matrix(problem.units, feature_groups(self._config)).values)
         self._trainer = Trainer(problem, evaluator, x, self._config, self._seed)
         return self._trainer.run(checkpoint)
+
+    def most_probable(self) -> IntArray:
+        """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
+        if self._trainer is None:
+            raise SearchError("there is no policy before a search")
+        return self._trainer.most_probable()
 
     def policy_tensors(self) -> dict[str, torch.Tensor]:
         """The weights by name, for safetensors; empty before the first search."""

@@ -163,3 +163,13 @@ def test_each_ablation_of_table_3_takes_its_features_away() -> None:
     assert everything - set(feature_groups(replace(SMALL, node_id=False))) == {"positional"}
     structure = everything - set(feature_groups(replace(SMALL, structure=False)))
     assert structure == {"in_degree", "out_degree", "fractal"}
+
+
+def test_the_trained_policy_believes_in_the_faster_device() -> None:
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
+    placer = HsdagPlacer(HsdagConfig.default(), 1)
+    with pytest.raises(SearchError, match="no policy before a search"):
+        placer.most_probable()
+    with pytest.raises(SearchStopped):
+        placer.search(problem, Recorder(inner, 80))
+    assert np.mean(placer.most_probable() == 0) > 0.9
