@@ -32,7 +32,7 @@ from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import PAPER_SHARE, Session
 from hsdag.version import __version__
 
-FINAL_SHARE, FINAL_LEAST_S = 0.25, 8.0
+FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 """Seconds for the final comparison, as a share of the budget, and at least."""
 
 LEAST_CANDIDATE_LIMIT_S = 30.0

@@ -1,0 +1,96 @@
+"""Microseconds per simulated placement on one core, and growth up to 1,000,000 ops.
+
+Random layered graphs with two inputs per op, random placements on 4 devices, FIFO queues. Every kind of link is
+checked against the reference simulator of the tests first; compilation is not timed. Exit status 1 when a bar is
+missed: 20 us for 261 ops, 120 us for 1,000 ops, independent links.
+
+Usage: python benchmarks/simulator_speed.py [--largest 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from machine import machine
+
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Links, Semantics, simulate_makespans
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))
+from reference_simulator import Reference
+
+BARS_US = {261: 20.0, 1000: 120.0}
+NUM_DEVICES = 4
+
+
+def layered(num_ops: int, seed: int) -> ScheduleProblem:
+    """Ops that each read two of those shortly before them."""
+    rng = np.random.default_rng(seed)
+    dst = np.repeat(np.arange(1, num_ops), 2)
+    src = dst - 1 - np.minimum(rng.geometric(1 / 12, len(dst)) - 1, dst - 1)
+    return ScheduleProblem.from_arrays(
+        rng.uniform(1e-5, 1e-3, (num_ops, NUM_DEVICES)),
+        np.unique(np.stack([src, dst], axis=1), axis=0),
+        output_bytes=rng.integers(1, 1_000_000, num_ops),
+        link_latency_s=1e-5,
+        link_bandwidth_bytes_per_s=1e10,
+    )
+
+
+def check() -> None:
+    """Exit when product and reference disagree; compiles all kinds of links on the way."""
+    problem, rng = layered(80, 5), np.random.default_rng(6)
+    placements = rng.integers(0, NUM_DEVICES, (5, problem.num_ops))
+    for links in Links:
+        found = simulate_makespans(problem, placements, Semantics(links=links), num_threads=1)
+        slow = [Reference(problem, row.tolist(), links=links.value).work_conserving() for row in placements]
+        if not np.allclose(found, slow, rtol=1e-9, atol=0):
+            sys.exit(f"{links.value}: {found} instead of {slow}")
+
+
+def microseconds(num_ops: int, links: Links, rounds: int) -> list[float]:
+    """Raw samples: per placement, over rounds of batches of about a million ops."""
+    problem, rng = layered(num_ops, 1), np.random.default_rng(2)
+    count = max(1, 1_000_000 // num_ops)
+    placements = rng.integers(0, NUM_DEVICES, (count, num_ops))
+    samples = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        simulate_makespans(problem, placements, Semantics(links=links), num_threads=1)
+        samples.append(1e6 * (time.perf_counter() - begin) / count)
+    return samples
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=1_000_000)
+    largest = parser.parse_args().largest
+    print(machine())
+    check()
+    missed = False
+    for num_ops, bar_us in BARS_US.items():
+        for links in Links:
+            samples = microseconds(num_ops, links, 9)
+            line = (
+                f"{num_ops:8d} ops, {links.value:11s}: median {np.median(samples):8.1f} us, best {min(samples):8.1f} us"
+            )
+            if links is Links.INDEPENDENT:
+                missed |= float(np.median(samples)) > bar_us
+                line += f" (bar {bar_us:.0f} us)"
+            print(line)
+    num_ops = 10_000
+    while num_ops <= largest:
+        median_us = float(np.median(microseconds(num_ops, Links.INDEPENDENT, 3)))
+        print(
+            f"{num_ops:8d} ops, independent: median {median_us / 1e3:.1f} ms, {1e3 * median_us / num_ops:.0f} ns per op"
+        )
+        num_ops *= 10
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

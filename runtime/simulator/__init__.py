@@ -1,0 +1,15 @@
+"""The scheduling simulator: what a placement would take under a cost model; every figure it gives is simulated."""
+
+from hsdag.runtime.simulator.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import Simulation, Transfers, simulate, simulate_makespans
+
+__all__ = [
+    "Execution",
+    "Links",
+    "Order",
+    "Semantics",
+    "Simulation",
+    "Transfers",
+    "simulate",
+    "simulate_makespans",
+]

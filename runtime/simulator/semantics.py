@@ -1,0 +1,51 @@
+"""Semantics: how a simulated machine executes ops and moves results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Execution(Enum):
+    """Whether devices work side by side."""
+
+    WORK_CONSERVING = "work-conserving"  # DOPPLER, Algorithm 1: no device idles while an op is ready for it
+    SEQUENTIAL = "sequential"  # HETERO: one subgraph after another
+
+
+class Order(Enum):
+    """Which of the ready ops a free device takes; ties always go to the smaller op index."""
+
+    PRIORITY = "priority"  # the smallest given rank
+    FIFO = "fifo"  # the op whose last input arrived first
+    CRITICAL_PATH = "critical-path"  # the longest way to the end
+    DEPTH_FIRST = "depth-first"  # the op whose last input arrived last
+    RANDOM = "random"  # the smallest of the ranks drawn with the seed
+
+
+class Links(Enum):
+    """What transfers wait for."""
+
+    INDEPENDENT = "independent"  # nothing: any number at once
+    EGRESS = "egress"  # the sender's one bus; a transfer serves all destinations (Placeto, A.5)
+    CHANNEL = "channel"  # the one channel of the ordered pair of devices
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """How to simulate.
+
+    ``order`` None is PRIORITY where priorities are given, else FIFO. ``noise_sigma`` above 0 multiplies every
+    op's and every transfer's duration by exp(sigma z), z standard normal. ``seed`` draws the noise and the
+    ranks of RANDOM. Raises ValueError when ``noise_sigma`` is negative or not finite.
+    """
+
+    execution: Execution = Execution.WORK_CONSERVING
+    order: Order | None = None
+    links: Links = Links.INDEPENDENT
+    noise_sigma: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.noise_sigma < float("inf"):
+            raise ValueError(f"noise_sigma must be finite and not negative, not {self.noise_sigma}")
