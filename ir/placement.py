@@ -113,17 +113,7 @@ class Placement(_Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-            raise FileFormatError(f"{origin}: not a document Python can hold ({error})") from error
-        if not isinstance(document, Mapping) or document.get("format") != FORMAT_NAME:
-            raise FileFormatError(f"{origin}: 'format' is not {FORMAT_NAME!r}; this is not a placement file")
-        if document.get("version") != FORMAT_VERSION:
-            found = document.get("version")
-            raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {FORMAT_VERSION}")
+        document = parse_document(text, origin, FORMAT_NAME, FORMAT_VERSION)
         try:
             return Placement.model_validate(document)
         except ValidationError as error:
@@ -168,6 +158,26 @@ class Placement(_Record):
         from hsdag.ir.affinity import compile_placement
 
         return compile_placement(self, core, model, properties)
+
+
+def parse_document(text: str, origin: str, format_name: str, version: int) -> Mapping[str, Any]:
+    """The JSON object in a text that is of a format ``hsdag-KIND`` and version.
+
+    Raises FileFormatError that names ``origin`` when it is not.
+    """
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+        raise FileFormatError(f"{origin}: not a document Python can hold ({error})") from error
+    if not isinstance(document, Mapping) or document.get("format") != format_name:
+        kind = format_name.removeprefix("hsdag-")
+        raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
+    if document.get("version") != version:
+        found = document.get("version")
+        raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {version}")
+    return document
 
 
 def first_problem(error: ValidationError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import Csr, FloatArray, IntArray
-from hsdag.ir.placement import first_problem, read_text, write_atomically
+from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
 from hsdag.runtime.schedule_problem import FREE, OpLabels, ScheduleProblem
 
 FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
@@ -78,16 +77,7 @@ def write_problem(problem: ScheduleProblem, path: str | Path) -> None:
 
 def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
     """The problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-        raise FileFormatError(f"{origin}: not a document Python can hold ({error})") from error
-    if not isinstance(document, Mapping) or document.get("format") != FORMAT_NAME:
-        raise FileFormatError(f"{origin}: 'format' is not {FORMAT_NAME!r}; this is not a problem file")
-    if document.get("version") != FORMAT_VERSION:
-        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads 1")
+    document = parse_document(text, origin, FORMAT_NAME, FORMAT_VERSION)
     try:
         return _problem(_Document.model_validate(document))
     except ValidationError as error:
