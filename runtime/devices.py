@@ -143,6 +143,22 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     return core
 
 
+def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
+    """Whether a device computes in less than single precision unless its INFERENCE_PRECISION_HINT forbids it.
+
+    Devices that do not tell count as reduced. Raises DeviceError as ``make_core`` does.
+    """
+    core = make_core(specs)
+    for spec in specs:
+        try:
+            hint = core.get_property(spec.openvino_name, "INFERENCE_PRECISION_HINT")
+        except RuntimeError:
+            return True
+        if hint != ov.Type.f32:
+            return True
+    return False
+
+
 def _is_known(name: str, known: list[str]) -> bool:
     """Whether a device is listed: GPU stands for GPU.0 where there are several."""
     return name in known or f"{name}.0" in known or name.removesuffix(".0") in known

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import SearchError
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Opened
+from hsdag.runtime.devices import reduces_precision
 from hsdag.runtime.latency import Comparison, Protocol, compare
 from hsdag.runtime.worker_client import CandidateFailed
 
-TOLERANCE_CPU = 1e-4
-"""Largest relative difference of outputs to the CPU's where all devices are CPUs."""
+TOLERANCE_FULL_PRECISION = 1e-4
+"""Largest relative difference of outputs to the CPU's where all devices compute in single precision."""
 TOLERANCE_REDUCED_PRECISION = 5e-2
-"""The same where a device may compute in half precision, as GPUs and NPUs do by default."""
+"""The same where a device computes in half precision, as GPUs, NPUs and CPUs with such instructions do by default."""
 
 _REFERENCE = "reference"
 
@@ -83,9 +84,11 @@ def final_comparison(
 
 
 def tolerance_for(devices: Sequence[DeviceSpec]) -> float:
-    """How far outputs may be from the CPU's, relative to the largest magnitude."""
-    on_cpu = all(spec.plugin == "CPU" for spec in devices)
-    return TOLERANCE_CPU if on_cpu else TOLERANCE_REDUCED_PRECISION
+    """How far outputs may be from the CPU's, relative to the largest magnitude. Raises DeviceError for absent devices.
+
+    A device that computes in half precision rounds anew wherever a placement parts what it would have fused.
+    """
+    return TOLERANCE_REDUCED_PRECISION if reduces_precision(tuple(devices)) else TOLERANCE_FULL_PRECISION
 
 
 def is_within(difference: Mapping[str, float | None], tolerance: float) -> bool:

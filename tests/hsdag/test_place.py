@@ -83,10 +83,12 @@ def test_the_sentence_claims_no_more_than_the_intervals() -> None:
 def final(
     model: Path, finalists: dict[str, Candidate], singles: dict[str, Candidate], tolerance: float = 1e-4
 ) -> FinalResult:
-    specs = parse_devices("FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]")
+    single = "INFERENCE_PRECISION_HINT=f32"
+    specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
+    plain = Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
     with WorkerClient(WorkerSetup(model, specs)) as client:
         runner = CandidateRunner(client, Objective.LATENCY)
-        return final_comparison(runner, finalists, singles, {}, QUICK, tolerance, ("CPU", Candidate("CPU")))
+        return final_comparison(runner, finalists, singles, {}, QUICK, tolerance, ("CPU", plain))
 
 
 def split(model: Path) -> Candidate:
@@ -151,7 +153,11 @@ def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
 
 
 def test_outputs_are_held_to_a_tenth_of_a_thousandth_on_cpus() -> None:
-    assert tolerance_for(parse_devices("CPU,A=CPU[INFERENCE_NUM_THREADS=1]")) == 1e-4
+    assert tolerance_for(parse_devices("A=CPU[INFERENCE_PRECISION_HINT=f32]")) == 1e-4
+
+
+def test_half_precision_widens_the_tolerance() -> None:
+    assert tolerance_for(parse_devices("A=CPU[INFERENCE_PRECISION_HINT=f32],B=CPU[INFERENCE_PRECISION_HINT=bf16]")) > 1e-3
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])

@@ -48,7 +48,7 @@ def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
 
 def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
     graph = read_graph(tiny_resnet)
-    specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(2))
+    specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
     with WorkerClient(WorkerSetup(tiny_resnet, specs)) as client:
         runner = CandidateRunner(client, Objective.LATENCY)
         relu = next(v for v in range(graph.num_ops) if graph.op_types[v] == "Relu")
