@@ -1,8 +1,11 @@
-"""Microseconds per simulated placement on one core, and growth up to 1,000,000 ops.
+"""Microseconds per simulated placement on one core, growth up to 1,000,000 ops, single moves, and several cores.
 
 Random layered graphs with two inputs per op, random placements on 4 devices, FIFO queues. Every kind of link is
 checked against the reference simulator of the tests first; compilation is not timed. Exit status 1 when a bar is
 missed: 20 us for 261 ops, 120 us for 1,000 ops, independent links.
+
+Growth is timed in batches of 10 placements, sorting the edges of a new problem included and also shown alone. Moves of
+one op are timed beside whole simulations of the same placements, once for all ops and once for the last quarter.
 
 Usage: python benchmarks/simulator_speed.py [--largest 1000000]
 """
@@ -10,6 +13,7 @@ Usage: python benchmarks/simulator_speed.py [--largest 1000000]
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,13 +22,14 @@ import numpy as np
 from machine import machine
 
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Semantics, simulate_makespans
+from hsdag.runtime.simulator import Links, Semantics, simulate_makespans, simulate_moves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))
 from reference_simulator import Reference
 
 BARS_US = {261: 20.0, 1000: 120.0}
 NUM_DEVICES = 4
+SIMULATED = (Links.INDEPENDENT, Links.EGRESS, Links.CHANNEL)
 
 
 def layered(num_ops: int, seed: int) -> ScheduleProblem:
@@ -45,7 +50,7 @@ def check() -> None:
     """Exit when product and reference disagree; compiles all kinds of links on the way."""
     problem, rng = layered(80, 5), np.random.default_rng(6)
     placements = rng.integers(0, NUM_DEVICES, (5, problem.num_ops))
-    for links in Links:
+    for links in SIMULATED:
         found = simulate_makespans(problem, placements, Semantics(links=links), num_threads=1)
         slow = [Reference(problem, row.tolist(), links=links.value).work_conserving() for row in placements]
         if not np.allclose(found, slow, rtol=1e-9, atol=0):
@@ -65,6 +70,62 @@ def microseconds(num_ops: int, links: Links, rounds: int) -> list[float]:
     return samples
 
 
+def growth(num_ops: int) -> str:
+    """Nanoseconds per op and placement in a batch, the first call of a problem apart."""
+    problem, count = layered(num_ops, 1), 10
+    placements = np.random.default_rng(2).integers(0, NUM_DEVICES, (count, num_ops))
+    seconds = []
+    for rows in [placements[:1], *[placements] * 3]:
+        begin = time.perf_counter()
+        simulate_makespans(problem, rows, num_threads=1)
+        seconds.append(time.perf_counter() - begin)
+    median_s = float(np.median(seconds[1:])) / count
+    return (
+        f"{num_ops:8d} ops, independent: median {1e3 * median_s:8.2f} ms, {1e9 * median_s / num_ops:4.0f} ns per op; "
+        f"first call with one placement {1e3 * seconds[0]:.1f} ms"
+    )
+
+
+def moves(num_ops: int, part: float) -> str:
+    """Microseconds per move of an op of the last ``part`` of a graph, and of whole simulations."""
+    problem, rng = layered(num_ops, 1), np.random.default_rng(2)
+    placement, count = rng.integers(0, NUM_DEVICES, num_ops), 1_000_000 // num_ops
+    ops, devices = rng.integers(int((1 - part) * num_ops), num_ops, count), rng.integers(0, NUM_DEVICES, count)
+    moved = np.repeat(placement[None], count, axis=0)
+    moved[np.arange(count), ops] = devices
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(5):
+        times = [time.perf_counter()]
+        found = simulate_moves(problem, placement, ops, devices, num_threads=1)
+        times.append(time.perf_counter())
+        whole = simulate_makespans(problem, moved, num_threads=1)
+        times.append(time.perf_counter())
+        if not np.array_equal(found, whole):
+            sys.exit("a move and its whole simulation differ")
+        for i in range(2):
+            seconds[i].append(times[i + 1] - times[i])
+    one, other = (1e6 * float(np.median(each)) / count for each in seconds)
+    where = f"{num_ops:8d} ops, one move in the last {part:.0%}"
+    return f"{where}: median {one:.1f} us, whole {other:.1f} us ({other / one:.1f}x)"
+
+
+def cores(num_ops: int, num_threads: int) -> str:
+    """How much faster several threads are, and that they find the same."""
+    problem, count = layered(num_ops, 1), 10_000_000 // num_ops
+    placements = np.random.default_rng(2).integers(0, NUM_DEVICES, (count, num_ops))
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(3):
+        found = []
+        for i, threads in enumerate((1, num_threads)):
+            begin = time.perf_counter()
+            found.append(simulate_makespans(problem, placements, num_threads=threads))
+            seconds[i].append(time.perf_counter() - begin)
+        if not np.array_equal(*found):
+            sys.exit("the makespans depend on the number of threads")
+    ratio = float(np.median(seconds[0]) / np.median(seconds[1]))
+    return f"{num_ops:8d} ops, {num_threads} threads: {ratio:.2f}x as fast as one"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=1_000_000)
@@ -73,7 +134,7 @@ def main() -> int:
     check()
     missed = False
     for num_ops, bar_us in BARS_US.items():
-        for links in Links:
+        for links in SIMULATED:
             samples = microseconds(num_ops, links, 9)
             line = (
                 f"{num_ops:8d} ops, {links.value:11s}: median {np.median(samples):8.1f} us, best {min(samples):8.1f} us"
@@ -82,13 +143,14 @@ def main() -> int:
                 missed |= float(np.median(samples)) > bar_us
                 line += f" (bar {bar_us:.0f} us)"
             print(line)
-    num_ops = 10_000
+    num_ops = 1000
     while num_ops <= largest:
-        median_us = float(np.median(microseconds(num_ops, Links.INDEPENDENT, 3)))
-        print(
-            f"{num_ops:8d} ops, independent: median {median_us / 1e3:.1f} ms, {1e3 * median_us / num_ops:.0f} ns per op"
-        )
+        print(growth(num_ops))
         num_ops *= 10
+    for part in (1.0, 0.25):
+        print(moves(1000, part))
+    if (num_threads := len(os.sched_getaffinity(0))) > 1:
+        print(cores(1000, num_threads))
     return 1 if missed else 0
 
 

@@ -10,7 +10,8 @@ from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
 from hsdag.runtime.problem import Objective
 from hsdag.search.options import PlaceOptions, parse_duration, parse_objective
-from hsdag.search.place import Watcher, run_place
+from hsdag.search.place import run_place
+from hsdag.search.searching import Watcher
 
 
 def place(
@@ -20,6 +21,7 @@ def place(
     partition_cpu: int | None = None,
     method: str = "hsdag",
     preset: str = "default",
+    reward: str | None = None,
     objective: str | Objective = Objective.LATENCY,
     budget: str | float = "60s",
     seed: int = 0,
@@ -43,6 +45,7 @@ def place(
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
+        reward=reward,
         objective=objective if isinstance(objective, Objective) else parse_objective(objective),
         budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
         seed=seed,

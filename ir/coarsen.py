@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,10 @@ from hsdag.ir.colocation import colocate
 from hsdag.ir.flops import COMPUTES_PRODUCTS
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, topological_order
 from hsdag.ir.partition import Partition
+
+
+DEFAULT_SHARE = 1 / 16
+"""Largest share of a graph's FLOPs in one placement unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +60,22 @@ def chain_partition(graph: ComputationGraph) -> Partition:
     return Partition.from_pairs(graph.num_ops, src[sole], dst[sole])
 
 
-def placement_units(fine: ComputationGraph, *, max_share: float = 1 / 16) -> CoarseGraph:
+def placement_units(
+    fine: ComputationGraph, *, max_share: float = DEFAULT_SHARE, together: Iterable[Sequence[int]] = ()
+) -> CoarseGraph:
     """The units a method places: co-location sets, chained by App. G.
+
+    ``together`` are sets of ops that a device computes as one and that are therefore not parted, with all that
+    lies between them; ops that float do not count.
 
     ``max_share`` bounds the share of the graph's FLOPs in one chain: a longer one is cut in front of a
     convolution, matrix product or the like, since a network without branches would else be one unit.
     1.0 is the paper's coarsening.
     """
     constraints = colocate(fine)
-    units = coarsen(fine, constraints.sets, constraints.edge_kept)
+    fused = [[v for v in ops if not constraints.floating[v]] for ops in together]
+    sets = constraints.joined(fine, [ops for ops in fused if len(ops) > 1])
+    units = coarsen(fine, sets, constraints.edge_kept)
     chains = _cut_chains(units, chain_partition(units.graph), max_share)
     return coarsen(fine, chains.refine(units.partition), constraints.edge_kept)
 

@@ -8,6 +8,7 @@ together and never cut a chain of weight decompression from its MatMul, Convolut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +43,16 @@ class Colocation:
     def num_sets(self) -> int:
         """Number of co-location sets."""
         return self.sets.num_groups
+
+    def joined(self, graph: ComputationGraph, together: Sequence[Sequence[int]]) -> Partition:
+        """The sets with those that share a member of ``together`` joined, and cycles that arise closed."""
+        if not together:
+            return self.sets
+        first = np.concatenate([[ops[0]] * (len(ops) - 1) for ops in together]).astype(np.int64)
+        others = np.concatenate([ops[1:] for ops in together]).astype(np.int64)
+        labels = self.sets.labels
+        wider = Partition.from_pairs(self.sets.num_groups, labels[first], labels[others]).refine(self.sets)
+        return _merge_cycles(wider, graph.edge_src[self.edge_kept], graph.edge_dst[self.edge_kept])
 
 
 def colocate(graph: ComputationGraph) -> Colocation:

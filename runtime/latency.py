@@ -85,6 +85,11 @@ class Ratio:
     num_rounds: int = MIN_ROUNDS_TO_CLAIM
 
     @property
+    def interval(self) -> list[float | None]:
+        """The interval's ends as JSON values, None where one round tells nothing."""
+        return [end if np.isfinite(end) else None for end in (self.low, self.high)]
+
+    @property
     def is_faster(self) -> bool:
         """Whether enough rounds were taken and the interval lies above 1."""
         return self.num_rounds >= MIN_ROUNDS_TO_CLAIM and self.low > 1.0

@@ -9,6 +9,7 @@ import numpy as np
 
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.runtime.schedule_problem import ScheduleProblem
 
 
 class Objective(Enum):
@@ -23,7 +24,8 @@ class Problem:
     """A graph of placement units to be spread over devices.
 
     A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
-    ``supported[u, d]`` says whether every op of unit u runs on device d. Raises ValueError when the table has
+    ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
+    take, where that is known: its ops are the units, in the same order. Raises ValueError when a table has
     another shape than [U, D] or a unit runs nowhere.
     """
 
@@ -31,6 +33,7 @@ class Problem:
     devices: tuple[str, ...]
     supported: BoolArray  # [U, D]
     objective: Objective = Objective.LATENCY
+    costs: ScheduleProblem | None = None
 
     def __post_init__(self) -> None:
         if self.supported.shape != (self.num_units, self.num_devices):
@@ -38,6 +41,8 @@ class Problem:
         if not self.supported.any(axis=1).all():
             unit = int(np.argmin(self.supported.any(axis=1)))
             raise ValueError(f"unit {unit} ({self.units.graph.op_names[unit]}) runs on no device")
+        if self.costs is not None and self.costs.time_s.shape != self.supported.shape:
+            raise ValueError(f"costs must be {self.supported.shape}, not {self.costs.time_s.shape}")
 
     @property
     def num_units(self) -> int:
@@ -50,8 +55,8 @@ class Problem:
         return len(self.devices)
 
     def expand(self, unit_devices: IntArray) -> IntArray:
-        """[N] device index per op from [U] device index per unit."""
-        return unit_devices[self.units.partition.labels]
+        """[..., N] device index per op from [..., U] device index per unit."""
+        return unit_devices[..., self.units.partition.labels]
 
     def is_legal(self, unit_devices: IntArray) -> bool:
         """Whether every unit is on a device that supports it."""

@@ -11,13 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import Csr, FloatArray, IntArray
-from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, parse_document, read_text, write_atomically
+from hsdag.runtime.costs import CostSource
 from hsdag.runtime.schedule_problem import FREE, OpLabels, ScheduleProblem
 
 FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
 FORMAT_VERSION: Literal[1] = 1
 
-_Amount = Annotated[float, Field(ge=0)]
+LARGEST = 1e24
+"""Bound of all amounts, and of the reciprocal of bandwidths: what is added up stays far from infinity."""
+
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Name = Annotated[str, Field(min_length=1)]
 
 
@@ -28,6 +32,9 @@ class _Record(BaseModel):
 class _Device(_Record):
     name: _Name
     memory_bytes: _Amount | None = None
+    launch_s: _Amount = 0.0
+    plugin: _Name | None = None
+    properties: dict[str, str] | None = None
 
 
 class _Links(_Record):
@@ -57,6 +64,8 @@ class _Document(_Record):
     format: Literal["hsdag-problem"]
     version: Literal[1]
     name: str
+    source: Literal["measured", "calibrated", "analytic", "file"] = "file"
+    model: ModelRecord | None = None
     devices: list[_Device] = Field(min_length=1)
     links: _Links | None = None
     op_overhead_s: _Amount = 0.0
@@ -71,7 +80,7 @@ def read_problem(path: str | Path) -> ScheduleProblem:
 
 
 def write_problem(problem: ScheduleProblem, path: str | Path) -> None:
-    """Write a file atomically. Raises OutputError. Launch times have no place in the format and are left out."""
+    """Write a file atomically. Raises OutputError."""
     write_atomically(Path(path), problem_to_json(problem).encode())
 
 
@@ -108,9 +117,17 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         format=FORMAT_NAME,
         version=FORMAT_VERSION,
         name=problem.name,
+        source=problem.source.value,
+        model=problem.model,
         devices=[
-            _Device(name=name, memory_bytes=float(b) if np.isfinite(b) else None)
-            for name, b in zip(problem.device_names, problem.memory_bytes, strict=True)
+            _Device(
+                name=device.name,
+                memory_bytes=float(b) if np.isfinite(b) else None,
+                launch_s=float(s),
+                plugin=device.plugin if problem.devices else None,
+                properties=dict(device.properties) if problem.devices else None,
+            )
+            for device, b, s in zip(problem.device_records, problem.memory_bytes, problem.launch_s, strict=True)
         ],
         links=_Links(
             bandwidth_bytes_per_s=_rows(problem.link_bandwidth_bytes_per_s), latency_s=_rows(problem.link_latency_s)
@@ -156,18 +173,31 @@ def _problem(document: _Document) -> ScheduleProblem:
         link_bandwidth_bytes_per_s=bandwidth,
         weight_bytes=np.array([op.weight_bytes for op in document.ops]),
         memory_bytes=np.array(memory),
+        launch_s=np.array([device.launch_s for device in document.devices]),
         op_overhead_s=document.op_overhead_s,
         transfer_overhead_s=document.transfer_overhead_s,
         name=document.name,
         op_names=[op.name for op in document.ops],
         device_names=[device.name for device in document.devices],
-        labels=OpLabels(
-            types=tuple(op.type for op in document.ops),
-            colocate=tuple(op.colocate or "" for op in document.ops),
-            meta_ops=tuple(op.meta_op or "" for op in document.ops),
-            roles=tuple(op.role or "" for op in document.ops),
-            expressions=tuple(op.expr or "" for op in document.ops),
-        ),
+        labels=_labels(document.ops),
+        source=CostSource(document.source),
+        model=document.model,
+        devices=tuple(
+            DeviceRecord(name=d.name, plugin=d.plugin or d.name, properties=d.properties or {})
+            for d in document.devices
+        )
+        if any(d.plugin for d in document.devices)
+        else (),
+    )
+
+
+def _labels(ops: Sequence[_Op]) -> OpLabels:
+    return OpLabels(
+        types=tuple(op.type for op in ops),
+        colocate=tuple(op.colocate or "" for op in ops),
+        meta_ops=tuple(op.meta_op or "" for op in ops),
+        roles=tuple(op.role or "" for op in ops),
+        expressions=tuple(op.expr or "" for op in ops),
     )
 
 
@@ -274,5 +304,9 @@ def _square(field: str, rows: Sequence[Sequence[float | None]], k: int, none: fl
             if value < 0 or (value == 0 and none is not None):
                 bound = "above 0" if none is not None else "0 or more"
                 raise FileFormatError(f"links.{field}[{i}][{j}]: must be {bound}, not {value:g}")
+            if value > LARGEST or (value < 1 / LARGEST and none is not None):
+                raise FileFormatError(
+                    f"links.{field}[{i}][{j}]: must be between {1 / LARGEST:g} and {LARGEST:g}, not {value:g}"
+                )
             table[i, j] = value
     return table

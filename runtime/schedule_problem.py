@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, topological_order
-from hsdag.runtime.costs import CostModel
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.costs import CostModel, CostSource
 
 FREE = float("inf")
 """Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""
@@ -42,7 +43,9 @@ class ScheduleProblem:
 
     ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored; an
     infinite bandwidth means a link that costs its latency alone. ``launch_s`` is what sequential execution
-    pays at the start of each subgraph. ``topological_order`` is the order of sequential execution.
+    pays at the start of each subgraph. ``topological_order`` is the order of sequential execution. ``source``
+    says where the figures come from, ``model`` which model they are of, where that is known, and ``devices`` what
+    OpenVINO devices the names stand for, or nothing.
 
     Raises ValueError when a table has the wrong shape or an entry outside its range, an edge leaves the
     graph, or the order is not topological.
@@ -65,6 +68,9 @@ class ScheduleProblem:
     transfer_overhead_s: float
     topological_order: IntArray  # [N]
     labels: OpLabels
+    source: CostSource = CostSource.FILE
+    model: ModelRecord | None = None
+    devices: tuple[DeviceRecord, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -96,6 +102,8 @@ class ScheduleProblem:
         for field, shape in shapes.items():
             if getattr(self, field).shape != shape:
                 raise ValueError(f"{field} of problem {self.name!r} must be {shape}, not {getattr(self, field).shape}")
+        if self.devices and tuple(device.name for device in self.devices) != self.device_names:
+            raise ValueError(f"the devices of problem {self.name!r} must be those of its device names, in order")
         if n == 0 or d == 0:
             raise ValueError(f"problem {self.name!r} needs at least one op and one device")
         if e and (
@@ -135,6 +143,11 @@ class ScheduleProblem:
         """D."""
         return len(self.device_names)
 
+    @property
+    def device_records(self) -> tuple[DeviceRecord, ...]:
+        """[D] the devices as a placement file lists them; where nothing else is known, each is its own plugin."""
+        return self.devices or tuple(DeviceRecord(name=name, plugin=name) for name in self.device_names)
+
     @cached_property
     def supported(self) -> BoolArray:
         """[N, D] whether a device runs an op."""
@@ -164,6 +177,9 @@ class ScheduleProblem:
         device_names: Sequence[str] | None = None,
         labels: OpLabels | None = None,
         order: IntArray | None = None,
+        source: CostSource = CostSource.FILE,
+        model: ModelRecord | None = None,
+        devices: tuple[DeviceRecord, ...] = (),
     ) -> ScheduleProblem:
         """A problem from plain tables; a single number stands for a table full of it.
 
@@ -195,6 +211,9 @@ class ScheduleProblem:
             transfer_overhead_s=transfer_overhead_s,
             topological_order=topological_order(n, src, dst) if order is None else order.copy(),
             labels=labels if labels is not None else OpLabels.empty(n),
+            source=source,
+            model=model,
+            devices=devices,
         )
 
     @staticmethod
@@ -220,6 +239,7 @@ class ScheduleProblem:
             device_names=device_names,
             labels=OpLabels.empty(graph.num_ops, graph.op_types),
             order=graph.topological_order,
+            source=costs.source,
         )
 
 

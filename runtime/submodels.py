@@ -2,7 +2,7 @@
 
 HETERO joins neighbouring ops of one device to a submodel and cuts a submodel again where it would wait for
 itself, through another one. These are its rules, followed here to the letter, since a submodel costs a launch
-and every tensor between two submodels, also on one device, costs a conversion on both sides.
+and every tensor that leaves one, also to another on the same device, costs a conversion.
 
 Legend: N ops of the graph, M of them compute on data, K data edges, D devices, B placements, W words of a bit set.
 """
@@ -25,8 +25,8 @@ Words = NDArray[np.uint64]
 class Crossings:
     """What placements make HETERO do.
 
-    A tensor crosses once into every other submodel that reads it; ``num`` and ``size_bytes`` count crossings by
-    the devices of sender and receiver, on the diagonal those between two submodels on one device.
+    A tensor crosses once to every other device that reads it, and, on the diagonal, once to other submodels on its
+    own device if it goes nowhere else: to leave a submodel is what costs, as measured on CPU devices.
     """
 
     launches: IntArray  # [B, D] submodels on each device
@@ -109,18 +109,26 @@ def _count(
     for b in range(len(placements)):
         device = placements[b]
         label = _split(device, indptr, src, dst)
-        entered = np.full(len(label), -1, dtype=np.int64)  # the last tensor that crossed into a submodel
+        reached = np.full(launches.shape[1], -1, dtype=np.int64)  # the last tensor that crossed to a device
         for v in range(len(label)):
             if label[v] == v:
                 launches[b, device[v]] += 1
         for t in range(len(tensor_start) - 1):
+            first = tensor_edges[tensor_start[t]]
+            home, stays, goes = device[src[first]], False, False
             for i in range(tensor_start[t], tensor_start[t + 1]):
                 e = tensor_edges[i]
-                away = label[dst[e]]
-                if away != label[src[e]] and entered[away] != t:
-                    entered[away] = t
-                    count[b, device[src[e]], device[dst[e]]] += 1
-                    size_bytes[b, device[src[e]], device[dst[e]]] += edge_bytes[e]
+                away = device[dst[e]]
+                if away == home:
+                    stays = stays or label[dst[e]] != label[src[e]]
+                elif reached[away] != t:
+                    reached[away] = t
+                    goes = True
+                    count[b, home, away] += 1
+                    size_bytes[b, home, away] += edge_bytes[e]
+            if stays and not goes:
+                count[b, home, home] += 1
+                size_bytes[b, home, home] += edge_bytes[first]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -136,7 +144,7 @@ def _split(device: IntArray, indptr: IntArray, src: IntArray, dst: IntArray) -> 
         boundary[e] = device[src[e]] != device[dst[e]]
         alike = alike and not boundary[e]
     label = _components(boundary, src, dst, len(device))
-    while not alike and _cut_cycles(label, boundary, indptr, src, dst):
+    while not alike and _cut_cycles(label, boundary, indptr, src):
         label = _components(boundary, src, dst, len(device))
     return label
 
@@ -161,7 +169,7 @@ def _components(boundary: BoolArray, src: IntArray, dst: IntArray, num_ops: int)
 
 
 @numba.njit(cache=True, nogil=True)
-def _cut_cycles(label: IntArray, boundary: BoolArray, indptr: IntArray, src: IntArray, dst: IntArray) -> bool:
+def _cut_cycles(label: IntArray, boundary: BoolArray, indptr: IntArray, src: IntArray) -> bool:
     """Add the boundaries of one round; whether there were any.
 
     An entrance is a boundary edge, or an op without inputs. Of all entrances that an op depends on, ``own`` keeps
@@ -196,7 +204,7 @@ def _cut_cycles(label: IntArray, boundary: BoolArray, indptr: IntArray, src: Int
 @numba.njit(cache=True, nogil=True)
 def _meet(a: Words, b: Words, c: Words, d: Words) -> bool:
     """Whether four sets have a member in common."""
-    for w in range(len(a)):
+    for w in range(len(a)):  # noqa: SIM110 - compiled
         if a[w] & b[w] & c[w] & d[w]:
             return True
     return False

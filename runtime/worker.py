@@ -27,9 +27,12 @@ from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.devices import make_core
+from hsdag.runtime.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
+
+_PLAIN, _COUNTED = "plain profile", "counted profile"
 
 
 class Worker:
@@ -59,6 +62,8 @@ class Worker:
             "difference": self.difference,
             "unsupported": self.unsupported,
             "automatic": self.automatic,
+            "op_times": self.op_times,
+            "probe": self.probe,
         }
         return actions[request["do"]](request)
 
@@ -130,6 +135,23 @@ class Worker:
         """The device per op that ``target`` would choose by itself, OpenVINO's names; "" where it is silent."""
         chosen = self.core.query_model(self.model, request["target"])
         return {"devices": [str(chosen.get(name, "")) for name in self.graph.op_names]}
+
+    def op_times(self, request: Request) -> Answer:
+        """Times of the model's ops on ``target``, with ``devices`` per op where it takes several."""
+        before = resident_bytes()
+        self.open({**request, "key": _PLAIN})
+        memory_bytes = max(resident_bytes() - before, 0)
+        self.open({**request, "key": _COUNTED, "properties": {**request.get("properties", {}), **COUNTERS}})
+        counted, plain = self.requests[_COUNTED], self.requests[_PLAIN]
+        names = self.graph.op_names
+        answer = op_times(counted, plain, self.compiled[_COUNTED], names, request["runs"], request["for_s"])
+        for key in (_COUNTED, _PLAIN):
+            self.close({"key": key})
+        return {**answer, "resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request["of"])}
+
+    def probe(self, request: Request) -> Answer:
+        """Seconds that a small model takes beside its ops, on one device or cut between two."""
+        return probe(self.core, self.specs, request)
 
     def _infer_request(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def tiny_resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The IR of tiny_bert."""
     return save_model_files("tiny_bert", tmp_path_factory.mktemp("zoo") / "tiny_bert.xml")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_profile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Profiles of tests stay out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HSDAG_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

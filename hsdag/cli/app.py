@@ -7,7 +7,7 @@ import sys
 import typer
 
 import hsdag
-from hsdag.cli import bench, devices, export, inspect, models, place
+from hsdag.cli import bench, devices, export, inspect, models, place, profile, simulate, solve
 from hsdag.ir.errors import HsdagError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, inspect, place, export, bench):
+for command in (devices, inspect, place, export, bench, profile, simulate, solve):
     command.add_to(app)
 app.add_typer(models.app, name="models")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,6 +16,9 @@ from hsdag.cli.output import (
     print_json,
     print_table,
 )
+
+if TYPE_CHECKING:
+    from hsdag.search.per_op import OpReport
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,13 +35,16 @@ def bench(
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: str | None = SHAPE_OPTION,
     inputs: Path | None = INPUT_OPTION,
+    per_op: bool = typer.Option(False, "--per-op", help="Instead: the heaviest ops, and which device runs them best."),
+    top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Measure latency and throughput; all candidates run in turn, round by round."""
-    from hsdag.ir import DeviceSpec, Placement, parse_devices, parse_shapes
+    from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices, parse_shapes
     from hsdag.runtime.latency import Protocol
     from hsdag.search.bench import run_bench
     from hsdag.search.options import parse_duration
+    from hsdag.search.per_op import run_per_op
 
     limit_s = parse_duration(time, "--time")
     targets = [d for d in device if ":" in d or d in ("AUTO", "HETERO")]
@@ -45,6 +52,12 @@ def bench(
     named += [DeviceSpec.parse(d) for d in device if d not in targets]
     if not named and not placement and not targets:
         named = [DeviceSpec("CPU", "CPU")]
+    if per_op:
+        if placement or targets:
+            raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
+        shapes = parse_shapes(shape) if shape else {}
+        _show_ops(run_per_op(model, tuple(named), shapes=shapes, inputs=inputs, seed=seed), top, as_json)
+        return
     result = run_bench(
         model,
         named,
@@ -61,7 +74,7 @@ def bench(
                 "name": row.name,
                 **row.latency.model_dump(),
                 "ratio": row.ratio.value,
-                "ci95": [row.ratio.low, row.ratio.high],
+                "ci95": row.ratio.interval,
                 "inferences_per_s": row.inferences_per_s,
                 "submodels": row.submodels,
             }
@@ -87,3 +100,28 @@ def bench(
     print_table(None, [*columns, "inferences/s", "submodels"], cells)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")
+
+
+def _show_ops(report: OpReport, top: int, as_json: bool) -> None:
+    if as_json:
+        print_json(report.document(top))
+        return
+    names = report.devices
+    rows = [
+        [
+            row.name,
+            row.op_type,
+            str(row.num_ops),
+            *("-" if s is None else milliseconds(s) for s in row.time_s),
+            names[row.best],
+            f"{100 * row.share:.1f}%",
+        ]
+        for row in report.rows[:top]
+    ]
+    columns = ["op", "type", "ops fused", *(f"{name} ms" for name in names), "best on", "share"]
+    print_table(f"the {len(rows)} heaviest of {len(report.rows)}, each computed as one", columns, rows)
+    cells = [
+        [name, "-" if total_s is None else milliseconds(total_s), str(wins), milliseconds(saved_s)]
+        for name, total_s, wins, saved_s in zip(names, report.total_s, report.wins, report.saved_s, strict=True)
+    ]
+    print_table(None, ["device", "all ops ms", "best for", "saves there ms"], cells)

@@ -32,6 +32,7 @@ def place(
     devices: str | None = DEVICES_OPTION,
     partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
     method: str = typer.Option("hsdag", "--method", help="How to search: hsdag or best-device."),
+    reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
     preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero."),
@@ -65,6 +66,7 @@ def place(
         preset=preset,
         objective=parse_objective(objective),
         executor=executor,
+        reward=reward,
         budget_s=parse_duration(budget),
         max_evaluations=max_evaluations,
         candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
@@ -100,7 +102,8 @@ def _show(outcome: Outcome, written: Path) -> None:
             f"cosine {shown['cosine']}, MSE {shown['mse']}"
         )
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
-    typer.echo(f"{outcome.num_evaluations} placements evaluated in {outcome.search_s:.1f} s{kept}")
+    simulated = f", {outcome.num_simulated} simulated" if outcome.num_simulated else ""
+    typer.echo(f"{outcome.num_evaluations} placements measured{simulated} in {outcome.search_s:.1f} s{kept}")
     typer.echo(f"The placement is in {written}")
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume goes on with it.")

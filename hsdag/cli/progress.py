@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from hsdag.cli.output import milliseconds, stderr
 from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.search.place import Watcher
+from hsdag.search.searching import Watcher
 
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is no terminal."""
@@ -35,7 +35,7 @@ class SearchProgress:
     @property
     def watcher(self) -> Watcher:
         """What to hand to the search."""
-        return Watcher(self._phase, self._event, self._round, lambda: self._stop)
+        return Watcher(self._phase, self._event, self._round, self._simulated, lambda: self._stop)
 
     def __enter__(self) -> SearchProgress:
         self._handler = signal.signal(signal.SIGINT, self._interrupt)
@@ -70,6 +70,12 @@ class SearchProgress:
 
     def _round(self, number: int) -> None:
         self._bar.update(self._task, detail=f"round {number}")
+
+    def _simulated(self, simulated: int, measured: int) -> None:
+        detail = f"{simulated} placements simulated, {measured} measured"
+        self._bar.update(self._task, detail=detail)
+        if self._bar.disable:
+            self._say(detail)
 
     def _say(self, text: str) -> None:
         stderr.print(text, markup=False, highlight=False)

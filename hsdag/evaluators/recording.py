@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,9 @@ class RecordingEvaluator(Evaluator):
         self.budget = budget
         self.events: list[Event] = list(past)
         self._inner = inner
+        self._best: Event | None = None
+        for event in self.events:
+            self._note(event)
         self._journal = journal
         self._cache = {event.placement.tobytes(): event.evaluation for event in past}
         self._spent_s = max((event.elapsed_s for event in past), default=0.0)
@@ -74,28 +78,45 @@ class RecordingEvaluator(Evaluator):
         """Distinct placements evaluated, earlier parts included."""
         return len(self.events)
 
+    def check(self) -> None:
+        """Raise SearchStopped when the search has to end."""
+        if self._should_stop() or self.elapsed_s >= self.budget.seconds:
+            raise SearchStopped
+
     def best(self, count: int = 1) -> list[Event]:
         """The fastest events, fastest first; fewer where fewer succeeded."""
+        if count == 1:  # asked after every event
+            return [] if self._best is None else [self._best]
         done = [event for event in self.events if event.evaluation.latency_s is not None]
-        return sorted(done, key=lambda event: event.evaluation.latency_s or np.inf)[:count]
+        return heapq.nsmallest(count, done, key=lambda event: event.evaluation.seconds)
 
     def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
         """Evaluate those placements that are new. Raises SearchStopped at the end of the budget."""
-        return [self._one(np.ascontiguousarray(placement, dtype=np.int64)) for placement in placements]
+        keyed = [(p.tobytes(), p) for p in (np.ascontiguousarray(p, dtype=np.int64) for p in placements)]
+        self.check()
+        fresh = {key: placement for key, placement in keyed if key not in self._cache}
+        waiting = list(fresh.items())
+        while waiting:
+            self.check()
+            room = min(self.budget.evaluations - self.num_evaluations, self._inner.batch)
+            if room < 1:
+                raise SearchStopped
+            self._keep(waiting[: int(room)])
+            waiting = waiting[int(room) :]
+        return [self._cache[key] for key, _ in keyed]
 
-    def _one(self, placement: IntArray) -> Evaluation:
-        key = placement.tobytes()
-        known = self._cache.get(key)
-        if self._should_stop() or self.elapsed_s >= self.budget.seconds:
-            raise SearchStopped
-        if known is not None:
-            return known
-        if self.num_evaluations >= self.budget.evaluations:
-            raise SearchStopped
-        evaluation = self._inner.evaluate([placement])[0]
-        event = Event(placement, evaluation, self.elapsed_s)
-        self._journal.append(event)
-        self._cache[key] = evaluation
-        self.events.append(event)
-        self._on_event(event)
-        return evaluation
+    def _keep(self, items: Sequence[tuple[bytes, IntArray]]) -> None:
+        """Evaluate and write down."""
+        placements = [placement for _, placement in items]
+        for (key, placement), evaluation in zip(items, self._inner.evaluate(placements), strict=True):
+            event = Event(placement, evaluation, self.elapsed_s)
+            self._journal.append(event)
+            self._cache[key] = evaluation
+            self.events.append(event)
+            self._note(event)
+            self._on_event(event)
+
+    def _note(self, event: Event) -> None:
+        known_s = np.inf if self._best is None else self._best.evaluation.seconds
+        if event.evaluation.seconds < known_s:
+            self._best = event

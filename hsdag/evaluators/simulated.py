@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from hsdag.runtime.problem import Problem
 class SequentialEvaluator(Evaluator):
     """Simulated latency under HETERO's execution, one subgraph after another."""
 
+    batch: ClassVar[int] = 1 << 20
     problem: Problem
     costs: CostModel
 

@@ -149,6 +149,13 @@ class HsdagConfig:
         return HsdagConfig()
 
     @staticmethod
+    def many() -> HsdagConfig:
+        """The default's choices where evaluations are simulated and thousands of them can be had."""
+        return HsdagConfig(
+            placements_per_step=20, entropy_half_life=24.0, exploration_half_life=24.0, epochs=3, elites=16
+        )
+
+    @staticmethod
     def preset(name: str) -> HsdagConfig:
         """The preset of that name. Raises OptionError for another name."""
         if name == "paper":

@@ -146,6 +146,7 @@ class Trainer:
         with torch.no_grad():
             before = self.policy.log_probs(bundles)[0] if self._config.clip else None
         for _ in range(self._config.epochs):
+            self._evaluator.check()
             loss = self.loss(bundles, weights, before)
             self._optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +12,22 @@ import torch
 from hsdag.evaluators.base import Evaluator
 from hsdag.ir.graph import IntArray
 from hsdag.runtime.problem import Problem
+from hsdag.runtime.simulator import Semantics
+
+
+@dataclass(frozen=True)
+class PlacerSettings:
+    """What a placer is made with.
+
+    ``is_cheap`` says that evaluations are simulated, so that thousands can be had; ``semantics`` is what placements
+    run under (HETERO's is sequential); ``budget_s`` is for methods that do not ask the evaluator all the time.
+    """
+
+    preset: str = "default"
+    seed: int = 0
+    is_cheap: bool = False
+    semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
+    budget_s: float = float("inf")
 
 
 class Checkpoint(Protocol):

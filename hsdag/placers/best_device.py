@@ -7,7 +7,7 @@ import numpy as np
 from hsdag.evaluators.base import Evaluator
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Checkpoint, Placer
+from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.runtime.problem import Problem
 
 
@@ -22,3 +22,8 @@ class BestDevicePlacer(Placer):
         if not np.isfinite(min(latencies, default=np.inf)):
             raise SearchError("no single device runs the whole model; use --method hsdag")
         return placements[int(np.argmin(latencies))]
+
+
+def make(settings: PlacerSettings) -> BestDevicePlacer:  # noqa: ARG001 - nothing to set
+    """The placer of this method."""
+    return BestDevicePlacer()

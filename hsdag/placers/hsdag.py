@@ -11,7 +11,7 @@ from hsdag.ir.graph import IntArray
 from hsdag.learning.config import HsdagConfig
 from hsdag.learning.encoder import standardise
 from hsdag.learning.reinforce import Trainer
-from hsdag.placers.base import Checkpoint, Placer
+from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.runtime.problem import Problem
 
 
@@ -58,3 +58,10 @@ def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
     if not config.structure:
         off.update(STRUCTURE_GROUPS)
     return tuple(group for group in GROUPS if group not in off)
+
+
+def make(settings: PlacerSettings) -> HsdagPlacer:
+    """The placer of this method."""
+    if settings.preset == "paper":
+        return HsdagPlacer(HsdagConfig.paper(), settings.seed)
+    return HsdagPlacer(HsdagConfig.many() if settings.is_cheap else HsdagConfig(), settings.seed)

@@ -1,40 +1,58 @@
-"""Placers by name."""
+"""Placers by name: each method is one file, imported when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import importlib.util
+from typing import Protocol, cast
 
 from hsdag.ir.errors import OptionError
-from hsdag.placers.base import Placer
+from hsdag.placers.base import Placer, PlacerSettings
 
 PRESETS = ("default", "paper")
 
+_METHODS = (
+    "hsdag",
+    "best-device",
+    "met",
+    "greedy",
+    "heft",
+    "cpop",
+    "etf",
+    "m-etf",
+    "critical-path",
+    "enumerative",
+    "ea",
+    "sa",
+    "mincut",
+    "pipeline",
+    "cpsat",
+    "milp",
+    "milp-split",
+)
 
-def _hsdag(preset: str, seed: int) -> Placer:
-    from hsdag.learning.config import HsdagConfig
-    from hsdag.placers.hsdag import HsdagPlacer
 
-    return HsdagPlacer(HsdagConfig.paper() if preset == "paper" else HsdagConfig(), seed)
+class _Method(Protocol):
+    """What the file of a method offers."""
 
-
-def _best_device(preset: str, seed: int) -> Placer:  # noqa: ARG001 - it has neither
-    from hsdag.placers.best_device import BestDevicePlacer
-
-    return BestDevicePlacer()
-
-
-_METHODS: dict[str, Callable[[str, int], Placer]] = {"hsdag": _hsdag, "best-device": _best_device}
+    def make(self, settings: PlacerSettings) -> Placer:
+        """A placer of this method."""
 
 
 def method_names() -> tuple[str, ...]:
     """Every method that ``--method`` takes."""
-    return tuple(_METHODS)
+    return tuple(name for name in _METHODS if importlib.util.find_spec(_module(name)) is not None)
 
 
-def make_placer(method: str, preset: str, seed: int) -> Placer:
+def make_placer(method: str, settings: PlacerSettings | None = None) -> Placer:
     """A placer by name. Raises OptionError that lists the choices."""
-    if method not in _METHODS:
-        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(_METHODS)}")
-    if preset not in PRESETS:
-        raise OptionError(f"unknown preset {preset!r}; choose one of {', '.join(PRESETS)}")
-    return _METHODS[method](preset, seed)
+    settings = settings or PlacerSettings()
+    if method not in method_names():
+        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(method_names())}")
+    if settings.preset not in PRESETS:
+        raise OptionError(f"unknown preset {settings.preset!r}; choose one of {', '.join(PRESETS)}")
+    return cast(_Method, importlib.import_module(_module(method))).make(settings)
+
+
+def _module(method: str) -> str:
+    return f"hsdag.placers.{method.replace('-', '_')}"

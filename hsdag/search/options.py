@@ -13,6 +13,7 @@ from hsdag.runtime.latency import Protocol
 from hsdag.runtime.problem import Objective
 
 EXECUTORS = ("hetero",)
+REWARDS = ("measured", "simulated", "hybrid")
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -30,6 +31,7 @@ class PlaceOptions:
     preset: str = "default"
     objective: Objective = Objective.LATENCY
     executor: str = "hetero"
+    reward: str | None = None
     budget_s: float = 60.0
     max_evaluations: int | None = None
     seed: int = 0
@@ -50,8 +52,20 @@ class PlaceOptions:
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
         if self.executor not in EXECUTORS:
             raise OptionError(f"unknown executor {self.executor!r}; choose one of {', '.join(EXECUTORS)}")
+        if self.reward is not None and self.reward not in REWARDS:
+            raise OptionError(f"unknown reward {self.reward!r}; choose one of {', '.join(REWARDS)}")
         if self.inputs is not None and not self.inputs.is_file():
             raise OptionError(f"no such file: {self.inputs}; --input takes an .npz file with one array per input")
+
+    @property
+    def resolved_reward(self) -> str:
+        """What placements are judged by: hybrid unless told otherwise, but measured where that is the method.
+
+        The paper's preset measures every placement, and best-device has nothing to simulate.
+        """
+        if self.reward is not None:
+            return self.reward
+        return "measured" if self.preset == "paper" or self.method == "best-device" else "hybrid"
 
 
 def parse_duration(text: str, option: str = "--budget") -> float:

@@ -36,6 +36,7 @@ class Outcome:
     sentence: str
     num_evaluations: int
     search_s: float
+    num_simulated: int = 0
     run_folder: Path | None = None
     interrupted: bool = False
 
@@ -48,7 +49,7 @@ class Outcome:
                 "p95_s": row.p95_s,
                 "runs": row.runs,
                 "ratio_to_best_single": row.ratio.value,
-                "ci95": [row.ratio.low, row.ratio.high],
+                "ci95": row.ratio.interval,
                 "submodels": row.submodels,
                 "ops": dict(row.ops),
                 "answer": row.is_answer,
@@ -63,6 +64,7 @@ class Outcome:
             "difference": dict(self.difference) if self.difference is not None else None,
             "reference": self.reference,
             "evaluations": self.num_evaluations,
+            "simulated_evaluations": self.num_simulated,
             "search_s": self.search_s,
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
-import torch
 
-from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
-from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.candidate import Candidate, automatic_targets
 from hsdag.runtime.devices import DeviceSet, resolve_devices
@@ -28,8 +24,9 @@ from hsdag.runtime.problem import Problem
 from hsdag.search.final import FinalResult, final_comparison, outputs_differ, tolerance_for
 from hsdag.search.options import PlaceOptions
 from hsdag.search.outcome import Outcome, Row, speed_sentence
-from hsdag.search.run_folder import RunFolder, RunRecord
-from hsdag.search.session import PAPER_SHARE, Session
+from hsdag.search.run_folder import RunFolder
+from hsdag.search.searching import Watcher, search_placements
+from hsdag.search.session import Session
 from hsdag.version import __version__
 
 FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
@@ -40,16 +37,6 @@ LEAST_CANDIDATE_LIMIT_S = 30.0
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """What the caller wants to hear, and its wish to stop. All silent by default."""
-
-    on_phase: Callable[[str], None] = lambda _: None
-    on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
-    on_round: Callable[[int], None] = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
 
 
 def run_place(
@@ -68,7 +55,7 @@ def run_place(
     Raises a HsdagError for what the user can put right.
     """
     watcher = watcher or Watcher()
-    placer = make_placer(options.method, options.preset, options.seed)
+    make_placer(options.method, PlacerSettings(options.preset))  # a wrong name is told at once
     watcher.on_phase("loading devices")
     devices = resolve_devices(options.devices, options.partition_cpu)
     watcher.on_phase("reading the model")
@@ -83,90 +70,23 @@ def run_place(
     ) as session:
         if resume and len(devices.placed) == 1:
             raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
-        problem = session.problem(max_share=PAPER_SHARE if options.preset == "paper" else None)
         if len(devices.placed) == 1:
-            return _conclude(session, problem, options, [], None, watcher, alone=True)
-        folder = _open_folder(run_folder, session, problem, options, resume)
-        recorder = _recorder(session, problem, options, folder, watcher)
-        watcher.on_phase("searching")
-        session.client.should_abandon = watcher.should_stop
-        with _one_torch_thread(), contextlib.suppress(SearchStopped):
-            recorder.evaluate(_first_guesses(session, problem))
-            placer.search(problem, recorder, folder)
-        session.client.should_abandon = lambda: False
-        search_s = recorder.elapsed_s
-        splits = [e for e in recorder.best(len(recorder.events)) if len(np.unique(e.placement)) > 1]
-        outcome = _conclude(session, problem, options, splits[: options.finalists], folder, watcher)
-        return replace(outcome, num_evaluations=recorder.num_evaluations, search_s=search_s)
-
-
-@contextlib.contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Policies are small: more threads make them slower, and take the processor from what is measured."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _open_folder(
-    path: Path | None, session: Session, problem: Problem, options: PlaceOptions, resume: bool
-) -> RunFolder | None:
-    if path is None:
-        return None
-    record = RunRecord(
-        model=session.model_record,
-        devices=session.device_records,
-        method=options.method,
-        preset=options.preset,
-        seed=options.seed,
-        objective=options.objective.value,
-        num_units=problem.num_units,
-    )
-    return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
-
-
-class _NoJournal:
-    def append(self, event: Event) -> None:
-        """Keep nothing beyond the process."""
-
-
-def _recorder(
-    session: Session, problem: Problem, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
-) -> RecordingEvaluator:
-    how = SearchMeasurement.paper() if options.preset == "paper" else SearchMeasurement()
-    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, how)
-    evaluations = options.max_evaluations if options.max_evaluations is not None else float("inf")
-    recorder = RecordingEvaluator(
-        inner,
-        Budget(options.budget_s, evaluations),
-        folder or _NoJournal(),
-        folder.events() if folder else (),
-        should_stop=watcher.should_stop,
-        on_event=lambda event: watcher.on_event(event, recorder),
-    )
-    return recorder
-
-
-def _first_guesses(session: Session, problem: Problem) -> list[IntArray]:
-    """Every device alone, and what HETERO would do by itself: a search never ends with less than these."""
-    guesses = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
-    for target in automatic_targets(session.devices.placed, ()):
-        if target.startswith("HETERO:"):
-            guess = session.automatic(problem, target)
-            if guess is not None:
-                guesses.append(guess)
-    distinct = {guess.tobytes(): guess for guess in guesses if problem.is_legal(guess)}
-    return list(distinct.values())
+            return _conclude(session, session.problem(), options, [], None, watcher, alone=True)
+        found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=watcher)
+        outcome = _conclude(session, found.problem, options, found.finalists, found.folder, watcher)
+        return replace(
+            outcome,
+            search_s=found.search_s,
+            num_evaluations=found.recorder.num_evaluations,
+            num_simulated=found.num_simulated,
+        )
 
 
 def _conclude(
     session: Session,
     problem: Problem,
     options: PlaceOptions,
-    finalists: list[Event],
+    finalists: list[IntArray],
     folder: RunFolder | None,
     watcher: Watcher,
     *,
@@ -175,7 +95,7 @@ def _conclude(
     """Compare finalists with the baselines, and wrap up what came out."""
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
-    names = {f"placement {rank}": event.placement for rank, event in enumerate(finalists, start=1)}
+    names = {f"placement {rank}": placement for rank, placement in enumerate(finalists, start=1)}
     result = final_comparison(
         session.runner,
         {name: session.placed(problem, placement) for name, placement in names.items()},

@@ -38,6 +38,7 @@ class RunRecord(BaseModel):
     preset: str
     seed: int
     objective: str
+    reward: str = "measured"
     num_units: int
 
 

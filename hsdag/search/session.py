@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.build import fingerprint, graph_of
-from hsdag.ir.coarsen import CoarseGraph, placement_units
+from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
@@ -23,6 +24,10 @@ from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.devices import DeviceSet
 from hsdag.runtime.problem import Objective, Problem
+from hsdag.runtime.profile import ModelProfile
+from hsdag.runtime.profile_cache import ProfileCache
+from hsdag.runtime.profiling import Effort, Profiler
+from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.worker_client import CandidateFailed, WorkerClient, WorkerSetup
 
 PAPER_SHARE = 1.0
@@ -51,6 +56,7 @@ class Session:
         self.devices = devices
         self.objective = objective
         self._stack = ExitStack()
+        self._unsupported: dict[str, IntArray] = {}
         model = load_model(source, shapes)
         if isinstance(source, ov.Model):
             model = model.clone()
@@ -76,25 +82,61 @@ class Session:
         return [DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in self.devices.all]
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
-        """Indices of the ops a device does not run. Raises DeviceError when it cannot be asked."""
+        """Indices of the ops a device does not run; asked once. Raises DeviceError when it cannot be asked."""
+        if spec.openvino_name not in self._unsupported:
+            self._unsupported[spec.openvino_name] = self._ask_unsupported(spec)
+        return self._unsupported[spec.openvino_name]
+
+    def _ask_unsupported(self, spec: DeviceSpec) -> IntArray:
         try:
             answer = self.client.call("unsupported", 300.0, device=spec.openvino_name)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot judge the model: {failure.reason}") from failure
         return np.asarray(answer["ops"], dtype=np.int64)
 
-    def problem(self, *, max_share: float | None = None) -> Problem:
-        """The placement problem over ``devices.placed``. Raises DeviceError when an op runs on none of them."""
-        units = placement_units(self.graph) if max_share is None else placement_units(self.graph, max_share=max_share)
-        supported = np.ones((units.graph.num_ops, len(self.devices.placed)), dtype=np.bool_)
+    def profile(
+        self,
+        cache: ProfileCache | None = None,
+        effort: Effort | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> ModelProfile:
+        """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
+
+        Raises DeviceError when a device cannot be profiled or an op runs on none of them.
+        """
+        problem = self.problem()
+        first = problem.supported.argmax(axis=1)
+        each = np.arange(problem.num_devices)
+        carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
+        profiler = Profiler(
+            self.client,
+            self.graph,
+            self.model_record.fingerprint,
+            cache if cache is not None else ProfileCache.default(),
+            effort=effort,
+            on_step=on_step,
+        )
+        return profiler.profile(self.devices.placed, carriers)
+
+    def problem(self, *, max_share: float | None = None, profile: ModelProfile | None = None) -> Problem:
+        """The placement problem over ``devices.placed``; with a profile, fused ops stay together and costs are known.
+
+        Raises DeviceError when an op runs on none of the devices.
+        """
+        together = profile.fused if profile is not None else ()
+        share = DEFAULT_SHARE if max_share is None else max_share
+        units = placement_units(self.graph, max_share=share, together=together)
+        names = tuple(spec.name for spec in self.devices.placed)
+        supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
         for d, spec in enumerate(self.devices.placed):
             supported[:, d] = self._supported_units(units, spec)
         nowhere = np.flatnonzero(~supported.any(axis=1))
         if len(nowhere):
-            names = ", ".join(spec.name for spec in self.devices.placed)
             op = units.graph.op_names[nowhere[0]]
-            raise DeviceError(f"op {op!r} and what it is tied to run on none of {names}; add a device that runs it")
-        return Problem(units, tuple(spec.name for spec in self.devices.placed), supported, self.objective)
+            listed = ", ".join(names)
+            raise DeviceError(f"op {op!r} and what it is tied to run on none of {listed}; add a device that runs it")
+        costs = unit_costs(units, supported, profile, names) if profile is not None else None
+        return Problem(units, names, supported, self.objective, costs)
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
@@ -134,6 +176,17 @@ class Session:
         path = Path(folder) / "model.xml"
         ov.serialize(model, path)
         return path
+
+
+def unit_costs(
+    units: CoarseGraph, supported: BoolArray, profile: ModelProfile, names: Sequence[str]
+) -> ScheduleProblem:
+    """A profile by op as the costs of placement units."""
+    costs, labels = profile.costs(), units.partition.labels
+    columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
+    time_s = np.stack(columns, axis=1).astype(np.float64)
+    time_s[~supported] = np.nan
+    return ScheduleProblem.from_graph(units.graph, replace(costs, time_s=time_s), names, profile.memory_bytes)
 
 
 def _name_of(source: Any, graph: ComputationGraph) -> str:

@@ -1,4 +1,4 @@
-"""Binary heaps inside flat arrays, compiled: of whole-number keys, and of timed events.
+"""Binary heaps inside flat arrays, compiled: entries by a number, ties by a key.
 
 Compiled functions of the simulator that allocate nothing are built without numba's reference counting (``_nrt``):
 counting references to the tables at every call took more than half of the time of a simulation.
@@ -13,12 +13,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.graph import IntArray
-
 F = TypeVar("F", bound=Callable[..., Any])
 Records = NDArray[np.void]
-EVENT = np.dtype([("time_s", "f8"), ("what", "i8")], align=True)
-"""An event: op v becomes ready, or bus b (what = N + b) is free again."""
+ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)
 
 
 def bare(function: F) -> F:
@@ -36,69 +33,44 @@ def inlined(function: F) -> F:
 
 
 @inlined
-def push_key(heap: IntArray, base: int, size: int, key: int) -> None:
-    """Add ``key`` to the min-heap of ``size`` keys that begins at ``base``."""
+def _precedes(heap: Records, i: int, value: float, key: int) -> bool:
+    """Whether entry i comes before (value, key); without branches, as nobody could foretell them."""
+    earlier: bool = (heap[i].value < value) | ((heap[i].value == value) & (heap[i].key < key))
+    return earlier
+
+
+@inlined
+def push(heap: Records, base: int, size: int, value: float, key: int) -> None:
+    """Add an entry to the min-heap of ``size`` entries that begins at ``base``."""
     i = size
     while i > 0:
         parent = (i - 1) >> 1
-        other = heap[base + parent]
-        if other <= key:
+        if _precedes(heap, base + parent, value, key):
             break
-        heap[base + i] = other
+        heap[base + i].value = heap[base + parent].value
+        heap[base + i].key = heap[base + parent].key
         i = parent
-    heap[base + i] = key
+    heap[base + i].value = value
+    heap[base + i].key = key
 
 
 @inlined
-def pop_key(heap: IntArray, base: int, size: int) -> int:
-    """Take the smallest key out of the min-heap of ``size`` keys that begins at ``base``."""
-    top: int = heap[base]
+def pop(heap: Records, base: int, size: int) -> int:
+    """Take the first entry out of the min-heap of ``size`` entries that begins at ``base``; its key."""
+    top: int = heap[base].key
     left = size - 1
-    last = heap[base + left]
+    value, key = heap[base + left].value, heap[base + left].key
     i, child = 0, 1
     while child < left:
-        if child + 1 < left and heap[base + child + 1] < heap[base + child]:
-            child += 1
-        if heap[base + child] >= last:
+        other = child + 1
+        if other < left and _precedes(heap, base + other, heap[base + child].value, heap[base + child].key):
+            child = other
+        if not _precedes(heap, base + child, value, key):
             break
-        heap[base + i] = heap[base + child]
+        heap[base + i].value = heap[base + child].value
+        heap[base + i].key = heap[base + child].key
         i = child
         child = 2 * i + 1
-    heap[base + i] = last
-    return top
-
-
-@inlined
-def push_event(heap: Records, size: int, time_s: float, what: int) -> None:
-    """Add an event to the heap of ``size`` events ordered by time alone."""
-    i = size
-    while i > 0:
-        parent = (i - 1) >> 1
-        if heap[parent].time_s <= time_s:
-            break
-        heap[i].time_s = heap[parent].time_s
-        heap[i].what = heap[parent].what
-        i = parent
-    heap[i].time_s = time_s
-    heap[i].what = what
-
-
-@inlined
-def pop_event(heap: Records, size: int) -> int:
-    """Take the earliest event out of the heap of ``size`` events."""
-    top: int = heap[0].what
-    left = size - 1
-    time_s, what = heap[left].time_s, heap[left].what
-    i, child = 0, 1
-    while child < left:
-        if child + 1 < left and heap[child + 1].time_s < heap[child].time_s:
-            child += 1
-        if heap[child].time_s >= time_s:
-            break
-        heap[i].time_s = heap[child].time_s
-        heap[i].what = heap[child].what
-        i = child
-        child = 2 * i + 1
-    heap[i].time_s = time_s
-    heap[i].what = what
+    heap[base + i].value = value
+    heap[base + i].key = key
     return top

@@ -1,35 +1,42 @@
 """The simulated machine: a problem and the state of one run, as the records the compiled simulators work on.
 
+Inside, ops are numbered by their place in the topological order, so that an op's neighbours lie close in memory; an
+op's key carries its index in the high half, so that ties go by index, and its place in the low half.
+
 Legend: N ops, E edges, D devices, L buses (one for each device, or for each ordered pair), R transfer records.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import EVENT, Records, bare, inlined
+from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
 from hsdag.runtime.simulator.semantics import Links, Semantics
 
-INDEPENDENT, EGRESS, CHANNEL = 0, 1, 2
-_LINKS = {Links.INDEPENDENT: INDEPENDENT, Links.EGRESS: EGRESS, Links.CHANNEL: CHANNEL}
+INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3
+_LINKS = {
+    Links.INDEPENDENT: INDEPENDENT,
+    Links.EGRESS: EGRESS,
+    Links.CHANNEL: CHANNEL,
+    Links.BLOCKING: BLOCKING,
+}
+PLACE = (1 << 32) - 1
+"""The bits of a key that hold an op's place."""
 
 OP = np.dtype(
     [
-        ("first", "i4"),  # its out-edges are first:stop, largest first
-        ("stop", "i4"),
-        ("num_inputs", "i4"),  # edges into it
-        ("device", "i4"),
-        ("waiting", "i4"),  # edges over which nothing is known to arrive yet
-        ("order", "i4"),  # of row i: the i-th op in topological order
-        ("key", "i8"),  # place in its device's queue, where that does not depend on time
-        ("duration_s", "f8"),
         ("arrival_s", "f8"),  # of the last input known so far
-        ("start_s", "f8"),
-        ("end_s", "f8"),
+        ("value", "f8"),  # its rank in its device's queue, where that does not depend on arrivals
+        ("key", "i8"),
+        ("waiting", "i4"),  # edges over which nothing is known to arrive yet
+        ("device", "i4"),
+        ("first", "i4"),  # its out-edges begin here, largest first, and end where those of the next op begin
+        ("num_inputs", "i4"),  # edges into it
     ],
     align=True,
 )
@@ -37,8 +44,11 @@ EDGE = np.dtype([("consumer", "i8"), ("size_bytes", "f8")], align=True)
 LINK = np.dtype([("latency_s", "f8"), ("bandwidth_bytes_per_s", "f8")], align=True)
 DEVICE = np.dtype(
     [
-        ("base", "i8"),  # where its queue begins
+        ("base", "i8"),  # where its heaps begin in ``queue`` and ``arriving``
         ("queued", "i8"),
+        ("arriving", "i8"),
+        ("next_s", "f8"),  # independent links: when it starts its next op, as far as known
+        ("free_s", "f8"),  # independent links: when the last op it started, and its overhead, are over
         ("running", "i8"),  # op, or -1
         ("until_s", "f8"),  # end of its op or overhead; infinite when idle
         ("stamp", "i8"),  # last op sent to it, or through it
@@ -49,6 +59,7 @@ DEVICE = np.dtype(
 )
 BUS = np.dtype([("base", "i8"), ("queued", "i8"), ("busy", "i8"), ("is_touched", "i8"), ("touched", "i8")], align=True)
 """``touched`` is a stack over all buses: those that may be able to start a transfer."""
+SPAN = np.dtype([("start_s", "f8"), ("end_s", "f8")], align=True)
 RECORD = np.dtype([("op", "i8"), ("to", "i8"), ("start_s", "f8"), ("end_s", "f8"), ("size_bytes", "f8")], align=True)
 RUN = np.dtype(
     [
@@ -58,7 +69,6 @@ RUN = np.dtype(
         ("op_overhead_s", "f8"),
         ("transfer_overhead_s", "f8"),
         ("now_s", "f8"),
-        ("tick", "i8"),  # how often time has moved on
         ("num_done", "i8"),
         ("num_events", "i8"),
         ("num_touched", "i8"),
@@ -68,63 +78,96 @@ RUN = np.dtype(
 )
 
 
-class Machine(NamedTuple):
-    """A problem and room for one run, which the next run overwrites; passed to compiled code unpacked."""
+_GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records]] = WeakKeyDictionary()
+"""The records of a problem's ops and edges: sorting the edges takes longer than to simulate a placement."""
 
-    ops: Records  # [N] OP
+
+class Machine(NamedTuple):
+    """A problem and room for one run, which the next run overwrites; ops are places in the topological order."""
+
+    ops: Records  # [N + 1] OP
     edges: Records  # [E] EDGE
-    links: Records  # [D, D] LINK
+    links: Records  # [D, D] LINK, nothing on the diagonal
     time_s: FloatArray  # [N, D]
     op_factor: FloatArray  # [N], or [0] without noise
     link_factor: FloatArray  # [N, D], or [0, D] without noise
+    order: IntArray  # [N] index of each op
+    sources: IntArray  # ops without inputs
     devices: Records  # [D] DEVICE
     buses: Records  # [L] BUS
-    queue: IntArray  # [N] keys, a heap for each device
-    bus_queue: IntArray  # [N] or [E] keys, a heap for each bus
-    events: Records  # [N + L] EVENT
-    records: Records  # [R] RECORD
+    queue: Records  # [N + D] ENTRY, a heap of ready ops for each device
+    arriving: (
+        Records  # [N + D] ENTRY, independent links: ops by the arrival of their last input, a heap for each device
+    )
+    bus_queue: Records  # [N + D] or [E] ENTRY, a heap of results for each bus
+    events: Records  # [N + L] ENTRY, a heap of what becomes ready (op v) or free (bus b, as N + b)
+    spans: Records  # [N] SPAN of ops, kept on demand
+    records: Records  # [R] RECORD of transfers, kept on demand
     run: Records  # [1] RUN
 
 
-def machine_for(problem: ScheduleProblem, semantics: Semantics, mode: int, keys: IntArray, keep: bool) -> Machine:
-    """A machine with the noise of ``semantics`` drawn, in O(N D + E log E); ``keep`` has it record intervals."""
+def machine_for(
+    problem: ScheduleProblem, semantics: Semantics, mode: int = 0, ranks: FloatArray | None = None, keep: bool = False
+) -> Machine:
+    """A machine with the noise of ``semantics`` drawn, in O(N D + E log E); ``keep`` has it record intervals.
+
+    ``ranks`` [N] are the values of the ops, by index.
+    """
     n, d = problem.time_s.shape
-    num_edges = len(problem.edge_src)
+    order, num_edges = problem.topological_order, len(problem.edge_src)
     links = _LINKS[semantics.links]
-    num_buses = d * d if links == CHANNEL else d
-    order = np.lexsort((problem.edge_dst, -problem.edge_bytes, problem.edge_src))
-    ops, edges, run = np.zeros(n, OP), np.zeros(num_edges, EDGE), np.zeros(1, RUN)
-    ops["stop"] = np.cumsum(np.bincount(problem.edge_src, minlength=n))
-    ops["first"][1:] = ops["stop"][:-1]
-    ops["num_inputs"] = np.bincount(problem.edge_dst, minlength=n)
-    ops["order"], ops["key"] = problem.topological_order, keys
-    edges["consumer"], edges["size_bytes"] = problem.edge_dst[order], problem.edge_bytes[order]
-    link_table, devices = np.zeros((d, d), LINK), np.zeros(d, DEVICE)
-    link_table["latency_s"] = problem.link_latency_s
-    link_table["bandwidth_bytes_per_s"] = problem.link_bandwidth_bytes_per_s
+    num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
+    if problem not in _GRAPHS:
+        _GRAPHS[problem] = _graph(problem)
+    ops, edges = _GRAPHS[problem][0].copy(), _GRAPHS[problem][1]
+    if ranks is not None:
+        ops["value"][:n] = ranks[order]
+    run, link_table, devices = np.zeros(1, RUN), np.zeros((d, d), LINK), np.zeros(d, DEVICE)
+    own = np.eye(d, dtype=np.bool_)
+    link_table["latency_s"] = np.where(own, 0.0, problem.link_latency_s)
+    link_table["bandwidth_bytes_per_s"] = np.where(own, np.inf, problem.link_bandwidth_bytes_per_s)
     devices["launch_s"] = problem.launch_s
     run["mode"], run["links"], run["keep"] = mode, links, keep
     run["op_overhead_s"], run["transfer_overhead_s"] = problem.op_overhead_s, problem.transfer_overhead_s
-    op_factor, link_factor = _noise(semantics, n, d)
+    op_factor, link_factor = noise(semantics, n, d)
     return Machine(
         ops=ops,
         edges=edges,
         links=link_table,
-        time_s=problem.time_s.copy(),
-        op_factor=op_factor,
-        link_factor=link_factor,
+        time_s=problem.time_s[order],
+        op_factor=op_factor[order] if len(op_factor) else op_factor,
+        link_factor=link_factor[order] if len(link_factor) else link_factor,
+        order=order.copy(),
+        sources=np.flatnonzero(ops["num_inputs"][:n] == 0),
         devices=devices,
         buses=np.zeros(num_buses + 1, BUS),
-        queue=np.zeros(n, np.int64),
-        bus_queue=np.zeros({INDEPENDENT: 0, EGRESS: n, CHANNEL: num_edges}[links], np.int64),
-        events=np.zeros(n + num_buses, EVENT),
+        queue=np.zeros(n + d, ENTRY),
+        arriving=np.zeros(n + d if num_buses == 0 else 0, ENTRY),
+        bus_queue=np.zeros({EGRESS: n + d, CHANNEL: num_edges}.get(links, 0), ENTRY),
+        events=np.zeros(n + num_buses if num_buses else 0, ENTRY),
+        spans=np.zeros(n if keep else 0, SPAN),
         records=np.zeros(num_edges if keep else 0, RECORD),
         run=run,
     )
 
 
-def _noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatArray, FloatArray]:
-    """Factors of op durations and of transfers by op and destination; empty without noise."""
+def _graph(problem: ScheduleProblem) -> tuple[Records, Records]:
+    """OP [N + 1] and EDGE [E], numbered by place in the topological order."""
+    n, order = problem.num_ops, problem.topological_order
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    src, dst = place[problem.edge_src], place[problem.edge_dst]
+    by_src = np.lexsort((-problem.edge_bytes, src))
+    ops, edges = np.zeros(n + 1, OP), np.zeros(len(src), EDGE)
+    ops["first"][1:] = np.cumsum(np.bincount(src, minlength=n))
+    ops["num_inputs"][:n] = np.bincount(dst, minlength=n)
+    ops["key"][:n] = (order << 32) | np.arange(n)
+    edges["consumer"], edges["size_bytes"] = dst[by_src], problem.edge_bytes[by_src]
+    return ops, edges
+
+
+def noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatArray, FloatArray]:
+    """Factors of op durations [N] and of transfers by op and destination [N, D], by index; empty without noise."""
     if semantics.noise_sigma == 0:
         return np.zeros(0), np.zeros((0, num_devices))
     generator = np.random.default_rng(semantics.seed)
@@ -132,37 +175,72 @@ def _noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatA
     return of_ops, np.exp(semantics.noise_sigma * generator.standard_normal((num_ops, num_devices)))
 
 
+@inlined
+def load_placement(m: Machine, placement: IntArray) -> None:
+    """Put every op on its device, all its inputs outstanding, and lay out the devices' heaps, all empty."""
+    for d in range(len(m.devices)):
+        m.devices[d].base = 0
+        m.devices[d].queued = 0
+        m.devices[d].arriving = 0
+        m.devices[d].stamp = -1
+    for v in range(len(m.order)):
+        d = placement[m.order[v]]
+        m.ops[v].device = d
+        m.ops[v].waiting = m.ops[v].num_inputs
+        m.ops[v].arrival_s = 0.0
+        m.devices[d].base += 1
+    base = 0
+    for d in range(len(m.devices)):
+        size = m.devices[d].base
+        m.devices[d].base = base
+        base += size + 1  # one op more may move there
+    m.run[0].num_records = 0
+
+
 @bare
-def load_placement(ops: Records, time_s: FloatArray, op_factor: FloatArray, placement: IntArray) -> bool:
-    """Set every op's device and its duration there; False where a device does not support its op."""
-    legal = True
-    for v in range(len(ops)):
-        duration_s = time_s[v, placement[v]]
-        legal = legal and not np.isnan(duration_s)
-        ops[v].device = placement[v]
-        ops[v].duration_s = duration_s * op_factor[v] if len(op_factor) else duration_s
-    return legal
+def set_path_values(m: Machine) -> None:
+    """Rank ops by the longest way from their start to the end: nominal times on the placed devices, and links."""
+    for v in range(len(m.order) - 1, -1, -1):
+        home = m.ops[v].device
+        longest_s = 0.0
+        for k in range(m.ops[v].first, m.ops[v + 1].first):
+            u = m.edges[k].consumer
+            link = m.links[home, m.ops[u].device]
+            behind_s = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s - m.ops[u].value
+            longest_s = max(longest_s, behind_s)
+        m.ops[v].value = -(m.time_s[v, home] + longest_s)
 
 
 @inlined
-def link_s(links: Records, factor: FloatArray, v: int, home: int, away: int, size_bytes: float) -> float:
+def op_s(m: Machine, v: int, d: int) -> float:
+    """Seconds that v takes on device d."""
+    duration_s: float = m.time_s[v, d]
+    return duration_s * m.op_factor[v] if len(m.op_factor) else duration_s
+
+
+@inlined
+def link_s(m: Machine, v: int, home: int, away: int, size_bytes: float) -> float:
     """Seconds that the result of v takes from ``home`` to ``away``."""
-    cost_s: float = links[home, away].latency_s + size_bytes / links[home, away].bandwidth_bytes_per_s
-    if len(factor):
-        cost_s *= factor[v, away]
-    return cost_s
+    cost_s: float = m.links[home, away].latency_s + size_bytes / m.links[home, away].bandwidth_bytes_per_s
+    return cost_s * m.link_factor[v, away] if len(m.link_factor) else cost_s
 
 
 @inlined
-def note_transfer(
-    records: Records, run: Records, v: int, away: int, start_s: float, end_s: float, size_bytes: float
-) -> None:
+def note_op(m: Machine, v: int, start_s: float, end_s: float) -> None:
+    """Record the interval of an op, where intervals are kept."""
+    if m.run[0].keep:
+        m.spans[v].start_s = start_s
+        m.spans[v].end_s = end_s
+
+
+@inlined
+def note_transfer(m: Machine, v: int, away: int, start_s: float, end_s: float, size_bytes: float) -> None:
     """Record the interval of a transfer, where intervals are kept."""
-    if run[0].keep:
-        row = run[0].num_records
-        records[row].op = v
-        records[row].to = away
-        records[row].start_s = start_s
-        records[row].end_s = end_s
-        records[row].size_bytes = size_bytes
-        run[0].num_records = row + 1
+    if m.run[0].keep:
+        row = m.run[0].num_records
+        m.records[row].op = v
+        m.records[row].to = away
+        m.records[row].start_s = start_s
+        m.records[row].end_s = end_s
+        m.records[row].size_bytes = size_bytes
+        m.run[0].num_records = row + 1

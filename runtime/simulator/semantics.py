@@ -29,6 +29,7 @@ class Links(Enum):
     INDEPENDENT = "independent"  # nothing: any number at once
     EGRESS = "egress"  # the sender's one bus; a transfer serves all destinations (Placeto, A.5)
     CHANNEL = "channel"  # the one channel of the ordered pair of devices
+    BLOCKING = "blocking"  # both devices, which it occupies; known to the throughput objective alone
 
 
 @dataclass(frozen=True)

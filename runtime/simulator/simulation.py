@@ -5,24 +5,26 @@ Legend: N ops, E edges, D devices, B placements, R transfer records.
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import Records
-from hsdag.runtime.simulator.machine import load_placement, machine_for
+from hsdag.runtime.simulator.buses import run_buses
+from hsdag.runtime.simulator.heaps import Records, bare
+from hsdag.runtime.simulator.independent import run_independent
+from hsdag.runtime.simulator.machine import INDEPENDENT, Machine, load_placement, machine_for, noise, set_path_values
 from hsdag.runtime.simulator.memory import peak_memory_bytes
-from hsdag.runtime.simulator.order import SEQUENTIAL, mode_and_keys, set_path_keys
+from hsdag.runtime.simulator.order import BY_PATH, SEQUENTIAL, mode_and_ranks
 from hsdag.runtime.simulator.semantics import Links, Semantics
 from hsdag.runtime.simulator.sequential import run_sequential
-from hsdag.runtime.simulator.work_conserving import BY_PATH, run_work_conserving
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,20 +72,20 @@ def simulate(
 
     ``priority`` [N] ranks ops for Order.PRIORITY, the smallest first. Raises PlacementError when the
     placement has another length, a device that is not there, or one that does not support its op, and
-    OptionError for an order without the priorities it needs.
+    OptionError for an order without the priorities it needs, or links that no latency is simulated with.
     """
-    semantics = semantics or Semantics()
-    placements = _checked(problem, np.asarray(placement)[None])
-    mode, keys = mode_and_keys(semantics, _ranks(priority), problem.num_ops)
-    machine = machine_for(problem, semantics, mode, keys, keep=True)
-    makespan_s = float(_run_many(*machine, placements, np.zeros(1)))
+    semantics = simulated(semantics)
+    placements = checked_placements(problem, np.asarray(placement)[None])
     device = placements[0]
-    if np.isnan(problem.time_s[np.arange(problem.num_ops), device]).any():
+    if not all_supported(problem, placements)[0]:
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    records = machine.records[: int(machine.run["num_records"][0])]
-    return _result(problem, semantics, machine.ops, records, makespan_s)
+    mode, ranks = mode_and_ranks(semantics, priorities(priority), problem.num_ops)
+    machine = machine_for(problem, semantics, mode, ranks, keep=True)
+    makespan_s = np.empty(1)
+    _run_many(machine, placements, makespan_s)
+    return _result(problem, semantics, machine, device, float(makespan_s[0]))
 
 
 def simulate_makespans(
@@ -98,65 +100,62 @@ def simulate_makespans(
     Priorities, random ranks and noise are the same for all of them. ``num_threads`` defaults to the cores
     this process may use. Raises as ``simulate`` does, but for unsupported ops.
     """
-    semantics = semantics or Semantics()
-    table = _checked(problem, np.asarray(placements))
-    mode, keys = mode_and_keys(semantics, _ranks(priority), problem.num_ops)
-    makespans_s = np.empty(len(table))
-    num_parts = max(1, min(num_threads or len(os.sched_getaffinity(0)), len(table)))
-    bounds = np.linspace(0, len(table), num_parts + 1).astype(int)
+    semantics = simulated(semantics)
+    table = checked_placements(problem, np.asarray(placements))
+    mode, ranks = mode_and_ranks(semantics, priorities(priority), problem.num_ops)
+    makespans_s = np.full(len(table), np.inf)
+    supported = all_supported(problem, table)
+    if not supported.all():
+        table = table[supported]
+    found_s = np.empty(len(table))
 
-    def run_part(part: int) -> None:
-        chosen = slice(bounds[part], bounds[part + 1])
-        _run_many(*machine_for(problem, semantics, mode, keys, keep=False), table[chosen], makespans_s[chosen])
+    def run_part(part: slice) -> None:
+        _run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
 
-    if num_parts == 1:
-        run_part(0)
-    else:
-        with ThreadPoolExecutor(num_parts) as pool:
-            list(pool.map(run_part, range(num_parts)))
+    in_parts(len(table), num_threads, run_part)
+    makespans_s[supported] = found_s
     return makespans_s
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _run_many(
-    ops: Records,
-    edges: Records,
-    links: Records,
-    time_s: FloatArray,
-    op_factor: FloatArray,
-    link_factor: FloatArray,
-    devices: Records,
-    buses: Records,
-    queue: IntArray,
-    bus_queue: IntArray,
-    events: Records,
-    records: Records,
-    run: Records,
-    placements: IntArray,
-    makespans_s: FloatArray,
-) -> float:
-    """Fill ``makespans_s`` [B] and return its last entry; the arguments before ``placements`` are a Machine's."""
-    last_s = np.inf
+def in_parts(count: int, num_threads: int | None, run_part: Callable[[slice], None]) -> None:
+    """Run a part of ``count`` rows on each thread; by default there are as many as cores this process may use."""
+    num_parts = max(1, min(num_threads or len(os.sched_getaffinity(0)), count))
+    bounds = np.linspace(0, count, num_parts + 1).astype(int).tolist()
+    parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    if num_parts == 1:
+        run_part(parts[0])
+    else:
+        with ThreadPoolExecutor(num_parts) as pool:
+            list(pool.map(run_part, parts))
+
+
+@bare
+def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported."""
     for b in range(len(placements)):
-        last_s = np.inf
-        if load_placement(ops, time_s, op_factor, placements[b]):
-            if run[0].mode == SEQUENTIAL:
-                last_s = run_sequential(ops, edges, links, link_factor, devices, records, run)
-            else:
-                if run[0].mode == BY_PATH:
-                    set_path_keys(ops, edges, links, time_s)
-                last_s = run_work_conserving(
-                    ops, edges, links, link_factor, devices, buses, queue, bus_queue, events, records, run
-                )
-        makespans_s[b] = last_s
-    return last_s
+        load_placement(m, placements[b])
+        if m.run[0].mode == BY_PATH:
+            set_path_values(m)
+        if m.run[0].mode == SEQUENTIAL:
+            makespans_s[b] = run_sequential(m)
+        elif m.run[0].links == INDEPENDENT:
+            makespans_s[b] = run_independent(m)
+        else:
+            makespans_s[b] = run_buses(m)
 
 
-def _ranks(priority: ArrayLike | None) -> FloatArray | None:
+def simulated(semantics: Semantics | None) -> Semantics:
+    """The semantics to simulate with; those that only a throughput has are misuse."""
+    if semantics is not None and semantics.links is Links.BLOCKING:
+        raise OptionError("links 'blocking' are for the throughput objective only; simulate with another kind of links")
+    return semantics or Semantics()
+
+
+def priorities(priority: ArrayLike | None) -> FloatArray | None:
     return None if priority is None else np.asarray(priority, dtype=np.float64)
 
 
-def _checked(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
+def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
     """[B, N] placements as the kernels take them."""
     if placements.ndim != 2 or placements.shape[1] != problem.num_ops:
         raise PlacementError(
@@ -165,18 +164,30 @@ def _checked(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
     if placements.dtype.kind not in "iu" and placements.size:
         raise PlacementError(f"a placement must hold device indices, not {placements.dtype}")
     table = np.ascontiguousarray(placements, dtype=np.int64)
-    if table.size and (table.min() < 0 or table.max() >= problem.num_devices):
-        wrong = table[(table < 0) | (table >= problem.num_devices)][0]
-        raise PlacementError(f"a placement names device {wrong}, but there are only {problem.num_devices}")
+    check_devices(problem, table)
     return table
 
 
+def check_devices(problem: ScheduleProblem, devices: IntArray) -> None:
+    """Raise PlacementError when any of ``devices`` is not there."""
+    if devices.size and (devices.min() < 0 or devices.max() >= problem.num_devices):
+        wrong = devices[(devices < 0) | (devices >= problem.num_devices)][0]
+        raise PlacementError(f"a placement names device {wrong}, but there are only {problem.num_devices}")
+
+
+def all_supported(problem: ScheduleProblem, placements: IntArray) -> BoolArray:
+    """[B] whether every device supports the ops that ``placements`` [B, N] put on it."""
+    if problem.supported.all():
+        return np.ones(len(placements), dtype=np.bool_)
+    return np.asarray(problem.supported[np.arange(problem.num_ops), placements].all(axis=1))
+
+
 def _result(
-    problem: ScheduleProblem, semantics: Semantics, ops: Records, records: Records, makespan_s: float
+    problem: ScheduleProblem, semantics: Semantics, m: Machine, device: IntArray, makespan_s: float
 ) -> Simulation:
-    device = ops["device"].astype(np.int64)
-    start_s, end_s = ops["start_s"].copy(), ops["end_s"].copy()
-    records = records[np.lexsort((records["to"], records["op"], records["start_s"]))]
+    start_s, end_s = np.empty(problem.num_ops), np.empty(problem.num_ops)
+    start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
+    records = _by_start(m)
     op, to, size_bytes = records["op"].copy(), records["to"].copy(), records["size_bytes"].copy()
     transfers = Transfers(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
@@ -184,6 +195,9 @@ def _result(
         largest = np.zeros(problem.num_ops)
         np.maximum.at(largest, op, size_bytes)
         num_transfers, transfer_bytes = len(np.unique(op)), float(largest.sum())
+    busy_s = problem.time_s[np.arange(problem.num_ops), device]
+    if semantics.noise_sigma > 0:
+        busy_s = busy_s * noise(semantics, problem.num_ops, problem.num_devices)[0]
     return Simulation(
         semantics=semantics,
         makespan_s=makespan_s,
@@ -193,6 +207,13 @@ def _result(
         transfers=transfers,
         num_transfers=num_transfers,
         transfer_bytes=transfer_bytes,
-        busy_s=np.bincount(device, ops["duration_s"], problem.num_devices).astype(np.float64),
+        busy_s=np.bincount(device, busy_s, problem.num_devices).astype(np.float64),
         peak_memory_bytes=peak_memory_bytes(problem, device, start_s, end_s, records),
     )
+
+
+def _by_start(m: Machine) -> Records:
+    """The records of transfers, with ops by index, in order of start, op and destination."""
+    records = m.records[: int(m.run["num_records"][0])]
+    records["op"] = m.order[records["op"]]
+    return records[np.lexsort((records["to"], records["op"], records["start_s"]))]

@@ -50,7 +50,7 @@ def test_place_writes_a_complete_placement_that_is_never_slower(
 ) -> None:
     out = tmp_path / "out.json"
     document = answer(
-        capsys, "place", tiny_resnet, "--devices", fast_slow, "--budget", "60s", "--max-evaluations", 12, "-o", out
+        capsys, "place", tiny_resnet, "--devices", fast_slow, "--reward", "measured", "--max-evaluations", 12, "-o", out
     )
     placement = Placement.load(out)
     assert set(placement.affinity) == set(read_graph(tiny_resnet).op_names)

@@ -157,10 +157,30 @@ def test_outputs_are_held_to_a_tenth_of_a_thousandth_on_cpus() -> None:
 
 
 def test_half_precision_widens_the_tolerance() -> None:
-    assert tolerance_for(parse_devices("A=CPU[INFERENCE_PRECISION_HINT=f32],B=CPU[INFERENCE_PRECISION_HINT=bf16]")) > 1e-3
+    single, half = "A=CPU[INFERENCE_PRECISION_HINT=f32]", "B=CPU[INFERENCE_PRECISION_HINT=bf16]"
+    assert tolerance_for(parse_devices(f"{single},{half}")) > 1e-3
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_both_presets_search(tiny_resnet: Path, preset: str) -> None:
-    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, preset=preset, max_evaluations=6, protocol=QUICK))
-    assert outcome.num_evaluations == 6
+    options = PlaceOptions(partition_cpu=2, preset=preset, max_evaluations=6, reward="measured", protocol=QUICK)
+    assert run_place(tiny_resnet, options).num_evaluations == 6
+
+
+@pytest.mark.parametrize("reward", ["hybrid", "simulated"])
+def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
+    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward=reward, budget_s=6.0, protocol=QUICK))
+    assert outcome.num_simulated > 10 * outcome.num_evaluations
+    assert {"placement 1", "placement 2", "CPU_0", "CPU"} <= {row.name for row in outcome.rows}
+    assert all(row.submodels > 1 for row in outcome.rows if row.name.startswith("placement"))
+
+
+def test_a_simulated_reward_measures_only_single_devices_and_heteros_own_choice(tiny_resnet: Path) -> None:
+    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward="simulated", budget_s=6.0, protocol=QUICK))
+    assert outcome.num_evaluations <= 4
+
+
+def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> None:
+    assert PlaceOptions(preset="paper").resolved_reward == "measured"
+    assert PlaceOptions(preset="paper", reward="hybrid").resolved_reward == "hybrid"
+    assert PlaceOptions().resolved_reward == "hybrid"

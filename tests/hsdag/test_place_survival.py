@@ -18,7 +18,7 @@ from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir import Placement
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.devices import resolve_devices
-from hsdag.search.place import _NoJournal
+from hsdag.search.searching import NoJournal
 from hsdag.search.session import Session
 
 FAULTY = Path(__file__).parent.parent / "runtime" / "faulty_worker.py"
@@ -33,9 +33,9 @@ def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_
     with Session(tiny_resnet, devices, worker_command=command, candidate_limit_s=8.0) as session:
         problem = session.problem()
         inner = MeasuredEvaluator(problem, devices.placed, session.runner)
-        recorder = RecordingEvaluator(inner, Budget(evaluations=10), _NoJournal())
+        recorder = RecordingEvaluator(inner, Budget(evaluations=10), NoJournal())
         with pytest.raises(SearchStopped):
-            make_placer("hsdag", "default", 0).search(problem, recorder)
+            make_placer("hsdag").search(problem, recorder)
     failures = [e.evaluation.failure for e in recorder.events if e.evaluation.failure is not None]
     assert len(recorder.events) == 10
     assert failures
@@ -46,7 +46,7 @@ def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_
 
 def place_command(model: Path, out: Path, *more: str) -> list[str]:
     command = [sys.executable, "-m", "hsdag", "place", str(model), "--partition-cpu", "2", "-o", str(out)]
-    return [*command, "--budget", "100s", *more]
+    return [*command, "--budget", "100s", "--reward", "measured", *more]
 
 
 def wait_for_events(path: Path, count: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hsdag.runtime.latency import Protocol, bootstrap_ratio, compare
+from hsdag.runtime.latency import Protocol, Ratio, bootstrap_ratio, compare
 from hsdag.runtime.worker_client import CandidateFailed
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
@@ -104,3 +104,8 @@ def test_records_hold_the_figures_of_all_runs() -> None:
     assert record.median_s == np.median(seconds)
     assert record.p95_s == np.percentile(seconds, 95)
     assert record.measured
+
+
+def test_an_interval_without_an_end_is_none_in_json() -> None:
+    assert bootstrap_ratio(np.array([2.0]), np.array([1.0])).interval == [0.0, None]
+    assert Ratio(1.0, 0.9, 1.1).interval == [0.9, 1.1]

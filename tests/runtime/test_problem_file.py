@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
+from hsdag.runtime.costs import CostSource
 from hsdag.runtime.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
 from hsdag.runtime.simulator import simulate
 
@@ -19,7 +20,9 @@ GOOD: dict[str, Any] = {
     "format": "hsdag-problem",
     "version": 1,
     "name": "diamond",
-    "devices": [{"name": "gpu0", "memory_bytes": 16e9}, {"name": "cpu", "memory_bytes": None}],
+    "source": "measured",
+    "model": {"name": "net", "fingerprint": "sha256:" + 64 * "a"},
+    "devices": [{"name": "gpu0", "memory_bytes": 16e9, "launch_s": 0.5}, {"name": "cpu", "memory_bytes": None}],
     "links": {"bandwidth_bytes_per_s": [[None, 2.0], [None, 0]], "latency_s": [[None, 0.5], [0.25, -1]]},
     "op_overhead_s": 0.125,
     "ops": [
@@ -56,6 +59,17 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert problem.memory_bytes.tolist() == [16e9, np.inf]
     assert problem.link_bandwidth_bytes_per_s[1, 0] == np.inf
     assert problem.op_overhead_s == 0.125
+    assert problem.launch_s.tolist() == [0.5, 0.0]
+
+
+def test_a_problem_may_say_where_its_figures_come_from() -> None:
+    problem = problem_from_json(json.dumps(GOOD))
+    assert problem.source is CostSource.MEASURED
+    assert problem.model is not None
+    assert problem.model.name == "net"
+    silent = problem_from_json(edited(lambda d: [d.pop("source"), d.pop("model")]))
+    assert silent.source is CostSource.FILE
+    assert silent.model is None
 
 
 def test_a_problem_file_can_be_simulated() -> None:
@@ -90,6 +104,11 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("version", lambda d: d.update(version=2), r"'version' is 2"),
     ("field", lambda d: d["ops"][0].update(tiem=1), r"ops\[0\]\.tiem: Extra inputs"),
     ("overhead", lambda d: d.update(transfer_overhead_s=-1), r"transfer_overhead_s: .*greater"),
+    ("launch", lambda d: d["devices"][0].update(launch_s=-1), r"devices\[0\]\.launch_s: .*greater"),
+    ("source", lambda d: d.update(source="guess"), r"source: Input should be 'measured', 'calibrated'"),
+    ("model", lambda d: d["model"].update(fingerprint="x"), r"model\.fingerprint: "),
+    ("vast", lambda d: d["ops"][0].update(time_s=[1e300, 1]), r"ops\[0\]\.time_s\[0\]: .* or equal to 10{24}$"),
+    ("vast link", lambda d: d["links"]["latency_s"][0].__setitem__(1, 1e300), r"\[0\]\[1\]: .* 1e\+24, not 1e\+300"),
     ("no ops", lambda d: d.update(ops=[], edges=[]), r"ops: .*at least 1"),
 ]  # fmt: skip
 

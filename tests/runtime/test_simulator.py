@@ -12,11 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir import PlacementError, graph_from_edges
-from hsdag.ir.errors import OptionError
+from hsdag.ir import graph_from_edges
 from hsdag.runtime.costs import CostModel, CostSource, sequential_latency_s
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate, simulate_makespans
+from hsdag.runtime.simulator import (
+    Execution,
+    Links,
+    Order,
+    Semantics,
+    period_s,
+    simulate,
+    simulate_makespans,
+    simulate_moves,
+)
 
 
 def _load_reference() -> ModuleType:
@@ -32,70 +40,44 @@ def _load_reference() -> ModuleType:
 
 
 reference_simulator = _load_reference()
+SIMULATED = reference_simulator.SIMULATED
 Case = tuple[ScheduleProblem, np.ndarray, np.ndarray]
-
-
-def random_case(seed: int, num_ops: int, num_devices: int) -> Case:
-    """A problem, a placement and priorities; every other one of small whole numbers, so that ties abound."""
-    rng = np.random.default_rng(seed)
-    n, d = num_ops, num_devices
-    tied = seed % 2 == 0
-
-    def amounts(high: float, *shape: int) -> np.ndarray:
-        return rng.integers(0, 4, shape).astype(float) if tied else high * rng.random(shape)
-
-    density = min(1.0, rng.uniform(0, 4) / n)
-    label = rng.permutation(n)  # op indices need not be topological
-    edges = [(label[u], label[v]) for v in range(n) for u in range(v) if rng.random() < density]
-    bandwidth = np.where(rng.random((d, d)) < 0.3, np.inf, 1.0 + amounts(9, d, d))
-    problem = ScheduleProblem.from_arrays(
-        amounts(2, n, d),
-        np.array(edges, dtype=np.int64).reshape(-1, 2),
-        output_bytes=amounts(5, n),
-        edge_bytes=amounts(5, len(edges)),
-        link_latency_s=amounts(1, d, d),
-        link_bandwidth_bytes_per_s=bandwidth,
-        weight_bytes=amounts(5, n),
-        launch_s=amounts(1, d),
-        op_overhead_s=float(rng.choice([0, 1, 0.3])),
-        transfer_overhead_s=float(rng.choice([0, 1, 0.3])),
-    )
-    return problem, rng.integers(0, d, n), rng.integers(0, 5, n).astype(float)
-
-
-cases = st.builds(random_case, st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 5))
+Combination = tuple[Execution, Order, Links, float, float, float]
+cases = st.builds(
+    reference_simulator.random_case,
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.integers(1, 5),
+    st.sampled_from([0.0, 1.0, 0.3]),
+    st.sampled_from([0.0, 1.0, 0.3]),
+)
 semantics = st.builds(
     Semantics,
     st.sampled_from(Execution),
     st.sampled_from(Order),
-    st.sampled_from(Links),
+    st.sampled_from(SIMULATED),
     st.sampled_from([0.0, 0.5]),
     st.integers(0, 5),
 )
-work_conserving = st.builds(Semantics, order=st.sampled_from(Order), links=st.sampled_from(Links))
+work_conserving = st.builds(
+    Semantics,
+    order=st.sampled_from(Order),
+    links=st.sampled_from(SIMULATED),
+    noise_sigma=st.sampled_from([0.0, 0.5]),
+    seed=st.integers(0, 5),
+)
 
 
-@settings(max_examples=400)
-@given(cases, semantics)
-def test_simulator_agrees_with_the_reference(case: Case, how: Semantics) -> None:
-    problem, placement, priority = case
-    assert how.order is not None
-    slow = reference_simulator.Reference(
-        problem, placement.tolist(), how.order.value, how.links.value, priority.tolist(), how.noise_sigma, how.seed
-    )
-    expected = slow.sequential() if how.execution is Execution.SEQUENTIAL else slow.work_conserving()
-    found = simulate(problem, placement, how, priority)
-    ops = range(problem.num_ops)
-    assert found.makespan_s == pytest.approx(expected, rel=1e-9)
-    np.testing.assert_allclose(found.start_s, [slow.begin[v] for v in ops], rtol=1e-9)
-    np.testing.assert_allclose(found.end_s, [slow.end[v] for v in ops], rtol=1e-9)
-    t = found.transfers
-    keys = list(zip(t.op.tolist(), t.dst_device.tolist(), strict=True))
-    assert sorted(keys) == sorted(slow.sent)
-    rows = np.stack([t.start_s, t.end_s, t.size_bytes], axis=1)
-    np.testing.assert_allclose(rows, np.array([slow.sent[k] for k in keys]).reshape(-1, 3), rtol=1e-9)
-    peaks = [slow.peak_memory(d) for d in range(problem.num_devices)]
-    np.testing.assert_allclose(found.peak_memory_bytes, peaks, rtol=1e-9)
+@pytest.mark.parametrize("combination", reference_simulator.COMBINATIONS)
+@settings(max_examples=5)  # of 240 combinations: 1,200 problems
+@given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 200), num_devices=st.integers(1, 8))
+def test_simulator_agrees_with_the_reference(
+    combination: Combination, seed: int, num_ops: int, num_devices: int
+) -> None:
+    execution, order, links, op_overhead_s, transfer_overhead_s, sigma = combination
+    case = reference_simulator.random_case(seed, num_ops, num_devices, op_overhead_s, transfer_overhead_s)
+    how = Semantics(execution, order, links, sigma, seed)
+    assert reference_simulator.largest_deviation(case, how) <= 1e-9
 
 
 @given(cases, work_conserving)
@@ -130,7 +112,7 @@ def test_no_two_ops_of_a_device_overlap(case: Case, how: Semantics) -> None:
         assert np.all(run.start_s[mine][1:] >= run.end_s[mine][:-1] - 1e-12)
 
 
-@given(cases, st.sampled_from(Execution), st.sampled_from(Order), st.sampled_from(Links))
+@given(cases, st.sampled_from(Execution), st.sampled_from(Order), st.sampled_from(SIMULATED))
 def test_makespan_is_at_least_the_critical_path_at_the_best_devices(
     case: Case, execution: Execution, order: Order, links: Links
 ) -> None:
@@ -144,11 +126,22 @@ def test_makespan_is_at_least_the_critical_path_at_the_best_devices(
 
 
 @given(cases, semantics)
-def test_a_batch_gives_what_single_simulations_give(case: Case, how: Semantics) -> None:
+def test_a_batch_over_two_threads_gives_what_single_simulations_give(case: Case, how: Semantics) -> None:
     problem, placement, priority = case
     batch = np.stack([placement, np.zeros_like(placement), np.roll(placement, 1)])
     alone = [simulate(problem, row, how, priority).makespan_s for row in batch]
     assert simulate_makespans(problem, batch, how, priority, num_threads=2).tolist() == alone
+
+
+@given(cases, semantics, st.integers(0, 10**6))
+def test_moves_give_what_whole_simulations_give(case: Case, how: Semantics, seed: int) -> None:
+    problem, placement, priority = case
+    rng = np.random.default_rng(seed)
+    ops, devices = rng.integers(0, problem.num_ops, 20), rng.integers(0, problem.num_devices, 20)
+    moved = np.repeat(placement[None], 20, axis=0)
+    moved[np.arange(20), ops] = devices
+    whole = simulate_makespans(problem, moved, how, priority)
+    assert simulate_moves(problem, placement, ops, devices, how, priority, num_threads=2).tolist() == whole.tolist()
 
 
 def ready_s(problem: ScheduleProblem, device: np.ndarray, end_s: np.ndarray, transfers: object) -> np.ndarray:
@@ -177,58 +170,28 @@ def test_sequential_execution_is_the_cost_models_sum(seed: int) -> None:
     assert found == pytest.approx(sequential_latency_s(graph, costs, placements))
 
 
-FORK = ScheduleProblem.from_arrays(np.full((3, 3), 1.0), [(0, 1), (0, 2)], output_bytes=4.0,
-                                   link_latency_s=1.0, link_bandwidth_bytes_per_s=4.0)  # fmt: skip
+@pytest.mark.parametrize("links", Links)
+@given(case=cases, order=st.sampled_from(Order), sigma=st.sampled_from([0.0, 0.5]), others=st.integers(0, 3))
+def test_period_is_the_load_of_the_busiest_resource(
+    links: Links, case: Case, order: Order, sigma: float, others: int
+) -> None:
+    problem, placement, _ = case
+    batch = np.stack([np.roll(placement, i) for i in range(others + 1)])
+    found = period_s(problem, batch, Semantics(order=order, links=links, noise_sigma=sigma, seed=3))
+    slow = [reference_simulator.Reference(problem, a.tolist(), links=links.value, sigma=sigma, seed=3) for a in batch]
+    assert found == pytest.approx([one.period() for one in slow], rel=1e-12)
 
 
-@pytest.mark.parametrize(("links", "makespan_s", "num"), [("independent", 4, 2), ("egress", 4, 1), ("channel", 4, 2)])
-def test_a_result_for_two_devices_is_sent_as_the_links_say(links: str, makespan_s: float, num: int) -> None:
-    run = simulate(FORK, [0, 1, 2], Semantics(links=Links(links)))
-    assert (run.makespan_s, run.num_transfers, run.transfer_bytes) == (makespan_s, num, 4.0 * num)
+@given(cases, st.sampled_from(SIMULATED))
+def test_period_of_sequential_execution_is_its_makespan(case: Case, links: Links) -> None:
+    problem, placement, _ = case
+    how = Semantics(Execution.SEQUENTIAL, links=links, noise_sigma=0.5)
+    slow = reference_simulator.Reference(problem, placement.tolist(), links=links.value, sigma=0.5)
+    assert period_s(problem, [placement], how) == pytest.approx([slow.sequential()])
 
 
-def test_two_results_share_one_channel_but_not_independent_links() -> None:
-    p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1]], [(0, 2), (1, 2)], output_bytes=3.0,
-                                    link_bandwidth_bytes_per_s=1.0)  # fmt: skip
-    found = [simulate(p, [0, 0, 1], Semantics(links=links)).makespan_s for links in Links]
-    assert found == [5.0, 8.0, 8.0]  # both results are there at 1, each takes 3, op 2 takes 1
-
-
-def test_memory_is_freed_after_the_last_use() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((3, 1)), [(0, 1), (1, 2)], output_bytes=[8, 2, 1], weight_bytes=[1, 1, 1])
-    assert simulate(p, [0, 0, 0]).peak_memory_bytes.tolist() == [13.0]  # 3 of weights, 8 + 2 while op 1 runs
-
-
-def test_ties_go_by_op_index() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((4, 1)), [])
-    for order in (Order.FIFO, Order.DEPTH_FIRST, Order.CRITICAL_PATH):
-        assert simulate(p, [0] * 4, Semantics(order=order)).start_s.tolist() == [0, 1, 2, 3]
-    assert simulate(p, [0] * 4, priority=[1, 0, 1, 0]).start_s.tolist() == [2, 0, 3, 1]
-
-
-def test_noise_keeps_the_median_and_repeats_with_its_seed() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((20_000, 1)), [])
-    run = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
-    again = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
-    logs = np.log(run.end_s - run.start_s)
-    assert np.array_equal(run.end_s, again.end_s)
-    assert (np.median(logs), np.std(logs)) == pytest.approx((0.0, 0.3), abs=0.01)
-
-
-def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
-    p = ScheduleProblem.from_arrays([[1.0, np.nan]], [])
-    assert simulate_makespans(p, [[0], [1]]).tolist() == [1.0, np.inf]
-    with pytest.raises(PlacementError, match="op 'op0' is on device 'd1', which does not support it"):
-        simulate(p, [1])
-
-
-def test_misuse_is_answered() -> None:
-    p = ScheduleProblem.from_arrays([[1.0]], [])
-    with pytest.raises(OptionError, match="needs priorities"):
-        simulate(p, [0], Semantics(order=Order.PRIORITY))
-    with pytest.raises(PlacementError, match="names device 3"):
-        simulate(p, [3])
-    with pytest.raises(PlacementError, match="a device for each of 1 ops"):
-        simulate(p, [0, 0])
-    with pytest.raises(ValueError, match="noise_sigma must be finite"):
-        Semantics(noise_sigma=-1.0)
+@given(cases)
+def test_period_under_independent_links_is_at_most_the_makespan_and_the_last_overhead(case: Case) -> None:
+    problem, placement, _ = case
+    makespan_s = simulate(problem, placement).makespan_s
+    assert period_s(problem, [placement])[0] <= makespan_s + problem.op_overhead_s + 1e-9

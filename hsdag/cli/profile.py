@@ -1,0 +1,131 @@
+"""``hsdag profile``: measured times of ops, launches and transfers, as a problem file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hsdag.cli.output import (
+    DEVICES_OPTION,
+    INPUT_OPTION,
+    JSON_OPTION,
+    SHAPE_OPTION,
+    milliseconds,
+    print_json,
+    print_table,
+    stderr,
+)
+
+if TYPE_CHECKING:
+    from hsdag.search.profile import ProfileResult
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("profile")(profile)
+
+
+def profile(
+    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="The problem file. Default: MODEL.costs.json."),
+    devices: str | None = DEVICES_OPTION,
+    partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
+    cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
+    fresh: bool = typer.Option(False, "--fresh", help="Measure anew, whatever the cache holds."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
+    shape: str | None = SHAPE_OPTION,
+    inputs: Path | None = INPUT_OPTION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Measure what every op takes on every device, and what it costs to go from one to another."""
+    from hsdag.ir.reader import check_model_path, parse_shapes
+    from hsdag.runtime.devices import resolve_devices
+    from hsdag.runtime.problem_file import write_problem
+    from hsdag.runtime.profile_cache import ProfileCache
+    from hsdag.search.options import check_not_model, check_writable
+    from hsdag.search.profile import run_profile
+
+    check_model_path(model)
+    written = output or model.with_suffix(".costs.json")
+    check_writable(written)
+    check_not_model((written,), model)
+    result = run_profile(
+        model,
+        resolve_devices(devices, partition_cpu),
+        shapes=parse_shapes(shape) if shape else {},
+        inputs=inputs,
+        seed=seed,
+        cuts=cuts,
+        cache=ProfileCache(None) if fresh else None,
+        on_step=lambda step: stderr.print(step, markup=False, highlight=False),
+    )
+    write_problem(result.schedule, written)
+    if as_json:
+        print_json({"costs": str(written), **_document(result)})
+    else:
+        _show(result, written)
+
+
+def _document(result: ProfileResult) -> dict[str, Any]:
+    costs, known = result.costs.costs, [s for s in result.measured_s.tolist() if s == s]
+    return {
+        "source": costs.source.value,
+        "devices": [
+            {
+                "name": spec.name,
+                "latency_s": times.latency_s,
+                "spread": times.spread,
+                "runs": times.runs,
+                "resident_bytes": times.resident_bytes,
+                "memory_bytes": times.memory_bytes,
+                "launch_s": launch_s,
+                "unsupported_ops": int((times.time_s != times.time_s).sum()),
+            }
+            for spec, times, launch_s in zip(
+                result.profile.devices, result.profile.times, costs.launch_s.tolist(), strict=True
+            )
+        ],
+        "links": {
+            "latency_s": costs.link_latency_s.tolist(),
+            "bandwidth_bytes_per_s": costs.link_bandwidth_bytes_per_s.tolist(),
+        },
+        "ops": result.graph.num_ops,
+        "units": result.problem.num_units,
+        "cuts_measured": len(known),
+    }
+
+
+def _show(result: ProfileResult, written: Path) -> None:
+    document = _document(result)
+    rows = [
+        [
+            device["name"],
+            milliseconds(device["latency_s"]) if device["latency_s"] is not None else "-",
+            f"{100 * device['spread']:.1f}%",
+            str(device["runs"]),
+            f"{1e6 * device['launch_s']:.3g}",
+            f"{device['resident_bytes'] / 1e6:.0f}",
+            f"{device['memory_bytes'] / 1e9:.1f}" if device["memory_bytes"] is not None else "-",
+            str(device["unsupported_ops"]),
+        ]
+        for device in document["devices"]
+    ]
+    columns = ["device", "model ms", "spread", "runs", "launch us", "resident MB", "memory GB", "unsupported ops"]
+    print_table(None, columns, rows)
+    names, links = [device["name"] for device in document["devices"]], document["links"]
+    pairs = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
+    cells = [
+        [
+            f"{names[a]} -> {names[b]}",
+            f"{1e6 * links['latency_s'][a][b]:.3g}",
+            f"{links['bandwidth_bytes_per_s'][a][b] / 1e9:.3g}",
+        ]
+        for a, b in pairs
+    ]
+    if cells:
+        print_table(None, ["link", "latency us", "GB/s"], cells)
+    calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if cells else ""
+    typer.echo(f"{document['ops']} ops in {document['units']} placement units{calibrated}")
+    typer.echo(f"The costs are in {written}; hsdag solve and hsdag simulate read them.")

@@ -1,0 +1,121 @@
+"""``hsdag solve``: a method on a problem file, no model needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import typer
+
+from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table
+from hsdag.cli.simulate import (
+    EXECUTION_OPTION,
+    GANTT_OPTION,
+    LINKS_OPTION,
+    OBJECTIVE_OPTION,
+    ORDER_OPTION,
+    TRACE_OPTION,
+    check_files,
+    write_timeline,
+)
+
+if TYPE_CHECKING:
+    from hsdag.runtime.simulator import Simulation
+    from hsdag.search.solution import Solution
+
+SCHEDULE_SHOWN = 40
+"""Ops up to which the table is the schedule; of more it is the load of each device."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("solve")(solve)
+
+
+def solve(
+    problem: Path = typer.Argument(help="A problem file: ops with times per device, edges, links."),
+    method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
+    objective: str = OBJECTIVE_OPTION,
+    execution: str = EXECUTION_OPTION,
+    order: str | None = ORDER_OPTION,
+    links: str = LINKS_OPTION,
+    budget: str = typer.Option("10s", "--budget", help="Time to search: 10s, 5m, 1h."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
+    trace: Path | None = TRACE_OPTION,
+    gantt: Path | None = GANTT_OPTION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Search for a placement of a problem file; every figure is simulated."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.placers.base import PlacerSettings
+    from hsdag.placers.registry import make_placer
+    from hsdag.runtime.problem_file import read_problem
+    from hsdag.search.options import parse_duration, parse_objective
+    from hsdag.search.simulate import parse_semantics
+    from hsdag.search.solution import SolveOptions
+    from hsdag.search.solve import solve as run_solve
+
+    options = SolveOptions(
+        method=method,
+        objective=parse_objective(objective),
+        semantics=parse_semantics(execution, order, links, seed=seed),
+        budget_s=parse_duration(budget),
+        max_evaluations=max_evaluations,
+        seed=seed,
+    )
+    settings = PlacerSettings(seed=seed, is_cheap=True, semantics=options.semantics, budget_s=options.budget_s)
+    placer = make_placer(method, settings)
+    check_files([output, trace, gantt], [problem], gantt)
+    costs = read_problem(problem)
+    with SearchProgress(options.budget_s) as progress:
+        solution = run_solve(costs, placer, options, progress.watcher)
+    if solution.timeline is not None:
+        write_timeline(solution.timeline, trace, gantt)
+    if output is not None and solution.affinity is not None:
+        solution.placement().save(output)
+    if as_json:
+        print_json(solution.document())
+    else:
+        _show(solution, output)
+
+
+def _show(solution: Solution, output: Path | None) -> None:
+    from hsdag.search.simulate import value_name
+
+    if solution.run is not None:
+        _show_schedule(solution, solution.run)
+    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
+    if solution.value_s is not None and solution.gap is not None:
+        name = value_name(solution.options.objective).removesuffix("_s")
+        typer.echo(f"Simulated {name} {milliseconds(solution.value_s)} ms; {bound}, gap {100 * solution.gap:.4g}%")
+    else:
+        typer.echo(f"No placement; {bound}")
+    for name, seconds in solution.single_s.items():
+        typer.echo(f"All on {name}: {milliseconds(seconds)} ms")
+    typer.echo(
+        f"{solution.options.method}: {solution.num_evaluations} placements evaluated in {solution.elapsed_s:.1f} s; "
+        f"{solution.status.value}. {solution.status.sentence}"
+    )
+    if solution.interrupted:
+        typer.echo("The search was interrupted.")
+    if output is not None and solution.affinity is not None:
+        typer.echo(f"The placement is in {output}")
+
+
+def _show_schedule(solution: Solution, run: Simulation) -> None:
+    how, problem = solution.semantics, solution.problem
+    order = how.order.value if how.order else "fifo"
+    typer.echo(f"SIMULATED {problem.name}: {how.execution.value}, order {order}, links {how.links.value}")
+    names = problem.device_names
+    if problem.num_ops > SCHEDULE_SHOWN:
+        counts = np.bincount(run.device, minlength=len(names)).tolist()
+        loads = zip(names, counts, run.busy_s.tolist(), strict=True)
+        print_table(None, ["device", "ops", "busy ms"], [[name, str(n), milliseconds(s)] for name, n, s in loads])
+        return
+    times = zip(run.device.tolist(), run.start_s.tolist(), run.end_s.tolist(), strict=True)
+    rows = sorted((start, end, v, d) for v, (d, start, end) in enumerate(times))
+    cells = [[problem.op_names[v], names[d], milliseconds(start), milliseconds(end)] for start, end, v, d in rows]
+    print_table(None, ["op", "device", "start ms", "end ms"], cells)

@@ -1,0 +1,59 @@
+"""Rewards: what a search judges placements by, measured, simulated from a profile, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hsdag.evaluators.base import Evaluator
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
+from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.ir.errors import DeviceError
+from hsdag.runtime.hetero_costs import HeteroCosts
+from hsdag.runtime.problem import Problem
+from hsdag.search.options import PlaceOptions
+from hsdag.search.session import PAPER_SHARE, Session
+
+LEAST_SEARCH_SHARE = 0.25
+"""Share of the budget that is left to the search, however long the profile took."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """The problem to search over, and its simulated costs where the reward needs them."""
+
+    problem: Problem
+    costs: HeteroCosts | None
+
+    def left_s(self, budget_s: float, spent_s: float) -> float:
+        """Seconds left to the search after a profile of ``spent_s``."""
+        return max(budget_s - spent_s, LEAST_SEARCH_SHARE * budget_s) if self.costs is not None else budget_s
+
+    def evaluator(
+        self, options: PlaceOptions, measured: RecordingEvaluator, on_round: Callable[[int, int], None]
+    ) -> Evaluator:
+        """What the placer asks; ``measured`` itself where every placement is to be measured."""
+        if self.costs is None:
+            return measured
+        plan = HybridPlan.simulated() if options.resolved_reward == "simulated" else HybridPlan()
+        return HybridEvaluator(self.problem, self.costs, measured, plan, on_round=on_round)
+
+
+def prepare(session: Session, options: PlaceOptions, on_phase: Callable[[str], None]) -> Ground:
+    """Profile the model where the reward simulates.
+
+    A device that cannot be profiled leaves measuring, unless simulation was asked for by name. Raises DeviceError
+    then, and when an op runs nowhere.
+    """
+    max_share = PAPER_SHARE if options.preset == "paper" else None
+    if options.resolved_reward == "measured":
+        return Ground(session.problem(max_share=max_share), None)
+    try:
+        profile = session.profile(on_step=on_phase)
+    except DeviceError as error:
+        if options.reward is not None:
+            raise
+        on_phase(f"{error}; measuring every placement instead")
+        return Ground(session.problem(max_share=max_share), None)
+    problem = session.problem(max_share=max_share, profile=profile)
+    return Ground(problem, HeteroCosts.of(session.graph, profile.costs()))

@@ -1,0 +1,188 @@
+"""Solution: what a search over a problem file ends with, beside a lower bound.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from hsdag.ir.build import fingerprint
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
+from hsdag.runtime.problem import Objective
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
+from hsdag.runtime.timeline import Timeline
+from hsdag.search.simulate import semantics_document, value_name
+from hsdag.search.units import graph_of_problem
+from hsdag.version import __version__
+
+PROVEN_GAP = 1e-9
+"""A gap up to which an answer counts as optimal: rounding."""
+
+
+class Status(Enum):
+    """How a search ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    TIME_LIMIT = "time-limit"
+
+    @property
+    def sentence(self) -> str:
+        """The ending in words."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.OPTIMAL: "The answer meets the lower bound: no placement and no order is faster.",
+    Status.FEASIBLE: "The method came to its end; a better placement may exist.",
+    Status.INFEASIBLE: "No placement fits into the memory of the devices.",
+    Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
+}
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """What a search may spend and how its placements are judged. Raises OptionError for what is out of range."""
+
+    method: str
+    objective: Objective = Objective.LATENCY
+    semantics: Semantics = field(default_factory=Semantics)
+    budget_s: float = 10.0
+    max_evaluations: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.budget_s > 0:
+            raise OptionError(f"the budget must be more than zero, not {self.budget_s:g} s")
+        if self.max_evaluations is not None and self.max_evaluations < 1:
+            raise OptionError(f"--max-evaluations must be at least 1, not {self.max_evaluations}")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
+        if self.semantics.noise_sigma:
+            raise OptionError("a search takes no noise: its answer is compared with a bound")
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The end of a search; ``device``, ``value_s`` and ``run`` are None where no legal placement was found.
+
+    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference of the answer. All
+    figures are simulated.
+    """
+
+    problem: ScheduleProblem
+    options: SolveOptions
+    status: Status
+    lower_bound_s: float
+    device: IntArray | None  # [N]
+    priority: IntArray | None  # [N]
+    value_s: float | None
+    run: Simulation | None
+    single_s: dict[str, float]
+    num_evaluations: int
+    elapsed_s: float
+    interrupted: bool
+
+    @property
+    def gap(self) -> float | None:
+        """The share of the value that the lower bound leaves open."""
+        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
+
+    @property
+    def semantics(self) -> Semantics:
+        """The semantics of the answer, with the order that was meant."""
+        given = self.options.semantics
+        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
+
+    @property
+    def affinity(self) -> dict[str, str] | None:
+        """Device name by op name."""
+        if self.device is None:
+            return None
+        names = self.problem.device_names
+        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
+
+    @property
+    def ranks(self) -> dict[str, int] | None:
+        """Rank by op name, where the answer has priorities."""
+        if self.priority is None:
+            return None
+        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The timeline of ``run``."""
+        return Timeline.of(self.run, self.problem) if self.run is not None else None
+
+    @property
+    def schedule(self) -> list[dict[str, str | float]]:
+        """When each op of ``run`` is where, by start."""
+        if self.run is None:
+            return []
+        names, ops = self.problem.device_names, self.problem.op_names
+        begin, end, device = self.run.start_s.tolist(), self.run.end_s.tolist(), self.run.device.tolist()
+        return [
+            {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
+            for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
+        ]
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag solve``."""
+        document: dict[str, object] = {
+            "method": self.options.method,
+            "placement": self.affinity,
+            value_name(self.options.objective): self.value_s,
+            "lower_bound_s": self.lower_bound_s,
+            "gap": self.gap,
+            "status": self.status.value,
+            "schedule": self.schedule,
+            "elapsed_s": self.elapsed_s,
+            "evaluations": self.num_evaluations,
+            "interrupted": self.interrupted,
+            "single_devices_s": self.single_s,
+            **semantics_document(self.semantics, self.options.objective),
+            "seed": self.options.seed,
+            "simulated": True,
+        }
+        return document | ({"priority": self.ranks} if self.ranks is not None else {})
+
+    def placement(self) -> Placement:
+        """The placement file of the answer. Raises SearchError where there is none."""
+        if self.affinity is None or self.value_s is None:
+            raise SearchError("the search found no placement to write")
+        problem, options = self.problem, self.options
+        graph = graph_of_problem(problem)
+        sequential = options.semantics.execution is Execution.SEQUENTIAL
+        return Placement(
+            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph)),
+            devices=list(problem.device_records),
+            affinity=self.affinity,
+            method=options.method,
+            seed=options.seed,
+            objective=options.objective.value,
+            executor="hetero" if sequential else "work-conserving",
+            latency=_record(self.value_s),
+            baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},
+            priority=self.ranks,
+            created_with={"hsdag": __version__, "problem": problem.name},
+        )
+
+
+def relative_gap(value_s: float, bound_s: float) -> float:
+    """(value - bound) / value, 0 where rounding puts the value below the bound."""
+    return max(value_s - bound_s, 0.0) / value_s if value_s > 0 else 0.0
+
+
+def _record(seconds: float) -> LatencyRecord | None:
+    """A simulated figure; None for 0, which no latency can be."""
+    if seconds <= 0:
+        return None
+    return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)

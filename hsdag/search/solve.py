@@ -1,0 +1,241 @@
+"""Solving problem files: a placer searches over simulated placements, and the answer is put beside a bound.
+
+Legend: N ops, U placement units, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluation, SearchStopped
+from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator, cost_s, one_inference, over_memory
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import Placer
+from hsdag.runtime.bounds import lower_bound_s
+from hsdag.runtime.problem import Problem
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Order, simulate
+from hsdag.search.packing import Packing, pack_weights
+from hsdag.search.searching import Watcher
+from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, Status, relative_gap
+from hsdag.search.threads import one_torch_thread
+from hsdag.search.units import op_ranks, problem_of
+
+TELL_EVERY_S = 0.1
+"""Between two events that a watcher hears of."""
+
+MAX_ENUMERATED = 4096
+"""Placements up to which all are tried before it is said that none is legal."""
+
+
+@runtime_checkable
+class RanksUnits(Protocol):
+    """A placer that also says in which order a device takes its units, as list schedulers and solvers do."""
+
+    def ranks(self, placement: IntArray) -> IntArray | None:
+        """[U] ranks, the smallest first, for the placement [U] that ``search`` returned; None where it has none."""
+
+
+def solve(problem: ScheduleProblem, placer: Placer, options: SolveOptions, watcher: Watcher | None = None) -> Solution:
+    """Search with ``placer``; the answer is never worse than the best single device that is legal.
+
+    Single devices are simulated first, whatever the budget, and count as evaluations. Raises SearchError when
+    the method came to its end and found nothing legal, OptionError for an order that the method has not.
+    """
+    return _Search(problem, placer, options, watcher or Watcher()).run()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A legal placement of the search."""
+
+    device: IntArray  # [N]
+    value_s: float
+    priority: IntArray | None = None
+
+
+class _Journal:
+    def append(self, event: Event) -> None:
+        """Keep nothing beyond the process."""
+
+
+class _Search:
+    """One search, from the single devices to the answer."""
+
+    def __init__(self, problem: ScheduleProblem, placer: Placer, options: SolveOptions, watcher: Watcher) -> None:
+        self._problem, self._placer, self._options, self._watcher = problem, placer, options, watcher
+        self._begin = time.monotonic()
+        self._bound_s = lower_bound_s(problem, options.objective, options.semantics.execution)
+        self._units: Problem = problem_of(problem, options.objective)
+        order = None if options.semantics.order is Order.PRIORITY else options.semantics.order
+        # no placement has ranks until the method says so
+        self._semantics = replace(options.semantics, order=order)
+        self._unit_of_op = self._units.units.partition.labels
+        self._evaluator = ScheduleEvaluator(problem, self._semantics, options.objective, self._unit_of_op)
+        self._best_s = np.inf
+        self._num_singles = 0
+        self._told_s = 0.0
+
+    def run(self) -> Solution:
+        self._watcher.on_phase("simulating every single device")
+        packing = pack_weights(self._problem, self._units)
+        is_impossible = packing.status is Packing.IMPOSSIBLE
+        self._recorder = self._record([] if is_impossible else self._first_guesses(packing.placement))
+        if is_impossible:
+            return self._conclude(None, Status.INFEASIBLE)
+        self._watcher.on_phase("searching")
+        stopped, returned = False, None
+        with one_torch_thread():
+            try:
+                self._stop_where_proven()
+                returned = self._placer.search(self._units, self._recorder)
+            except SearchStopped:
+                stopped = True
+        found = self._best(returned)
+        if found is not None and relative_gap(found.value_s, self._bound_s) <= PROVEN_GAP:
+            return self._conclude(found, Status.OPTIMAL)
+        ended_by_budget = stopped and not self._watcher.should_stop()
+        if found is None:
+            return self._without_answer(ended_by_budget)
+        return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
+
+    def _first_guesses(self, packed: IntArray | None) -> list[Event]:
+        """Every single device that supports all; where none is legal, what at least holds the weights."""
+        alone = [np.full(self._units.num_units, d, dtype=np.int64) for d in range(self._units.num_devices)]
+        legal = [placement for placement in alone if self._units.is_legal(placement)]
+        self._num_singles = len(legal)
+        events = [Event(p, e, 0.0) for p, e in zip(legal, self._evaluator.evaluate(legal), strict=True)]
+        if packed is not None and all(event.evaluation.latency_s is None for event in events):
+            events += [Event(packed, self._evaluator.evaluate([packed])[0], 0.0)]
+        return events
+
+    def _record(self, first: Sequence[Event]) -> RecordingEvaluator:
+        for event in first:
+            self._note(event)
+        limit = self._options.max_evaluations
+        return RecordingEvaluator(
+            self._evaluator,
+            Budget(self._options.budget_s, limit if limit is not None else np.inf),
+            _Journal(),
+            first,
+            should_stop=lambda: self._watcher.should_stop() or self._is_proven(),
+            on_event=self._heard,
+        )
+
+    def _note(self, event: Event) -> None:
+        if event.evaluation.latency_s is not None:
+            self._best_s = min(self._best_s, event.evaluation.latency_s)
+
+    def _heard(self, event: Event) -> None:
+        self._note(event)
+        if event.elapsed_s - self._told_s >= TELL_EVERY_S:  # simulations may come by the ten thousand a second
+            self._told_s = event.elapsed_s
+            self._watcher.on_event(event, self._recorder)
+
+    def _is_proven(self) -> bool:
+        """Whether nothing better can be found; where ranks are asked for, the method must come to its end."""
+        if self._options.semantics.order is Order.PRIORITY or not np.isfinite(self._best_s):
+            return False
+        return relative_gap(self._best_s, self._bound_s) <= PROVEN_GAP
+
+    def _stop_where_proven(self) -> None:
+        if self._is_proven():
+            raise SearchStopped
+
+    def _best(self, returned: IntArray | None) -> _Found | None:
+        """The best of what was evaluated, and of what the method returned with the ranks it gave."""
+        legal = [event for event in self._recorder.events if event.evaluation.latency_s is not None]
+        best = min(legal, key=lambda event: _seconds(event.evaluation), default=None)
+        ranked = self._ranked(returned)
+        if self._options.semantics.order is Order.PRIORITY:
+            if ranked is None:
+                raise OptionError(f"order 'priority' needs priorities; method {self._options.method!r} gave none")
+            return min([ranked, *self._ranked_singles()], key=lambda found: found.value_s)
+        if best is None:
+            return ranked
+        found = _Found(self._units.expand(best.placement), _seconds(best.evaluation))
+        return ranked if ranked is not None and ranked.value_s <= found.value_s else found
+
+    def _ranked(self, returned: IntArray | None) -> _Found | None:
+        """What the method returned, with its ranks; None without ranks, or where it is not legal."""
+        wanted = self._options.semantics.order in (None, Order.PRIORITY)
+        if returned is None or not wanted or not isinstance(self._placer, RanksUnits):
+            return None
+        ranks = self._placer.ranks(returned)
+        return None if ranks is None else self._with_ranks(returned, ranks)
+
+    def _ranked_singles(self) -> list[_Found]:
+        """Single devices that are legal in topological order."""
+        singles = [event.placement for event in self._recorder.events[: self._num_singles]]
+        found = [self._with_ranks(placement, np.arange(self._units.num_units)) for placement in singles]
+        return [single for single in found if single is not None]
+
+    def _with_ranks(self, placement: IntArray, unit_ranks: IntArray) -> _Found | None:
+        """A placement [U] simulated with ranks [U]; None where it is not legal."""
+        device = self._units.expand(placement)
+        ranks = op_ranks(self._problem, self._unit_of_op, unit_ranks)
+        semantics = replace(self._semantics, order=Order.PRIORITY)
+        value_s = float(cost_s(self._problem, device[None], semantics, self._options.objective, ranks)[0])
+        if not np.isfinite(value_s):
+            return None
+        peak = simulate(self._problem, device, one_inference(semantics), ranks).peak_memory_bytes
+        return None if over_memory(self._problem, peak).any() else _Found(device, value_s, ranks)
+
+    def _without_answer(self, ended_by_budget: bool) -> Solution:
+        """Where there are few placements, all are tried before an answer is given up."""
+        count = float(self._units.num_devices) ** self._units.num_units
+        if count <= MAX_ENUMERATED:
+            every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
+            table = [np.asarray(choice, dtype=np.int64) for choice in every]
+            costs = [_seconds(evaluation) for evaluation in self._evaluator.evaluate(table)]
+            best = int(np.argmin(costs))
+            if not np.isfinite(costs[best]):
+                return self._conclude(None, Status.INFEASIBLE)
+            found = _Found(self._units.expand(table[best]), costs[best])
+            return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
+        if ended_by_budget:
+            return self._conclude(None, Status.TIME_LIMIT)
+        raise SearchError(
+            f"method {self._options.method!r} found no placement that fits into memory, in "
+            f"{self._recorder.num_evaluations} evaluations; try another method or a larger budget"
+        )
+
+    def _conclude(self, found: _Found | None, status: Status) -> Solution:
+        self._watcher.on_phase("done")
+        priority = found.priority if found is not None else None
+        single_s = {
+            self._problem.device_names[event.placement[0]]: event.evaluation.latency_s
+            for event in self._recorder.events[: self._num_singles]
+            if event.evaluation.latency_s is not None
+        }
+        run = None
+        if found is not None:
+            order = self._semantics.order if priority is None else Order.PRIORITY
+            semantics = replace(one_inference(self._semantics), order=order)
+            run = simulate(self._problem, found.device, semantics, priority)
+        return Solution(
+            problem=self._problem,
+            options=self._options,
+            status=status,
+            lower_bound_s=self._bound_s,
+            device=found.device if found is not None else None,
+            priority=priority,
+            value_s=found.value_s if found is not None else None,
+            run=run,
+            single_s=single_s,
+            num_evaluations=self._recorder.num_evaluations,
+            elapsed_s=time.monotonic() - self._begin,
+            interrupted=self._watcher.should_stop(),
+        )
+
+
+def _seconds(evaluation: Evaluation) -> float:
+    return np.inf if evaluation.latency_s is None else evaluation.latency_s

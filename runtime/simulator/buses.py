@@ -1,0 +1,211 @@
+"""Work-conserving execution over links that make results wait, compiled: an event loop.
+
+Time stands still while anything can happen: ops and buses that end now are cleared, then buses start transfers until
+none can, then idle devices start ops, and only then time moves on to the next event. An op waits in its device's
+queue from the arrival of its last input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
+from hsdag.runtime.simulator.machine import CHANNEL, EGRESS, PLACE, Machine, link_s, note_op, note_transfer, op_s
+from hsdag.runtime.simulator.order import BY_ARRIVAL, BY_LATEST_ARRIVAL
+
+
+@bare
+def run_buses(m: Machine) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite when a transfer never ends."""
+    _reset(m)
+    for i in range(len(m.sources)):
+        _enqueue(m, m.sources[i])
+    while True:
+        _clear_devices(m)
+        _clear_events(m)
+        while m.run[0].num_touched > 0:
+            _start_transfers(m)
+            _clear_events(m)
+        next_s = _start_ops(m)
+        if m.run[0].num_events > 0:
+            next_s = min(next_s, m.events[0].value)
+        if m.run[0].num_done == len(m.order):
+            return m.run[0].now_s  # type: ignore[no-any-return]
+        if next_s == np.inf:
+            return np.inf
+        m.run[0].now_s = next_s
+
+
+@inlined
+def _reset(m: Machine) -> None:
+    """A bus has room for all results its device may send, or, as a channel, for all edges of its pair."""
+    m.run[0].now_s = 0.0
+    m.run[0].num_done = 0
+    m.run[0].num_events = 0
+    m.run[0].num_touched = 0
+    for b in range(len(m.buses)):
+        m.buses[b].base = 0
+        m.buses[b].queued = 0
+        m.buses[b].busy = 0
+        m.buses[b].is_touched = 0
+    for d in range(len(m.devices)):
+        m.devices[d].running = -1
+        m.devices[d].until_s = np.inf
+        if m.run[0].links == EGRESS:
+            m.buses[d].base = m.devices[d].base
+    if m.run[0].links == CHANNEL:
+        for v in range(len(m.order)):
+            for k in range(m.ops[v].first, m.ops[v + 1].first):
+                away = m.ops[m.edges[k].consumer].device
+                if away != m.ops[v].device:
+                    m.buses[m.ops[v].device * len(m.devices) + away + 1].base += 1
+        for b in range(1, len(m.buses)):
+            m.buses[b].base += m.buses[b - 1].base
+
+
+@inlined
+def _enqueue(m: Machine, v: int) -> None:
+    """Op v is ready: put it into its device's queue."""
+    value = m.ops[v].value
+    if m.run[0].mode == BY_ARRIVAL:
+        value = m.run[0].now_s
+    elif m.run[0].mode == BY_LATEST_ARRIVAL:
+        value = -m.run[0].now_s
+    d = m.ops[v].device
+    push(m.queue, m.devices[d].base, m.devices[d].queued, value, m.ops[v].key)
+    m.devices[d].queued += 1
+
+
+@inlined
+def _arrive(m: Machine, v: int, at_s: float) -> None:
+    """One input of v is at its device from ``at_s`` on; with its last one v becomes ready then, or is already."""
+    m.ops[v].arrival_s = max(m.ops[v].arrival_s, at_s)
+    m.ops[v].waiting -= 1
+    if m.ops[v].waiting == 0:
+        if m.ops[v].arrival_s <= m.run[0].now_s:
+            _enqueue(m, v)
+        else:
+            push(m.events, 0, m.run[0].num_events, m.ops[v].arrival_s, v)
+            m.run[0].num_events += 1
+
+
+@inlined
+def _offer(m: Machine, v: int) -> None:
+    """v is done: its result waits for the buses to the devices that read it."""
+    home = m.ops[v].device
+    by_pair = m.run[0].links == CHANNEL
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        u = m.edges[k].consumer
+        away = m.ops[u].device
+        if away == home:
+            _arrive(m, u, m.run[0].now_s)
+            continue
+        via = away if by_pair else home
+        if m.devices[via].stamp != v:
+            m.devices[via].stamp = v
+            bus = home * len(m.devices) + away if by_pair else home
+            push(m.bus_queue, m.buses[bus].base, m.buses[bus].queued, m.run[0].now_s, m.ops[v].key)
+            m.buses[bus].queued += 1
+            _touch(m, bus)
+
+
+@inlined
+def _touch(m: Machine, bus: int) -> None:
+    """A bus may be able to start a transfer."""
+    if m.buses[bus].busy == 0 and m.buses[bus].is_touched == 0:
+        m.buses[bus].is_touched = 1
+        m.buses[m.run[0].num_touched].touched = bus
+        m.run[0].num_touched += 1
+
+
+@inlined
+def _clear_devices(m: Machine) -> None:
+    """Ops and overheads that end now leave their devices."""
+    now_s = m.run[0].now_s
+    for d in range(len(m.devices)):
+        if m.devices[d].until_s > now_s:
+            continue
+        m.devices[d].until_s = np.inf
+        v = m.devices[d].running
+        if v >= 0:
+            m.devices[d].running = -1
+            m.run[0].num_done += 1
+            if now_s + m.run[0].op_overhead_s > now_s:
+                m.devices[d].until_s = now_s + m.run[0].op_overhead_s
+            _offer(m, v)
+
+
+@inlined
+def _clear_events(m: Machine) -> None:
+    """Ops whose last input arrives now become ready, and buses that end now become free."""
+    while m.run[0].num_events > 0 and m.events[0].value <= m.run[0].now_s:
+        what = pop(m.events, 0, m.run[0].num_events)
+        m.run[0].num_events -= 1
+        if what < len(m.order):
+            _enqueue(m, what)
+        else:
+            m.buses[what - len(m.order)].busy = 0
+            _touch(m, what - len(m.order))
+
+
+@inlined
+def _start_transfers(m: Machine) -> None:
+    """Every touched bus starts the transfer that has waited longest."""
+    while m.run[0].num_touched > 0:
+        m.run[0].num_touched -= 1
+        bus = m.buses[m.run[0].num_touched].touched
+        m.buses[bus].is_touched = 0
+        if m.buses[bus].queued == 0:
+            continue
+        v = pop(m.bus_queue, m.buses[bus].base, m.buses[bus].queued) & PLACE
+        m.buses[bus].queued -= 1
+        m.buses[bus].busy = 1
+        to = bus % len(m.devices) if m.run[0].links == CHANNEL else -1
+        end_s = m.run[0].now_s + _slowest_s(m, v, to)
+        _land(m, v, to, end_s)
+        push(m.events, 0, m.run[0].num_events, end_s + m.run[0].transfer_overhead_s, len(m.order) + bus)
+        m.run[0].num_events += 1
+
+
+@inlined
+def _slowest_s(m: Machine, v: int, to: int) -> float:
+    """Seconds to bring v's result to device ``to``, or to all that read it where ``to`` is -1."""
+    home = m.ops[v].device
+    longest_s = 0.0
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        away = m.ops[m.edges[k].consumer].device
+        if away != home and (to < 0 or away == to):
+            longest_s = max(longest_s, link_s(m, v, home, away, m.edges[k].size_bytes))
+    return longest_s
+
+
+@inlined
+def _land(m: Machine, v: int, to: int, end_s: float) -> None:
+    """v's result sets off now and is at device ``to``, or at all that read it where ``to`` is -1, from ``end_s``."""
+    home, begin = m.ops[v].device, m.run[0].num_records
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        away = m.ops[m.edges[k].consumer].device
+        if away == home or (to >= 0 and away != to):
+            continue
+        if m.run[0].keep:
+            known = False
+            for row in range(begin, m.run[0].num_records):
+                known = known or m.records[row].to == away
+            if not known:
+                note_transfer(m, v, away, m.run[0].now_s, end_s, m.edges[k].size_bytes)
+        _arrive(m, m.edges[k].consumer, end_s)
+
+
+@inlined
+def _start_ops(m: Machine) -> float:
+    """Idle devices start the first op of their queues; the next time at which any device ends something."""
+    next_s = np.inf
+    for d in range(len(m.devices)):
+        if m.devices[d].until_s == np.inf and m.devices[d].queued > 0:
+            v = pop(m.queue, m.devices[d].base, m.devices[d].queued) & PLACE
+            m.devices[d].queued -= 1
+            m.devices[d].running = v
+            m.devices[d].until_s = m.run[0].now_s + op_s(m, v, d)
+            note_op(m, v, m.run[0].now_s, m.devices[d].until_s)
+        next_s = min(next_s, m.devices[d].until_s)
+    return next_s

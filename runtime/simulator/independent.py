@@ -1,0 +1,136 @@
+"""Work-conserving execution over independent links, compiled: the kernel for the commonest semantics.
+
+Links that never wait need no event loop: once an op starts, the arrival of its result is known everywhere. So ops are
+taken in the order of their starts, and each start tells its consumers. A device's next start is the later of its own
+end and the first arrival of an op's last input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
+from hsdag.runtime.simulator.machine import PLACE, Machine, link_s, note_op, note_transfer, op_s
+from hsdag.runtime.simulator.order import BY_ARRIVAL, BY_LATEST_ARRIVAL
+
+
+@bare
+def run_independent(m: Machine) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite when a transfer never ends."""
+    begin(m)
+    return finish(m)
+
+
+@inlined
+def begin(m: Machine) -> None:
+    """Time is 0, and the ops without inputs are ready."""
+    m.run[0].num_done = 0
+    m.run[0].now_s = 0.0
+    for d in range(len(m.devices)):
+        m.devices[d].free_s = 0.0
+        m.devices[d].next_s = np.inf
+    for i in range(len(m.sources)):
+        _await(m, m.sources[i], 0.0)
+
+
+@bare
+def finish(m: Machine) -> float:
+    """Play the rest of a run; the end of its last op, infinite when a transfer never ends."""
+    play_until(m, np.inf)
+    return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
+
+
+@inlined
+def play_until(m: Machine, until_s: float) -> None:
+    """Start all ops that start before ``until_s``; ``now_s`` is when the last of them ends."""
+    while True:
+        now_s, first = until_s, -1
+        for d in range(len(m.devices)):
+            if m.devices[d].next_s < now_s:
+                now_s, first = m.devices[d].next_s, d
+        if first < 0:
+            return
+        _start(m, first, now_s)
+        if m.devices[first].until_s > now_s:
+            _end(m, first)
+        else:  # what takes no time must not be seen by others that start now
+            for d in range(len(m.devices)):
+                if d != first:
+                    m.devices[d].running = -1
+                    if m.devices[d].next_s == now_s:
+                        _start(m, d, now_s)
+            for d in range(len(m.devices)):
+                if m.devices[d].running >= 0:
+                    _end(m, d)
+
+
+@inlined
+def _end(m: Machine, d: int) -> None:
+    """What device d has started will end, and its result set off."""
+    m.run[0].now_s = max(m.run[0].now_s, m.devices[d].until_s)
+    m.run[0].num_done += 1
+    _send(m, m.devices[d].running, m.devices[d].until_s)
+
+
+@inlined
+def _await(m: Machine, v: int, at_s: float) -> None:
+    """The last input of v will be at its device at ``at_s``."""
+    d = m.ops[v].device
+    push(m.arriving, m.devices[d].base, m.devices[d].arriving, at_s, m.ops[v].key)
+    m.devices[d].arriving += 1
+    m.devices[d].next_s = min(m.devices[d].next_s, max(m.devices[d].free_s, at_s))
+
+
+@inlined
+def _start(m: Machine, d: int, now_s: float) -> None:
+    """Device d takes the first op of its queue."""
+    v = _take(m, d, now_s)
+    end_s = now_s + op_s(m, v, d)
+    m.devices[d].running = v
+    m.devices[d].until_s = end_s
+    m.devices[d].free_s = end_s + m.run[0].op_overhead_s
+    next_s = np.inf
+    if m.devices[d].queued > 0:
+        next_s = m.devices[d].free_s
+    elif m.devices[d].arriving > 0:
+        next_s = max(m.devices[d].free_s, m.arriving[m.devices[d].base].value)
+    m.devices[d].next_s = next_s
+    note_op(m, v, now_s, end_s)
+
+
+@inlined
+def _take(m: Machine, d: int, now_s: float) -> int:
+    """The first op of the queue, which is that of arrivals itself where arrival is the order."""
+    base = m.devices[d].base
+    if m.run[0].mode == BY_ARRIVAL:
+        key = pop(m.arriving, base, m.devices[d].arriving)
+        m.devices[d].arriving -= 1
+        return key & PLACE
+    while m.devices[d].arriving > 0 and m.arriving[base].value <= now_s:
+        arrival_s = m.arriving[base].value
+        key = pop(m.arriving, base, m.devices[d].arriving)
+        m.devices[d].arriving -= 1
+        value = -arrival_s if m.run[0].mode == BY_LATEST_ARRIVAL else m.ops[key & PLACE].value
+        push(m.queue, base, m.devices[d].queued, value, key)
+        m.devices[d].queued += 1
+    key = pop(m.queue, base, m.devices[d].queued)
+    m.devices[d].queued -= 1
+    return key & PLACE
+
+
+@inlined
+def _send(m: Machine, v: int, end_s: float) -> None:
+    """v ends at ``end_s``; then its result sets off, once, to every other device that reads it."""
+    home = m.ops[v].device
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        u = m.edges[k].consumer
+        away = m.ops[u].device
+        if m.devices[away].stamp != v:
+            m.devices[away].stamp = v
+            m.devices[away].landing_s = end_s + link_s(m, v, home, away, m.edges[k].size_bytes)
+            if away != home:
+                note_transfer(m, v, away, end_s, m.devices[away].landing_s, m.edges[k].size_bytes)
+        m.ops[u].arrival_s = max(m.ops[u].arrival_s, m.devices[away].landing_s)
+        m.ops[u].waiting -= 1
+        if m.ops[u].waiting == 0:
+            _await(m, u, m.ops[u].arrival_s)

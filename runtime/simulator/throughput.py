@@ -1,0 +1,91 @@
+"""The throughput objective: the load of the busiest resource when requests follow each other without a gap.
+
+Legend: N ops, D devices, B placements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator.heaps import bare, inlined
+from hsdag.runtime.simulator.machine import (
+    BLOCKING,
+    CHANNEL,
+    EGRESS,
+    INDEPENDENT,
+    Machine,
+    link_s,
+    load_placement,
+    machine_for,
+    op_s,
+)
+from hsdag.runtime.simulator.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate_makespans
+
+
+def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semantics | None = None) -> FloatArray:
+    """[B] simulated seconds from one request to the next under ``placements`` [B, N], infinite where unsupported.
+
+    That is the load of the busiest resource: a device's ops with their overheads, or a link's transfers with
+    theirs. A result is sent once to each other device that reads it, or once in all by EGRESS. Each device has one
+    bus under EGRESS, each ordered pair one channel under CHANNEL; INDEPENDENT links never fill up; under BLOCKING
+    a transfer is added to the loads of both its devices. One request after another, as in sequential execution,
+    takes the makespan. The noise of ``semantics`` is that of a simulation; the order has no say.
+
+    Raises PlacementError for placements of another length and for devices that are not there.
+    """
+    semantics = semantics or Semantics()
+    if semantics.execution is Execution.SEQUENTIAL:
+        links = Links.INDEPENDENT if semantics.links is Links.BLOCKING else semantics.links
+        return simulate_makespans(problem, placements, replace(semantics, links=links, order=None))
+    table = checked_placements(problem, np.asarray(placements))
+    supported = all_supported(problem, table)
+    periods_s, found_s = np.full(len(table), np.inf), np.empty(int(supported.sum()))
+    num_devices = problem.num_devices
+    load_s = np.empty(num_devices * (1 + num_devices))  # devices, then buses or channels
+    _run_many(machine_for(problem, semantics), table[supported], load_s, found_s)
+    periods_s[supported] = found_s
+    return periods_s
+
+
+@bare
+def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: FloatArray) -> None:
+    """Fill ``periods_s`` [B]; ``load_s`` is room for the loads of all resources."""
+    for b in range(len(placements)):
+        load_placement(m, placements[b])
+        for i in range(len(load_s)):
+            load_s[i] = 0.0
+        for v in range(len(m.order)):
+            home = m.ops[v].device
+            load_s[home] += op_s(m, v, home) + m.run[0].op_overhead_s
+            if m.run[0].links != INDEPENDENT:
+                _send(m, v, load_s)
+        longest_s = 0.0
+        for i in range(len(load_s)):
+            longest_s = max(longest_s, load_s[i])
+        periods_s[b] = longest_s
+
+
+@inlined
+def _send(m: Machine, v: int, load_s: FloatArray) -> None:
+    """Add the transfers of v's result to the loads of what carries them."""
+    home, num_devices, slowest_s = m.ops[v].device, len(m.devices), -1.0
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        away = m.ops[m.edges[k].consumer].device
+        if away == home or m.devices[away].stamp == v:
+            continue
+        m.devices[away].stamp = v
+        cost_s = link_s(m, v, home, away, m.edges[k].size_bytes)
+        slowest_s = max(slowest_s, cost_s)
+        if m.run[0].links == CHANNEL:
+            load_s[num_devices * (1 + home) + away] += cost_s + m.run[0].transfer_overhead_s
+        elif m.run[0].links == BLOCKING:
+            load_s[home] += cost_s + m.run[0].transfer_overhead_s
+            load_s[away] += cost_s + m.run[0].transfer_overhead_s
+    if m.run[0].links == EGRESS and slowest_s >= 0.0:
+        load_s[num_devices + home] += slowest_s + m.run[0].transfer_overhead_s

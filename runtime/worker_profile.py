@@ -1,0 +1,149 @@
+"""What the worker does for a profile: times of ops from performance counters, and of tensors between devices.
+
+Legend: N ops of the model.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import psutil
+from openvino import opset13
+
+from hsdag.ir.copies import COPY_MARK
+from hsdag.ir.device import DeviceSpec, hetero_properties
+
+COUNTERS = {"PERF_COUNT": True}
+_SUBMODEL = re.compile(r"^subgraph\d+: ")
+CHANNELS = 64
+"""Channels of a probe's tensors."""
+
+
+def op_times(request: Any, plain: Any, compiled: Any, names: Sequence[str], runs: int, for_s: float) -> dict[str, Any]:
+    """Times of a compiled model's primitives, ``request`` with performance counters and ``plain`` without.
+
+    ``names`` [N] are the model's ops. Both run in turn, up to ``runs`` times, ending early after ``for_s`` seconds.
+    ``primitives`` are ``[ops, median seconds]``, the indices of all ops that the primitive computes, none for what
+    the plugin added by itself; ``latency_s`` is the median of the plain runs, ``spread`` their interquartile
+    range over it.
+    """
+    index = {name: v for v, name in enumerate(names)}
+    taken: dict[str, list[float]] = defaultdict(list)
+    plain_s: list[float] = []
+    plain.infer()
+    request.infer()
+    end = time.perf_counter() + for_s
+    while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
+        begin = time.perf_counter()
+        plain.infer()
+        plain_s.append(time.perf_counter() - begin)
+        request.infer()
+        for info in request.profiling_info:
+            taken[_SUBMODEL.sub("", info.node_name)].append(info.real_time.total_seconds())
+    originals = _originals(compiled)
+    primitives = []
+    for name, times_s in taken.items():
+        seconds = float(np.sum(times_s)) / len(plain_s) if len(times_s) > len(plain_s) else float(np.median(times_s))
+        ops = [index[o] for o in originals.get(name, (name,)) if o in index]
+        if seconds > 0 or len(ops) > 1:
+            primitives.append([ops, seconds])
+    low, median, high = np.quantile(plain_s, [0.25, 0.5, 0.75])
+    return {
+        "primitives": primitives,
+        "latency_s": float(median),
+        "spread": float((high - low) / median),
+        "runs": len(plain_s),
+    }
+
+
+def _originals(compiled: Any) -> dict[str, list[str]]:
+    """By primitive, the names of the model's ops that it computes; empty where the plugin does not tell."""
+    try:
+        primitives = compiled.get_runtime_model().get_ordered_ops()
+    except RuntimeError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for primitive in primitives:
+        info = primitive.get_rt_info()
+        written = info["originalLayersNames"].astype(str) if "originalLayersNames" in info else ""
+        found[primitive.get_friendly_name()] = [
+            name.strip().partition(COPY_MARK)[0] for name in written.split(",") if name.strip()
+        ]
+    return found
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process holds."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def device_memory_bytes(core: Any, name: str) -> float | None:
+    """Memory of a device; the machine's for those that compute in it, None where it is not known."""
+    try:
+        return float(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+    except RuntimeError:
+        return float(psutil.virtual_memory().total) if "CPU" in name else None
+
+
+def probe(core: Any, specs: Sequence[DeviceSpec], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds that a small model takes beside its ops, on one device or cut between two.
+
+    ``devices`` are one or two names of OpenVINO's; ``kind`` is "image" (1x1 convolutions, which plugins compute in
+    layouts of their own) or "matrix" (matrix products); ``tensors`` of about ``size_bytes`` each cross the cut.
+    What is left of each run's wall time when the counters of its ops are taken away covers launches, conversions of
+    inputs and outputs, and the crossings.
+    """
+    names = list(request["devices"])
+    model, tensor_bytes = _probe_model(request["kind"], int(request["tensors"]), int(request["size_bytes"]), names)
+    target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
+    kept = hetero_properties(specs) if len(names) > 1 else {}
+    compiled = core.compile_model(model, target, {**kept, **COUNTERS})
+    infer = compiled.create_infer_request()
+    for _ in range(3):
+        infer.infer()
+    rest_s: list[float] = []
+    end = time.perf_counter() + request["for_s"]
+    while len(rest_s) < request["runs"] and (len(rest_s) < 5 or time.perf_counter() < end):
+        begin = time.perf_counter()
+        infer.infer()
+        wall_s = time.perf_counter() - begin
+        times_s = [p.real_time.total_seconds() for p in infer.profiling_info if p.node_type.lower() != "reorder"]
+        rest_s.append(wall_s - sum(times_s))
+    return {"rest_s": float(np.median(rest_s)), "tensor_bytes": tensor_bytes}
+
+
+def _probe_model(kind: str, tensors: int, size_bytes: int, devices: Sequence[str]) -> tuple[ov.Model, int]:
+    """A stem and ``tensors`` branches of two products each, added up; branches are cut between their products."""
+    rows = max(1, size_bytes // (4 * CHANNELS))
+    weight = np.eye(CHANNELS, dtype=np.float32)
+    side = max(1, round(rows**0.5))
+    shape = [1, CHANNELS, side, side] if kind == "image" else [1, rows, CHANNELS]
+
+    def product(x: Any, device: str) -> Any:
+        constant = opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1)) if kind == "image" else weight)
+        if kind == "image":
+            node = opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1])
+        else:
+            node = opset13.matmul(x, constant, False, False)
+        for made in (constant, node):
+            made.get_rt_info()["affinity"] = device
+        return node
+
+    near, far = devices[0], devices[-1]
+    given = opset13.parameter(shape, np.float32, name="x")
+    given.get_rt_info()["affinity"] = near
+    stem = product(given, near)
+    ends = [product(product(stem, near), far) for _ in range(tensors)]
+    total = ends[0]
+    for end in ends[1:]:
+        total = opset13.add(total, end)
+        total.get_rt_info()["affinity"] = far
+    result = opset13.result(total)
+    result.get_rt_info()["affinity"] = far
+    return ov.Model([result], [given], "probe"), int(4 * np.prod(shape))

@@ -1,0 +1,384 @@
+"""``hsdag simulate`` and ``hsdag solve``: what they answer, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.ir import Placement
+from hsdag.placers.registry import method_names
+
+Json = dict[str, Any]
+Complains = Callable[..., str]
+
+# gpu: a 0-1, b 1-3; a's 4 bytes go to cpu in 0.5 + 4/8 = 1 s, c there 2-4; b and c meet in d on gpu
+PROBLEM: Json = {
+    "format": "hsdag-problem",
+    "version": 1,
+    "name": "diamond",
+    "devices": [{"name": "gpu", "memory_bytes": 100}, {"name": "cpu"}],
+    "links": {"bandwidth_bytes_per_s": [[None, 8], [8, None]], "latency_s": [[None, 0.5], [0.5, None]]},
+    "ops": [
+        {"name": "a", "type": "MatMul", "time_s": [1, 4], "output_bytes": 4, "weight_bytes": 30},
+        {"name": "b", "type": "MatMul", "time_s": [2, 8], "output_bytes": 4, "weight_bytes": 40},
+        {"name": "c", "type": "Relu", "time_s": [3, 2], "output_bytes": 4},
+        {"name": "d", "type": "Add", "time_s": [1, None], "output_bytes": 4},
+    ],
+    "edges": [{"src": s, "dst": d} for s, d in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"))],
+}
+SPLIT = {"a": "gpu", "b": "gpu", "c": "cpu", "d": "gpu"}
+BOTH = [("simulate", ()), ("solve", ("--method", "best-device"))]
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    return path
+
+
+@pytest.fixture
+def placement(tmp_path: Path) -> Path:
+    path = tmp_path / "placement.json"
+    path.write_text(json.dumps(SPLIT))
+    return path
+
+
+@pytest.fixture
+def complains(capsys: pytest.CaptureFixture[str]) -> Complains:
+    """Runs the command line, checks the manner of the complaint, and gives its text."""
+
+    def check(*arguments: object) -> str:
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        assert code == 2, captured
+        assert captured.out == ""
+        lines = captured.err.splitlines()
+        assert [line.startswith("hsdag: ") for line in lines] == [False] * (len(lines) - 1) + [True], captured.err
+        assert "defect" not in captured.err
+        return lines[-1]
+
+    return check
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    document: Json = json.loads(capsys.readouterr().out)
+    return document
+
+
+def edited(path: Path, change: Callable[[Json], object]) -> Path:
+    document = copy.deepcopy(PROBLEM)
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def whole_placement(**fields: object) -> str:
+    document = {
+        "model": {"name": "diamond", "fingerprint": "sha256:" + 64 * "0"},
+        "devices": [{"name": "gpu", "plugin": "GPU"}, {"name": "cpu", "plugin": "CPU"}],
+        "affinity": SPLIT,
+        "method": "heft",
+        "seed": 0,
+        "objective": "latency",
+        "executor": "work-conserving",
+        **fields,
+    }
+    return Placement.model_validate(document).to_json()
+
+
+def test_simulate_answers_what_the_problem_says(
+    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
+) -> None:
+    document = answer(capsys, "simulate", problem, placement)
+    assert document["makespan_s"] == 4 + 1 + 1  # c's result is on gpu at 5
+    assert document["busy_s"] == {"gpu": 4.0, "cpu": 2.0}
+    assert document["peak_memory_bytes"]["cpu"] == 8  # a's copy and c's result
+    assert (document["transfers"], document["transfer_bytes"]) == (2, 8)
+    assert (document["execution"], document["order"], document["links"]) == ("work-conserving", "fifo", "independent")
+    assert (document["simulated"], document["over_memory"]) == (True, [])
+
+
+def test_simulate_in_sequence_adds_everything_up(
+    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
+) -> None:
+    document = answer(capsys, "simulate", problem, placement, "--execution", "sequential")
+    assert document["makespan_s"] == (1 + 2 + 2 + 1) + 2 * 1
+
+
+def test_simulate_for_throughput_answers_the_period(
+    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
+) -> None:
+    document = answer(capsys, "simulate", problem, placement, "--objective", "throughput")
+    assert document["period_s"] == 4
+    assert "makespan_s" not in document
+    blocking = ("--objective", "throughput", "--links", "blocking")
+    assert answer(capsys, "simulate", problem, placement, *blocking)["period_s"] == 4 + 2 * 1
+
+
+def test_simulate_names_devices_that_are_too_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small = edited(tmp_path / "p.json", lambda d: d["devices"][0].update(memory_bytes=75))
+    (tmp_path / "m.json").write_text(json.dumps(SPLIT))
+    assert answer(capsys, "simulate", small, tmp_path / "m.json")["over_memory"] == ["gpu"]
+    assert run(["simulate", str(small), str(tmp_path / "m.json")]) == 0
+    assert "gpu holds more than its memory" in capsys.readouterr().out
+
+
+def test_simulate_with_noise_gives_statistics_of_the_runs(
+    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
+) -> None:
+    document = answer(capsys, "simulate", problem, placement, "--noise", 0.3, "--runs", 40, "--seed", 7)
+    noise = document["noise"]
+    values = [
+        answer(capsys, "simulate", problem, placement, "--noise", 0.3, "--seed", seed)["makespan_s"]
+        for seed in range(7, 47)
+    ]
+    assert document["makespan_s"] == values[0]
+    assert noise["runs"] == 40
+    assert (noise["min_s"], noise["max_s"]) == (min(values), max(values))
+    assert noise["mean_s"] == pytest.approx(sum(values) / 40)
+
+
+def test_priorities_of_a_placement_are_followed(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
+    path = problem.with_name("whole.json")
+    everything = dict.fromkeys(SPLIT, "gpu")
+    path.write_text(whole_placement(affinity=everything, priority={"a": 0, "b": 2, "c": 1, "d": 3}))
+    document = answer(capsys, "simulate", problem, path)
+    assert document["order"] == "priority"
+    trace = problem.with_name("t.json")
+    answer(capsys, "simulate", problem, path, "--trace", trace)
+    assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list("acbd")
+    answer(capsys, "simulate", problem, path, "--trace", trace, "--order", "fifo")
+    assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list("abcd")
+
+
+@pytest.mark.parametrize("name", ["g.png", "g.svg"])
+def test_pictures_are_written(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path, name: str) -> None:
+    path = problem.with_name(name)
+    answer(capsys, "simulate", problem, placement, "--gantt", path)
+    assert path.stat().st_size > 1000
+
+
+def test_tables_say_that_they_are_simulated(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path) -> None:
+    assert run(["simulate", str(problem), str(placement)]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("SIMULATED diamond", "order fifo", "gpu", "Simulated makespan 6000 ms"))
+    assert run(["solve", str(problem), "--method", "best-device"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("SIMULATED diamond", "lower bound 4000 ms", "feasible", "All on gpu: 7000 ms"))
+
+
+def test_solve_answers_in_full_and_its_placement_simulates_alike(
+    capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    files = ("--trace", tmp_path / "t.json", "--gantt", tmp_path / "g.svg")
+    document = answer(capsys, "solve", problem, "--max-evaluations", 12, "-o", out, *files)
+    assert document["makespan_s"] <= 7
+    assert document["lower_bound_s"] == 1 + 2 + 1
+    assert document["gap"] == pytest.approx(1 - 4 / document["makespan_s"])
+    assert document["status"] in ("optimal", "feasible", "time-limit")
+    assert document["placement"].keys() == SPLIT.keys()
+    assert document["schedule"][0] == {"op": "a", "device": "gpu", "start_s": 0, "end_s": 1}
+    assert Placement.load(out).affinity == document["placement"]
+    assert answer(capsys, "simulate", problem, out)["makespan_s"] == document["makespan_s"]
+    assert (tmp_path / "t.json").exists()
+    assert (tmp_path / "g.svg").exists()
+
+
+def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def shrink(d: Json) -> None:
+        d["devices"] = [{"name": "gpu", "memory_bytes": 50}, {"name": "cpu", "memory_bytes": 50}]
+        d["ops"][2]["weight_bytes"] = 28
+
+    path, out = edited(tmp_path / "p.json", shrink), tmp_path / "out.json"
+    document = answer(capsys, "solve", path, "--method", "best-device", "-o", out)
+    assert (document["status"], document["placement"], document["schedule"]) == ("infeasible", None, [])
+    assert not out.exists()
+    assert run(["solve", str(path)]) == 0
+    assert "No placement fits into the memory" in capsys.readouterr().out
+
+
+def test_solve_for_throughput_answers_the_period(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
+    document = answer(capsys, "solve", problem, "--objective", "throughput", "--max-evaluations", 16)
+    assert document["objective"] == "throughput"
+    assert document["period_s"] <= 7
+    assert "makespan_s" not in document
+
+
+def test_the_example_of_the_guide_works(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "problems.md").read_text()
+    files = [tmp_path / "diamond.json", tmp_path / "split.json"]
+    for path, block in zip(files, guide.split("```json")[1:], strict=True):
+        path.write_text(block.partition("```")[0])
+    assert run(["simulate", *map(str, files)]) == 0
+    assert capsys.readouterr().out.strip() in guide
+
+
+def cycle(d: Json) -> None:
+    d["edges"].append({"src": "d", "dst": "a"})
+
+
+BAD: list[tuple[str, Callable[[Json], object], str]] = [
+    ("cycle", cycle, "the edges form a cycle: "),
+    ("self-loop", lambda d: d["edges"].append({"src": "b", "dst": "b"}), "edges[4]: the edges form a cycle"),
+    ("unknown op", lambda d: d["edges"].append({"src": "a", "dst": "z"}), "edges[4].dst: there is no op 'z'"),
+    ("negative time", lambda d: d["ops"][1].update(time_s=[1, -1]), "ops[1].time_s[1]: "),
+    ("NaN", lambda d: d["ops"][0].update(time_s=[float("nan"), 1]), "ops[0].time_s[0]: "),
+    ("infinite", lambda d: d["ops"][0].update(output_bytes=float("inf")), "ops[0].output_bytes: "),
+    ("unsupported", lambda d: d["ops"][0].update(time_s=[None, None]), "no device supports op 'a'"),
+    ("wrong row", lambda d: d["ops"][0].update(time_s=[1]), "ops[0].time_s: 2 entries expected"),
+    ("too big", lambda d: [d["ops"][3].update(output_bytes=1e9)], "ops[3]: 'd' needs 1000000000 bytes"),
+    ("all too big", lambda d: d["devices"][1].update(memory_bytes=-1), "devices[1].memory_bytes: "),
+    ("matrix", lambda d: d["links"].update(latency_s=[[0]]), "links.latency_s: 2 rows expected"),
+    ("twin ops", lambda d: d["ops"][2].update(name="a"), "ops[2].name: 'a' is already"),
+    ("twin devices", lambda d: d["devices"][1].update(name="gpu"), "devices[1].name: 'gpu' is already"),
+    ("no ops", lambda d: d.update(ops=[], edges=[]), "ops: "),
+    ("no devices", lambda d: d.update(devices=[]), "devices: "),
+    ("version", lambda d: d.update(version=2), "'version' is 2"),
+    ("format", lambda d: d.update(format="hsdag-placement"), "'format' is not 'hsdag-problem'"),
+    ("type", lambda d: d["ops"][0].update(time_s="fast"), "ops[0].time_s: "),
+    ("launch", lambda d: d["devices"][0].update(launch_s=-1), "devices[0].launch_s: "),
+    ("source", lambda d: d.update(source="guess"), "source: "),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+@pytest.mark.parametrize(("command", "more"), BOTH, ids=["simulate", "solve"])
+def test_a_bad_problem_is_one_line_through_both_commands(
+    complains: Complains,
+    tmp_path: Path,
+    placement: Path,
+    command: str,
+    more: tuple[str, ...],
+    change: Callable[[Json], object],
+    line: str,
+) -> None:
+    path = edited(tmp_path / "bad.json", change)
+    files = (path, placement) if command == "simulate" else (path,)
+    message = complains(command, *files, *more)
+    assert line in message
+    assert str(path) in message
+
+
+@pytest.mark.parametrize(("command", "more"), BOTH, ids=["simulate", "solve"])
+@pytest.mark.parametrize(
+    ("text", "line"), [("", "not JSON"), ("{", "not JSON"), ("[]", "is not a problem file"), ("[" * 99_999, "not ")]
+)
+def test_what_is_no_problem_is_one_line(
+    complains: Complains, tmp_path: Path, placement: Path, command: str, more: tuple[str, ...], text: str, line: str
+) -> None:
+    path = tmp_path / "bad.json"
+    assert "no such file" in complains(command, path, *([placement] if command == "simulate" else []), *more)
+    path.write_text(text)
+    assert line in complains(command, path, *([placement] if command == "simulate" else []), *more)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (json.dumps({k: v for k, v in SPLIT.items() if k != "c"}), "has no entry for op 'c'"),
+        (json.dumps({"a": "gpu"}), "has no entry for op 'b' and 2 more"),
+        (json.dumps({**SPLIT, "z": "gpu"}), "names op 'z'"),
+        (json.dumps({**SPLIT, "a": "tpu"}), "op 'a' is on unknown device 'tpu'; the problem has gpu, cpu"),
+        (json.dumps({**SPLIT, "d": "cpu"}), "op 'd' is on device 'cpu', which does not support it"),
+        (json.dumps({**SPLIT, "d": 1}), "'d': a device name is expected, not 1"),
+        ('{"a": "gpu", "a": "cpu"}', "'a' occurs twice"),
+        ("{'a': 'gpu'}", "not JSON"),
+        ("[]", "a placement is an object"),
+        ("{}", "and not empty"),
+        ("[" * 99_999, "not a document Python can hold"),
+        (whole_placement(priority={"a": 1}), "'priority' has no entry for op 'b' and 2 more"),
+        (whole_placement(priority={**dict.fromkeys(SPLIT, 1), "z": 1}), "'priority' names op 'z'"),
+        (whole_placement().replace('"heft"', "3"), "method: "),
+    ],
+)
+def test_a_bad_placement_is_one_line(complains: Complains, problem: Path, text: str, line: str) -> None:
+    path = problem.with_name("bad.json")
+    path.write_text(text)
+    message = complains("simulate", problem, path)
+    assert line in message
+    assert str(path) in message
+
+
+def test_a_placement_of_another_model_is_refused(complains: Complains, tmp_path: Path) -> None:
+    model = {"name": "bert", "fingerprint": "sha256:" + 64 * "1"}
+    path = edited(tmp_path / "p.json", lambda d: d.update(model=model))
+    (tmp_path / "m.json").write_text(whole_placement())
+    assert "is for model 'diamond'" in complains("simulate", path, tmp_path / "m.json")
+
+
+OPTIONS: list[tuple[tuple[str, ...], str]] = [
+    (("--order", "priority"), "needs priorities"),
+    (("--order", "best"), "choose one of priority, fifo"),
+    (("--execution", "magic"), "choose one of work-conserving, sequential"),
+    (("--links", "magic"), "choose one of independent, egress"),
+    (("--links", "blocking"), "throughput"),
+    (("--objective", "energy"), "choose one of latency, throughput"),
+    (("--seed", "-1"), "the seed must be"),
+    (("--seed", str(2**63)), "the seed must be"),
+    (("--gantt", "g.pdf"), "ends in .png or .svg"),
+]
+SIMULATE_ONLY = [
+    (("--noise", "-1"), "--noise must be between"),
+    (("--noise", "nan"), "--noise must be between"),
+    (("--runs", "0"), "--runs must be"),
+    (("--runs", "5"), "--runs must be 1, or more together with --noise"),
+]
+SOLVE_ONLY = [
+    (("--method", "magic"), f"choose one of {', '.join(method_names())}"),
+    (("--budget", "0"), "--budget must be more than zero"),
+    (("--max-evaluations", "0"), "at least 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "line"), [*OPTIONS, *SIMULATE_ONLY])
+def test_an_option_out_of_range_of_simulate(
+    complains: Complains, problem: Path, placement: Path, options: tuple[str, ...], line: str
+) -> None:
+    assert line in complains("simulate", problem, placement, *options)
+
+
+@pytest.mark.parametrize(("options", "line"), [*OPTIONS, *SOLVE_ONLY])
+def test_an_option_out_of_range_of_solve(
+    complains: Complains, problem: Path, options: tuple[str, ...], line: str
+) -> None:
+    method = () if "--method" in options else ("--method", "best-device")
+    assert line in complains("solve", problem, *method, *options)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [*itertools.product(["simulate", "solve"], ["--trace", "--gantt"]), ("solve", "-o")]
+)
+def test_a_file_that_cannot_be_written_is_told_before_any_work(
+    complains: Complains, problem: Path, placement: Path, command: str, option: str
+) -> None:
+    files = (problem, placement) if command == "simulate" else (problem,)
+    target = problem.parent / "none" / "out.svg"
+    assert "there is no folder" in complains(command, *files, option, target)
+    assert "is a folder" in complains(command, *files, option, problem.parent)
+    before = problem.read_bytes()
+    assert "is read by this command" in complains(command, *files, option, problem)
+    assert problem.read_bytes() == before
+
+
+def test_one_file_is_not_written_twice(complains: Complains, problem: Path, placement: Path) -> None:
+    twice = problem.with_name("out.svg")
+    assert "written twice" in complains("simulate", problem, placement, "--trace", twice, "--gantt", twice)
+
+
+def test_pictures_without_matplotlib_name_the_install_line(
+    complains: Complains, problem: Path, placement: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    picture = problem.with_name("g.png")
+    assert "pip install 'hsdag[pictures]'" in complains("simulate", problem, placement, "--gantt", picture)

@@ -1,0 +1,94 @@
+"""``hsdag profile`` and the reports made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.ir import DeviceSpec, graph_from_edges, read_graph
+from hsdag.runtime.costs import CostSource
+from hsdag.runtime.problem_file import read_problem
+from hsdag.runtime.profile import DeviceProfile, LinkProfile, ModelProfile
+from hsdag.search.per_op import report_ops
+from hsdag.search.profile import random_placements
+from hsdag.search.units import problem_of
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture(scope="module")
+def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("costs") / "costs.json"
+    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "--cuts", "2", "-o", str(written), "--json"]) == 0
+    return written
+
+
+def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
+    problem = read_problem(costs)
+    assert problem.device_names == ("CPU_0", "CPU_1")
+    assert problem.source is CostSource.CALIBRATED
+    assert set(problem.op_names) == set(read_graph(tiny_resnet).op_names)
+    assert problem_of(problem).num_units < problem.num_ops
+
+
+def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
+    costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved = tmp_path / "solved.json"
+    asked = ["--method", "hsdag", "--max-evaluations", "30", "-o", str(solved)]
+    assert run(["solve", str(costs), *asked]) == 0
+    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "1s")
+    assert document["failures"] == {}
+
+
+def two_devices() -> ModelProfile:
+    """Ops 1 and 2 are one primitive on the first device; op 3 runs on the second alone."""
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    first = DeviceProfile(np.array([1.0, 4.0, 0.0, np.nan]), ((1, 2),), None, 0.0, 1, 0, None)
+    second = DeviceProfile(np.array([3.0, 1.0, 2.0, 5.0]), (), 11.0, 0.0, 1, 0, None)
+    return ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (first, second), links)
+
+
+def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
+    graph = graph_from_edges(["Relu", "Convolution", "Add", "Sin"], [(0, 1), (1, 2), (2, 3)], flops=[1, 9, 1, 1])
+    report = report_ops(graph, two_devices())
+    shown = [(row.op_type, row.num_ops, row.time_s, row.best) for row in report.rows]
+    assert shown == [("Sin", 1, (None, 5.0), 1), ("Convolution", 2, (4.0, 3.0), 1), ("Relu", 1, (1.0, 3.0), 0)]
+    assert report.wins == (1, 2)
+    assert report.saved_s == (2.0, 1.0)
+    assert report.total_s == (None, 11.0)
+
+
+def test_the_report_lists_the_heaviest_ops_and_names_the_best_device(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=2]"
+    document = answer(capsys, "bench", tiny_resnet, "--devices", devices, "--per-op", "--top", 3)
+    assert len(document["ops"]) == 3
+    times = [min(op["time_s"].values()) for op in document["ops"]]
+    assert times == sorted(times, reverse=True)
+    assert {device["name"] for device in document["devices"]} == {"A", "B"}
+
+
+def test_a_report_on_targets_is_refused_in_one_line(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", str(tiny_resnet), "--device", "AUTO:CPU", "--per-op"]) == 2
+    assert "--per-op reports on devices" in capsys.readouterr().err
+
+
+def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) -> None:
+    problem = problem_of(read_problem(costs))
+    drawn = random_placements(problem, 20, np.random.default_rng(0))
+    assert all(problem.is_legal(placement) for placement in drawn)
+    changes = (np.diff(drawn, axis=1) != 0).sum(axis=1)
+    assert changes.min() <= 1
+    assert changes.max() >= 3
