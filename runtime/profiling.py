@@ -101,7 +101,7 @@ class Profiler:
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """The answer with ops by name: another file of the same model may number them otherwise."""
         names = self._graph.op_names
-        return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s in answer["primitives"]]}
+        return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
         """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""

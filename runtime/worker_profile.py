@@ -20,7 +20,7 @@ from hsdag.ir.copies import COPY_MARK
 from hsdag.ir.device import DeviceSpec, hetero_properties
 
 COUNTERS = {"PERF_COUNT": True}
-_SUBMODEL = re.compile(r"^subgraph\d+: ")
+_SUBMODEL = re.compile(r"subgraph(\d+): ")
 CHANNELS = 64
 """Channels of a probe's tensors."""
 
@@ -29,12 +29,13 @@ def op_times(request: Any, plain: Any, compiled: Any, names: Sequence[str], runs
     """Times of a compiled model's primitives, ``request`` with performance counters and ``plain`` without.
 
     ``names`` [N] are the model's ops. Both run in turn, up to ``runs`` times, ending early after ``for_s`` seconds.
-    ``primitives`` are ``[ops, median seconds]``, the indices of all ops that the primitive computes, none for what
-    the plugin added by itself; ``latency_s`` is the median of the plain runs, ``spread`` their interquartile
-    range over it.
+    ``primitives`` are ``[ops, median seconds, submodel, type]`` in order of execution: the indices of all ops that
+    the primitive computes, none for what the plugin added by itself, and the submodel of HETERO's that it is in.
+    ``latency_s`` is the median of the plain runs, ``spread`` their interquartile range over it.
     """
     index = {name: v for v, name in enumerate(names)}
     taken: dict[str, list[float]] = defaultdict(list)
+    types: dict[str, str] = {}
     plain_s: list[float] = []
     plain.infer()
     request.infer()
@@ -45,14 +46,17 @@ def op_times(request: Any, plain: Any, compiled: Any, names: Sequence[str], runs
         plain_s.append(time.perf_counter() - begin)
         request.infer()
         for info in request.profiling_info:
-            taken[_SUBMODEL.sub("", info.node_name)].append(info.real_time.total_seconds())
+            taken[info.node_name].append(info.real_time.total_seconds())
+            types[info.node_name] = info.node_type
     originals = _originals(compiled)
-    primitives = []
+    primitives: list[list[Any]] = []
     for name, times_s in taken.items():
         seconds = float(np.sum(times_s)) / len(plain_s) if len(times_s) > len(plain_s) else float(np.median(times_s))
-        ops = [index[o] for o in originals.get(name, (name,)) if o in index]
+        found = _SUBMODEL.match(name)
+        own = name[found.end() :] if found else name
+        ops = [index[o] for o in originals.get(own, (own,)) if o in index]
         if seconds > 0 or len(ops) > 1:
-            primitives.append([ops, seconds])
+            primitives.append([ops, seconds, int(found[1]) if found else 0, types[name]])
     low, median, high = np.quantile(plain_s, [0.25, 0.5, 0.75])
     return {
         "primitives": primitives,

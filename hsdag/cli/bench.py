@@ -37,9 +37,12 @@ def bench(
     inputs: Path | None = INPUT_OPTION,
     per_op: bool = typer.Option(False, "--per-op", help="Instead: the heaviest ops, and which device runs them best."),
     top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
+    trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of the one candidate."),
+    gantt: Path | None = typer.Option(None, "--gantt", help="Draw the one candidate's run: FILE.png or FILE.svg."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Measure latency and throughput; all candidates run in turn, round by round."""
+    from hsdag.cli.simulate import check_files, write_timeline
     from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices, parse_shapes
     from hsdag.runtime.latency import Protocol
     from hsdag.search.bench import run_bench
@@ -58,6 +61,9 @@ def bench(
         shapes = parse_shapes(shape) if shape else {}
         _show_ops(run_per_op(model, tuple(named), shapes=shapes, inputs=inputs, seed=seed), top, as_json)
         return
+    if (trace or gantt) and len(named) + len(placement) != 1:
+        raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
+    check_files([trace, gantt], [model, *placement], gantt)
     result = run_bench(
         model,
         named,
@@ -67,7 +73,10 @@ def bench(
         seed=seed,
         protocol=Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0.0, hopeless=0.0),
         targets=targets,
+        with_timeline=bool(trace or gantt),
     )
+    if result.timeline is not None:
+        write_timeline(result.timeline, trace, gantt)
     if as_json:
         rows = [
             {

@@ -15,7 +15,9 @@ from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.devices import DeviceSet, make_core
 from hsdag.runtime.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.problem import Objective
+from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.worker_client import CandidateFailed
+from hsdag.search.measured_trace import measured_timeline
 from hsdag.search.session import Session
 
 
@@ -37,6 +39,7 @@ class BenchResult:
     rows: tuple[BenchRow, ...]
     failures: Mapping[str, str]
     versus: str
+    timeline: Timeline | None = None
 
 
 def run_bench(
@@ -49,8 +52,11 @@ def run_bench(
     seed: int = 0,
     protocol: Protocol | None = None,
     targets: Sequence[str] = (),
+    with_timeline: bool = False,
 ) -> BenchResult:
     """Measure a model on devices alone, under placements (by shown name), and on OpenVINO targets.
+
+    ``with_timeline`` adds that of the first candidate.
 
     Raises PlacementError when a placement is for another model, DeviceError when a device is absent.
     """
@@ -68,7 +74,8 @@ def run_bench(
         latency, submodels = _measure(session.runner, candidates, half)
         flight = CandidateRunner(session.client, Objective.THROUGHPUT, session.runner.limits)
         throughput, _ = _measure(flight, candidates, half)
-    return _result(candidates, latency, throughput, submodels)
+        timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
+    return replace(_result(candidates, latency, throughput, submodels), timeline=timeline)
 
 
 def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:

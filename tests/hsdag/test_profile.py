@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.ir import DeviceSpec, graph_from_edges, read_graph
+from hsdag.ir import DeviceSpec, Placement, graph_from_edges, parse_devices, placement_units, read_graph
+from hsdag.ir.build import fingerprint
+from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.costs import CostSource
 from hsdag.runtime.problem_file import read_problem
 from hsdag.runtime.profile import DeviceProfile, LinkProfile, ModelProfile
@@ -92,3 +94,30 @@ def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) ->
     changes = (np.diff(drawn, axis=1) != 0).sum(axis=1)
     assert changes.min() <= 1
     assert changes.max() >= 3
+
+
+def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, parts = read_graph(tiny_resnet), "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+    units = placement_units(graph)
+    devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
+    placement = Placement(
+        model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
+        devices=[
+            DeviceRecord(name=s.name, plugin=s.plugin, properties=dict(s.properties)) for s in parse_devices(parts)
+        ],
+        affinity=dict(zip(graph.op_names, devices, strict=True)),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+    placement.save(tmp_path / "p.json")
+    answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "1s", "--trace", tmp_path / "t.json")
+    document = json.loads((tmp_path / "t.json").read_text())
+    assert document["otherData"]["times"] == "measured"
+    ran = {event["name"]: event for event in document["traceEvents"] if event["ph"] == "X"}
+    convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
+    assert len(convolutions & set(ran)) >= len(convolutions) // 2
+    assert len({event["tid"] for event in ran.values()}) == 2
