@@ -30,7 +30,7 @@ from hsdag.placers.hsdag import HsdagPlacer
 from hsdag.runtime.candidate import Candidate
 from hsdag.runtime.devices import resolve_devices
 from hsdag.runtime.latency import Protocol
-from hsdag.search.final import FinalResult, final_comparison
+from hsdag.search.final import FinalResult, final_comparison, tolerance_for
 from hsdag.search.options import parse_duration
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
@@ -67,7 +67,7 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
         {},
         Protocol(limit_s=25.0),
-        1e-4,
+        tolerance_for(session.devices.all),
         ("CPU", Candidate("CPU")),
     )
     return result, recorder.events

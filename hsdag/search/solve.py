@@ -24,7 +24,7 @@ from hsdag.runtime.problem import Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, simulate
 from hsdag.search.packing import Packing, pack_weights
-from hsdag.search.searching import Watcher
+from hsdag.search.searching import NoJournal, Watcher
 from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, Status, relative_gap
 from hsdag.search.threads import one_torch_thread
 from hsdag.search.units import op_ranks, problem_of
@@ -60,11 +60,6 @@ class _Found:
     device: IntArray  # [N]
     value_s: float
     priority: IntArray | None = None
-
-
-class _Journal:
-    def append(self, event: Event) -> None:
-        """Keep nothing beyond the process."""
 
 
 class _Search:
@@ -124,7 +119,7 @@ class _Search:
         return RecordingEvaluator(
             self._evaluator,
             Budget(self._options.budget_s, limit if limit is not None else np.inf),
-            _Journal(),
+            NoJournal(),
             first,
             should_stop=lambda: self._watcher.should_stop() or self._is_proven(),
             on_event=self._heard,

@@ -104,3 +104,18 @@ def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet
     first = json.loads(subprocess.run(limited, check=True, capture_output=True).stdout)
     again = json.loads(subprocess.run([*limited, "--resume"], check=True, capture_output=True).stdout)
     assert first["evaluations"] == again["evaluations"] == 4
+
+
+def test_a_killed_hybrid_search_goes_on_with_what_it_measured(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    events = tmp_path / "out.run" / "events.jsonl"
+    hybrid = ("--reward", "hybrid")
+    with subprocess.Popen(place_command(tiny_resnet, out, *hybrid), stderr=subprocess.DEVNULL) as process:
+        wait_for_events(events, 3)
+        process.send_signal(signal.SIGKILL)
+    before = [line for line in events.read_text().splitlines() if line.endswith("}")]
+    command = place_command(tiny_resnet, out, *hybrid, "--resume", "--max-evaluations", str(len(before) + 2), "--json")
+    resumed = subprocess.run(command, check=True, capture_output=True)
+    assert events.read_text().splitlines()[: len(before)] == before
+    assert len(before) <= json.loads(resumed.stdout)["evaluations"] <= len(before) + 2
+    assert Placement.load(out).latency is not None
