@@ -1,6 +1,23 @@
-"""The models to be placed: an offline zoo of benchmark networks with seeded random weights."""
+"""The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
 
+from hsdag.models.expression import Expression, parse_expression
 from hsdag.models.registry import build_model, find_model, list_models, save_model_files
 from hsdag.models.spec import ModelInput, ModelSpec
+from hsdag.models.workload import Workload
+from hsdag.models.workload_registry import WorkloadSpec, find_workload, is_workload, list_workloads
 
-__all__ = ["ModelInput", "ModelSpec", "build_model", "find_model", "list_models", "save_model_files"]
+__all__ = [
+    "Expression",
+    "ModelInput",
+    "ModelSpec",
+    "Workload",
+    "WorkloadSpec",
+    "build_model",
+    "find_model",
+    "find_workload",
+    "is_workload",
+    "list_models",
+    "list_workloads",
+    "parse_expression",
+    "save_model_files",
+]

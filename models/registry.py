@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.models import bert, inception, resnet
 from hsdag.models.spec import ModelSpec
+from hsdag.models.workload_registry import list_workloads
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -25,7 +26,8 @@ def find_model(name: str) -> ModelSpec:
     """The model called ``name``; raises ModelError naming the choices."""
     if name not in _SPECS:
         choices = ", ".join(spec.name for spec in list_models())
-        raise ModelError(f"the zoo has no model {name!r}; choose one of {choices}")
+        workloads = ", ".join(spec.name for spec in list_workloads())
+        raise ModelError(f"the zoo has no model {name!r}; choose one of {choices}; workloads are {workloads}")
     return _SPECS[name]
 
 

@@ -1,4 +1,4 @@
-"""``hsdag models``: the offline zoo."""
+"""``hsdag models``: the offline zoo, and workloads that need no model file."""
 
 from __future__ import annotations
 
@@ -8,33 +8,85 @@ import typer
 
 from hsdag.cli.output import JSON_OPTION, print_json, print_table
 
-app = typer.Typer(help="The offline zoo of models to be placed.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
+                  rich_markup_mode=None)  # fmt: skip
 
 
 @app.command("list")
 def list_(as_json: bool = JSON_OPTION) -> None:
-    """List the models that can be built."""
-    from hsdag.models import list_models
+    """List the models and workloads that can be built."""
+    from hsdag.models import list_models, list_workloads
 
-    specs = list_models()
+    models = [(spec.name, spec.summary) for spec in list_models()]
+    workloads = [(spec.name, spec.summary) for spec in list_workloads()]
     if as_json:
-        print_json({"models": [{"name": spec.name, "summary": spec.summary} for spec in specs]})
+        print_json({
+            "models": [{"name": name, "summary": summary} for name, summary in models],
+            "workloads": [{"name": name, "summary": summary} for name, summary in workloads],
+        })  # fmt: skip
         return
-    print_table(None, ["model", "summary"], [[spec.name, spec.summary] for spec in specs])
+    print_table(None, ["model", "summary"], models)
+    typer.echo()
+    print_table(None, ["workload", "summary"], workloads)
 
 
 @app.command("build")
 def build(
     name: str = typer.Argument(help="A name from 'hsdag models list'."),
-    output: Path = typer.Option(..., "--output", "-o", help="The .xml file to write; the .bin goes beside it."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the random weights."),
+    output: Path = typer.Option(
+        ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
+    ),
+    seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
+    platform: str | None = typer.Option(None, "--platform", help="Workloads: a platform by name, or its .toml file."),
+    devices: int | None = typer.Option(None, "--devices", help="Workloads: use the platform's first K devices."),
+    family: str | None = typer.Option(None, "--family", help="random-wired: ws, er or ba."),
+    nodes: int | None = typer.Option(None, "--nodes", help="random-wired: nodes per module."),
+    modules: int | None = typer.Option(None, "--modules", help="random-wired: modules, one after another."),
+    channels: int | None = typer.Option(None, "--channels", help="random-wired: edges between modules."),
+    dependence: str | None = typer.Option(None, "--dependence", help="random-wired: weak or strong."),
+    batch: int | None = typer.Option(None, "--batch", help="random-wired: images at a time."),
+    servers: int | None = typer.Option(None, "--servers", help="gpt3: servers in the cluster."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Build a model with random weights, convert it, and save it as OpenVINO IR with fp16 weights."""
-    from hsdag.models import save_model_files
+    """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
+    from hsdag.ir.errors import OptionError
+    from hsdag.models import find_model, is_workload, save_model_files
 
-    written = save_model_files(name, output, seed)
+    given: dict[str, str | int | None] = {
+        "seed": seed, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
+        "channels": channels, "dependence": dependence, "batch": batch, "servers": servers,
+    }  # fmt: skip
+    options = {key: value for key, value in given.items() if value is not None}
+    if is_workload(name):
+        _build_workload(name, output, platform, options, as_json)
+        return
+    find_model(name)
+    wrong = [*(["platform"] if platform is not None else []), *(key for key in options if key != "seed")]
+    if wrong:
+        raise OptionError(f"--{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")
+    written = save_model_files(name, output, seed or 0)
     if as_json:
-        print_json({"name": name, "seed": seed, "path": str(written)})
+        print_json({"name": name, "seed": seed or 0, "path": str(written)})
     else:
         typer.echo(f"wrote {written}")
+
+
+def _build_workload(
+    name: str, output: Path, platform: str | None, options: dict[str, str | int], as_json: bool
+) -> None:
+    from hsdag.ir.errors import OptionError
+    from hsdag.runtime.problem_file import write_problem
+    from hsdag.search.options import check_writable
+    from hsdag.search.workload import build_problem
+
+    if output.suffix != ".json":
+        raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")
+    check_writable(output)
+    problem = build_problem(name, platform, options)
+    write_problem(problem, output)
+    counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}
+    if as_json:
+        print_json({"name": name, "path": str(output), **counts, "source": problem.source.value})
+    else:
+        shown = ", ".join(f"{count} {what}" for what, count in counts.items())
+        typer.echo(f"wrote {output}: {shown}; costs are {problem.source.value}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
-from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.hetero_costs import HeteroCosts
 from hsdag.runtime.problem import Objective, Problem
@@ -99,6 +99,11 @@ class HybridEvaluator(Evaluator):
     def check(self) -> None:
         """Raise SearchStopped when the budget is spent."""
         self._measured.check()
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What was measured so far."""
+        return self._measured.events
 
     def simulated_s(self, placements: Sequence[IntArray]) -> FloatArray:
         """[B] simulated seconds of placements [U]; infinite where one is illegal."""

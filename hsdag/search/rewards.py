@@ -9,10 +9,11 @@ from hsdag.evaluators.base import Evaluator
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.graph import FloatArray
 from hsdag.runtime.hetero_costs import HeteroCosts
 from hsdag.runtime.problem import Problem
 from hsdag.search.options import PlaceOptions
-from hsdag.search.session import PAPER_SHARE, Session
+from hsdag.search.session import PAPER_SHARE, Session, with_costs
 
 LEAST_SEARCH_SHARE = 0.25
 """Share of the budget that is left to the search, however long the profile took."""
@@ -24,10 +25,17 @@ class Ground:
 
     problem: Problem
     costs: HeteroCosts | None
+    memory_bytes: FloatArray | None = None  # [D]
 
     def left_s(self, budget_s: float, spent_s: float) -> float:
         """Seconds left to the search after a profile of ``spent_s``."""
         return max(budget_s - spent_s, LEAST_SEARCH_SHARE * budget_s) if self.costs is not None else budget_s
+
+    def relearned(self, evaluator: Evaluator) -> Problem:
+        """The problem with the costs as they were calibrated during the search."""
+        if not isinstance(evaluator, HybridEvaluator) or self.memory_bytes is None:
+            return self.problem
+        return with_costs(self.problem, evaluator.costs.costs, self.memory_bytes)
 
     def evaluator(
         self, options: PlaceOptions, measured: RecordingEvaluator, on_round: Callable[[int, int], None]
@@ -56,4 +64,4 @@ def prepare(session: Session, options: PlaceOptions, on_phase: Callable[[str], N
         on_phase(f"{error}; measuring every placement instead")
         return Ground(session.problem(max_share=max_share), None)
     problem = session.problem(max_share=max_share, profile=profile)
-    return Ground(problem, HeteroCosts.of(session.graph, profile.costs()))
+    return Ground(problem, HeteroCosts.of(session.graph, profile.costs()), profile.memory_bytes)

@@ -24,10 +24,16 @@ from hsdag.runtime.candidate import automatic_targets
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.search.options import PlaceOptions
-from hsdag.search.rewards import prepare
+from hsdag.search.rewards import Ground, prepare
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
 from hsdag.search.threads import one_torch_thread
+
+LEARNING_METHODS = ("hsdag", "best-device")
+"""Methods that learn from evaluations alone, or have nothing to learn."""
+
+MOST_ROUNDS = 4
+"""Rounds of solving and measuring for methods that compute on costs."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +90,7 @@ def search_placements(
             semantics=Semantics(execution=Execution.SEQUENTIAL),
             budget_s=options.budget_s,
         )
-        make_placer(options.method, settings).search(ground.problem, evaluator, folder)
-        if isinstance(evaluator, HybridEvaluator):  # the method came to its end: its best may not be measured yet
-            evaluator.measure_promising(options.finalists if options.resolved_reward == "hybrid" else 0)
+        _search_in_rounds(ground, options, settings, evaluator, folder)
     session.client.should_abandon = lambda: False
     simulated = evaluator.num_simulated if isinstance(evaluator, HybridEvaluator) else 0
     finalists = _finalists(recorder, evaluator, options)
@@ -100,6 +104,23 @@ def _finalists(recorder: RecordingEvaluator, evaluator: Evaluator, options: Plac
     if isinstance(evaluator, HybridEvaluator):
         found += evaluator.promising(options.finalists - len(found))
     return found
+
+
+def _search_in_rounds(
+    ground: Ground, options: PlaceOptions, settings: PlacerSettings, evaluator: Evaluator, folder: RunFolder | None
+) -> None:
+    """Search; with the hybrid reward, measure the best, and let methods that compute on costs start anew from those
+    that were learned, until that changes nothing."""
+    problem = ground.problem
+    for _ in range(1 if options.method in LEARNING_METHODS else MOST_ROUNDS):
+        make_placer(options.method, settings).search(problem, evaluator, folder)
+        if not isinstance(evaluator, HybridEvaluator) or options.resolved_reward != "hybrid":
+            return
+        before = len(evaluator.events)
+        evaluator.measure_promising(options.finalists)
+        if len(evaluator.events) == before:
+            return
+        problem = ground.relearned(evaluator)
 
 
 def _open_folder(

@@ -18,10 +18,11 @@ from hsdag.ir.colocation import floating_ops
 from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
-from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.costs import CostModel
 from hsdag.runtime.devices import DeviceSet
 from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.profile import ModelProfile
@@ -135,8 +136,8 @@ class Session:
             op = units.graph.op_names[nowhere[0]]
             listed = ", ".join(names)
             raise DeviceError(f"op {op!r} and what it is tied to run on none of {listed}; add a device that runs it")
-        costs = unit_costs(units, supported, profile, names) if profile is not None else None
-        return Problem(units, names, supported, self.objective, costs)
+        problem = Problem(units, names, supported, self.objective)
+        return problem if profile is None else with_costs(problem, profile.costs(), profile.memory_bytes)
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
@@ -178,15 +179,14 @@ class Session:
         return path
 
 
-def unit_costs(
-    units: CoarseGraph, supported: BoolArray, profile: ModelProfile, names: Sequence[str]
-) -> ScheduleProblem:
-    """A profile by op as the costs of placement units."""
-    costs, labels = profile.costs(), units.partition.labels
+def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
+    """The problem with costs by op as the costs of its units."""
+    units, labels = problem.units, problem.units.partition.labels
     columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
     time_s = np.stack(columns, axis=1).astype(np.float64)
-    time_s[~supported] = np.nan
-    return ScheduleProblem.from_graph(units.graph, replace(costs, time_s=time_s), names, profile.memory_bytes)
+    time_s[~problem.supported] = np.nan
+    by_unit = replace(costs, time_s=time_s)
+    return replace(problem, costs=ScheduleProblem.from_graph(units.graph, by_unit, problem.devices, memory_bytes))
 
 
 def _name_of(source: Any, graph: ComputationGraph) -> str:

@@ -44,6 +44,15 @@ class RanksUnits(Protocol):
         """[U] ranks, the smallest first, for the placement [U] that ``search`` returned; None where it has none."""
 
 
+@runtime_checkable
+class ProvesBound(Protocol):
+    """A placer that proves a lower bound on what any placement of its units costs."""
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """The bound in seconds, after ``search`` ended or was stopped; None where there is none."""
+
+
 def solve(problem: ScheduleProblem, placer: Placer, options: SolveOptions, watcher: Watcher | None = None) -> Solution:
     """Search with ``placer``; the answer is never worse than the best single device that is legal.
 
@@ -94,6 +103,9 @@ class _Search:
                 returned = self._placer.search(self._units, self._recorder)
             except SearchStopped:
                 stopped = True
+                best = self._recorder.best()
+                returned = best[0].placement if best else None
+        self._take_bound()
         found = self._best(returned)
         if found is not None and relative_gap(found.value_s, self._bound_s) <= PROVEN_GAP:
             return self._conclude(found, Status.OPTIMAL)
@@ -144,6 +156,11 @@ class _Search:
     def _stop_where_proven(self) -> None:
         if self._is_proven():
             raise SearchStopped
+
+    def _take_bound(self) -> None:
+        """Take over what the method proved; of units of several ops it proves nothing about their ops."""
+        if isinstance(self._placer, ProvesBound) and self._units.num_units == self._problem.num_ops:
+            self._bound_s = max(self._bound_s, self._placer.lower_bound_s or 0.0)
 
     def _best(self, returned: IntArray | None) -> _Found | None:
         """The best of what was evaluated, and of what the method returned with the ranks it gave."""

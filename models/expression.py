@@ -1,0 +1,292 @@
+"""Expression: what one op of a workload computes from its inputs, as text that can be parsed and executed.
+
+Grammar (docs/models.md has the meaning of every name)::
+
+    expression = name [":" argument] ["(" operand {"," operand} ")"]
+    operand    = "%" port | expression
+
+Without parentheses the operands are all inputs of the op in the order of their ports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from hsdag.ir.flops import op_flops
+
+Shape = tuple[int, ...]
+
+ELEMENT_BYTES = {"f16": 2, "f32": 4, "c64": 8}
+"""Bytes of one element by type, narrow to wide; c64 is a pair of f32."""
+
+_WIDTHS = tuple(ELEMENT_BYTES)
+_HEAD = re.compile(r"([a-z]\w*)(?::([^()]*))?")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and element type of a tensor."""
+
+    shape: Shape
+    element_type: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes."""
+        return prod(self.shape) * ELEMENT_BYTES[self.element_type]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An operation on operands; an operand is an expression, or the number of a port (of an op, while building)."""
+
+    name: str
+    argument: str = ""
+    operands: tuple[Expression | int, ...] = ()
+
+    def __str__(self) -> str:
+        if self.operands == tuple(range(len(self.operands))):  # all inputs in order
+            return self._head
+        return self._nested()
+
+    @property
+    def _head(self) -> str:
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+    def _nested(self) -> str:
+        shown = (f"%{x}" if isinstance(x, int) else x._nested() for x in self.operands)
+        return f"{self._head}({','.join(shown)})"
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers among the operands, at any depth, each once, in order of first occurrence."""
+        found: dict[int, None] = {}
+        for x in self.operands:
+            found.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
+        return tuple(found)
+
+    def relabelled(self, new: dict[int, int]) -> Expression:
+        """The same with every number replaced."""
+        operands = tuple(new[x] if isinstance(x, int) else x.relabelled(new) for x in self.operands)
+        return Expression(self.name, self.argument, operands)
+
+    @property
+    def op_type(self) -> str:
+        """The type of op, by OpenVINO's names, whose costs this operation has."""
+        return _OPERATIONS[self.name].op_type
+
+    def result(self, inputs: Sequence[TensorType]) -> TensorType:
+        """The type of the result, from those of the inputs by port. Raises ValueError where they do not fit."""
+        operation = _OPERATIONS[self.name]
+        types = self._operand_types(inputs)
+        try:
+            return operation.rule(self.argument, types)
+        except (ValueError, IndexError, KeyError) as error:
+            raise ValueError(f"{self} cannot be applied to {[t.shape for t in types]}: {error}") from error
+
+    def flops(self, inputs: Sequence[TensorType]) -> float:
+        """Operations of the outermost operation; assembling operands from parts counts as none (ir/flops.py)."""
+        types = self._operand_types(inputs)
+        shapes, out = [t.shape for t in types], self.result(inputs)
+        if self.name == "einsum":
+            sizes, kept = _letter_sizes(self.argument, shapes)
+            return prod(sizes.values()) * (2.0 if set(sizes) - set(kept) else 1.0)
+        if self.name in ("add", "maximum"):
+            return float(prod(out.shape) * (len(types) - 1))
+        if self.name == "mul" and out.element_type == "c64":
+            return 6.0 * prod(out.shape)
+        if self.name == "affine":
+            return 2.0 * prod(out.shape)
+        return op_flops(self.op_type, shapes, out.shape, {})
+
+    def _operand_types(self, inputs: Sequence[TensorType]) -> list[TensorType]:
+        return [inputs[x] if isinstance(x, int) else x.result(inputs) for x in self.operands]
+
+
+def parse_expression(text: str, num_inputs: int) -> Expression:
+    """The expression written as ``text``, of an op with ``num_inputs`` inputs.
+
+    Raises ValueError that names the place where the text breaks the grammar.
+    """
+    expression, end = _parse(text, 0)
+    if end != len(text):
+        raise ValueError(f"expression {text!r}: nothing is expected after character {end}")
+    if not expression.operands and "(" not in text:
+        expression = Expression(expression.name, expression.argument, tuple(range(num_inputs)))
+    if any(x >= num_inputs for x in expression.leaves):
+        raise ValueError(f"expression {text!r} reads port {max(expression.leaves)}, but there are {num_inputs} inputs")
+    return expression
+
+
+def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
+    """Half-open ranges from ``0:4,2:6``. Raises ValueError for another form."""
+    pairs = [part.split(":") for part in text.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"ranges are written first:last+1, separated by commas, not {text!r}")
+    return tuple((int(first), int(last)) for first, last in pairs)
+
+
+def format_ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    """``0:4,2:6`` from half-open ranges."""
+    return ",".join(f"{first}:{last}" for first, last in ranges)
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """``{"axis": "1"}`` from ``axis=1``."""
+    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
+
+
+def _parse(text: str, start: int) -> tuple[Expression, int]:
+    head = _HEAD.match(text, start)
+    if head is None or head[1] not in _OPERATIONS:
+        raise ValueError(f"expression {text!r}: the name of an operation is expected at character {start}")
+    end, operands = head.end(), list[Expression | int]()
+    if end == len(text) or text[end] != "(":
+        return Expression(head[1], head[2] or ""), end
+    while text[end] != ")":
+        x, end = _operand(text, end + 1)
+        operands.append(x)
+        if end == len(text) or text[end] not in ",)":
+            raise ValueError(f"expression {text!r}: ',' or ')' is expected at character {end}")
+    return Expression(head[1], head[2] or "", tuple(operands)), end + 1
+
+
+def _operand(text: str, start: int) -> tuple[Expression | int, int]:
+    port = re.compile(r"%(\d+)").match(text, start)
+    return (int(port[1]), port.end()) if port else _parse(text, start)
+
+
+def _letter_sizes(argument: str, shapes: Sequence[Shape]) -> tuple[dict[str, int], str]:
+    """Size by letter, and the letters of the result."""
+    left, arrow, kept = argument.partition("->")
+    terms = left.split(",")
+    if not arrow or [len(term) for term in terms] != [len(shape) for shape in shapes]:
+        raise ValueError(f"{argument!r} does not name every axis")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for letter, size in zip(term, shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                raise ValueError(f"axis {letter} has sizes {sizes[letter]} and {size}")
+    return sizes, kept
+
+
+def _widest(types: Sequence[TensorType]) -> str:
+    return max((t.element_type for t in types), key=_WIDTHS.index)
+
+
+def _einsum(argument: str, types: Sequence[TensorType]) -> TensorType:
+    sizes, kept = _letter_sizes(argument, [t.shape for t in types])
+    return TensorType(tuple(sizes[letter] for letter in kept), _widest(types))
+
+
+def _elementwise(_: str, types: Sequence[TensorType]) -> TensorType:
+    return TensorType(broadcast([t.shape for t in types]), _widest(types))
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape that all broadcast to, as in NumPy. Raises ValueError where they do not."""
+    rank = max(len(shape) for shape in shapes)
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    sizes = [set(column) - {1} for column in columns]
+    if any(len(size) > 1 for size in sizes):
+        raise ValueError(f"shapes {shapes} do not broadcast")
+    return tuple(size.pop() if size else 1 for size in sizes)
+
+
+def _reduction(argument: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    shape = list(x.shape)
+    shape[int(parse_settings(argument)["axis"])] = 1
+    return TensorType(tuple(shape), x.element_type)
+
+
+def _convert(argument: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    if argument not in ("f16", "f32"):
+        raise ValueError(f"{argument!r} is neither f16 nor f32")
+    return TensorType(x.shape, argument)
+
+
+def _complex(_: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    if x.element_type != "f32" or x.shape[-1] % 2:
+        raise ValueError("pairs of f32 are expected along the last axis")
+    return TensorType((*x.shape[:-1], x.shape[-1] // 2), "c64")
+
+
+def _real(_: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    return TensorType((*x.shape[:-1], x.shape[-1] * 2), "f32")
+
+
+def _concat(argument: str, types: Sequence[TensorType]) -> TensorType:
+    axis = int(parse_settings(argument)["axis"])
+    shape = list(types[0].shape)
+    if any((*t.shape[:axis], *t.shape[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]) for t in types):
+        raise ValueError(f"parts differ beside axis {axis}")
+    shape[axis] = sum(t.shape[axis] for t in types)
+    return TensorType(tuple(shape), _widest(types))
+
+
+def _slice(argument: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    ranges = parse_ranges(argument)
+    if any(not 0 <= a < b <= size for (a, b), size in zip(ranges, x.shape, strict=True)):
+        raise ValueError(f"{argument} leaves the tensor")
+    return TensorType(tuple(b - a for a, b in ranges), x.element_type)
+
+
+def _reshape(argument: str, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    shape = tuple(int(size) for size in argument.split("x"))
+    if prod(shape) != prod(x.shape):
+        raise ValueError(f"{argument} has another number of elements")
+    return TensorType(shape, x.element_type)
+
+
+def _causal(argument: str, _: Sequence[TensorType]) -> TensorType:
+    settings = parse_settings(argument)
+    return TensorType((int(settings["rows"]), int(settings["columns"])), "f32")
+
+
+def _input(_: str, __: Sequence[TensorType]) -> TensorType:
+    raise ValueError("the type of an input is given, not inferred")
+
+
+@dataclass(frozen=True)
+class _Operation:
+    op_type: str
+    rule: Callable[[str, Sequence[TensorType]], TensorType]
+
+
+_OPERATIONS = {
+    "input": _Operation("Parameter", _input),
+    "causal": _Operation("Broadcast", _causal),
+    "einsum": _Operation("MatMul", _einsum),
+    "add": _Operation("Add", _elementwise),
+    "sub": _Operation("Subtract", _elementwise),
+    "mul": _Operation("Multiply", _elementwise),
+    "div": _Operation("Divide", _elementwise),
+    "maximum": _Operation("Maximum", _elementwise),
+    "relu": _Operation("ReLU", _elementwise),
+    "silu": _Operation("Swish", _elementwise),
+    "exp": _Operation("Exp", _elementwise),
+    "square": _Operation("Power", _elementwise),
+    "rsqrt": _Operation("Power", _elementwise),
+    "affine": _Operation("Multiply", _elementwise),
+    "identity": _Operation("Identity", _elementwise),
+    "max": _Operation("ReduceMax", _reduction),
+    "sum": _Operation("ReduceSum", _reduction),
+    "convert": _Operation("Convert", _convert),
+    "complex": _Operation("Convert", _complex),
+    "real": _Operation("Convert", _real),
+    "concat": _Operation("Concat", _concat),
+    "slice": _Operation("Slice", _slice),
+    "reshape": _Operation("Reshape", _reshape),
+}
+
+OPERATION_NAMES = tuple(_OPERATIONS)
+"""Every name that an expression may use."""

@@ -1,0 +1,152 @@
+"""Randomly wired networks: modules of random graphs, one after another over one or more channels (DiviML, §V).
+
+Every node of a module is one op: weighted sum of its inputs, ReLU, separable 3x3 convolution and batch norm
+(Xie et al. 2019, §3.1), fused as DiviML's clustering step does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import ComputationGraph, graph_from_edges
+from hsdag.models.random_graphs import FAMILIES, connected_graph
+from hsdag.models.workload import Workload
+
+DEPENDENCES = ("weak", "strong")
+MAX_NODES, MAX_MODULES, MAX_CHANNELS, MAX_BATCH = 256, 100, 8, 1024
+KERNEL, COLOURS, CLASSES = 9, 3, 1000
+"""Elements of a 3x3 kernel, channels of an image, classes of ImageNet."""
+
+
+@dataclass(frozen=True)
+class RandomWiring:
+    """What to draw. Raises OptionError for a value outside its range.
+
+    ``channels`` is the number of edges from a module to the next. ``width`` (feature maps) and ``resolution``
+    are those of the regular regime's first stage in Xie et al. 2019: with them an op takes 20 million operations.
+    """
+
+    family: str = "ws"
+    nodes: int = 32
+    modules: int = 10
+    channels: int = 1
+    dependence: str = "weak"
+    seed: int = 0
+    batch: int = 1
+    width: int = 109
+    resolution: int = 28
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise OptionError(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        if self.dependence not in DEPENDENCES:
+            raise OptionError(f"unknown dependence {self.dependence!r}; choose one of {', '.join(DEPENDENCES)}")
+        limits = {"nodes": (2, MAX_NODES), "modules": (1, MAX_MODULES), "channels": (1, MAX_CHANNELS),
+                  "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                raise OptionError(f"--{name} must lie in {least}..{most}, not {getattr(self, name)}")
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensor on every edge."""
+        return self.batch * self.width * self.resolution**2
+
+
+@dataclass
+class _Ops:
+    """Ops under way."""
+
+    names: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    flops: list[float] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)  # number of them
+    edges: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, name: str, op_type: str, sources: Sequence[int], flops: float, weights: int = 0) -> int:
+        self.names.append(name)
+        self.types.append(op_type)
+        self.flops.append(flops)
+        self.weights.append(weights)
+        self.edges += [(u, len(self.names) - 1) for u in sources]
+        return len(self.names) - 1
+
+
+def random_wired(wiring: RandomWiring) -> Workload:
+    """The network: a stem, the modules, a head; nodes * modules + 2 * channels * modules + 2 ops.
+
+    A module's inputs and outputs are ops of their own: an input hands its tensor on, an output averages. In
+    module t the random numbers depend on the seed and t alone, so more modules leave the first ones as they are.
+    """
+    size, ops = wiring.elements, _Ops()
+    width = wiring.width
+    stem = ops.add("stem", "Convolution", [], 2.0 * KERNEL * COLOURS * size, KERNEL * COLOURS * width)
+    ends = [stem] * wiring.channels
+    for t in range(wiring.modules):
+        ends = _add_module(ops, wiring, t, ends)
+    ops.add("head", "MatMul", ends, size + 2.0 * wiring.batch * width * CLASSES, width * CLASSES)
+    return Workload.unlabelled(_graph(ops, wiring))
+
+
+def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
+    """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
+    rng = np.random.default_rng([wiring.seed, t])
+    n, size, width = wiring.nodes, wiring.elements, wiring.width
+    edges = connected_graph(wiring.family, n, rng)
+    entries = [v for v in range(n) if all(v != head for _, head in edges)]
+    exits = [v for v in range(n) if all(v != tail for tail, _ in edges)]
+    readers = _channel_ends(entries, wiring, rng)
+    writers = _channel_ends(exits, wiring, rng)
+    inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], 0.0) for c, u in enumerate(before)]
+    sources: list[list[int]] = [[inputs[c] for c in range(wiring.channels) if v in readers[c]] for v in range(n)]
+    nodes: list[int] = []
+    for v in range(n):
+        sources[v] += [nodes[u] for u, head in edges if head == v]
+        fan_in = len(sources[v])
+        flops = size * (2.0 * fan_in + 1 + 2 * KERNEL + 2 * width + 2)
+        weights = fan_in + KERNEL * width + width**2 + 2 * width
+        nodes.append(ops.add(f"m{t}.n{v}", "Convolution", sources[v], flops, weights))
+    return [
+        ops.add(f"m{t}.out{c}", "Add", [nodes[v] for v in sorted(writers[c])], float(size * len(writers[c])))
+        for c in range(wiring.channels)
+    ]
+
+
+def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Generator) -> list[set[int]]:
+    """For each channel the nodes that it serves (DiviML, Fig. 2); ``ends`` have no other input (or output).
+
+    Strong: the first channel serves all ends, so all paths stem from it (converge to it); any other a random
+    half of them. Weak: every end draws its channel; a channel that none drew draws a node of the module.
+    """
+    served = [set[int]() for _ in range(wiring.channels)]
+    if wiring.dependence == "strong":
+        served[0] = set(ends)
+        for other in served[1:]:
+            chosen = rng.permutation(len(ends))[: max(1, len(ends) // 2)]
+            other.update(ends[int(i)] for i in chosen)
+        return served
+    for v in ends:
+        served[int(rng.integers(wiring.channels))].add(v)
+    for channel in served:
+        if not channel:
+            channel.add(int(rng.integers(wiring.nodes)))
+    return served
+
+
+def _graph(ops: _Ops, wiring: RandomWiring) -> ComputationGraph:
+    tensor = (wiring.batch, wiring.width, wiring.resolution, wiring.resolution)
+    shapes = [tensor] * (len(ops.names) - 1) + [(wiring.batch, CLASSES)]
+    graph = graph_from_edges(
+        ops.types, ops.edges, name=_name(wiring), op_names=ops.names, shapes=shapes, flops=ops.flops
+    )
+    weight_bytes = 4 * np.array(ops.weights, dtype=np.int64)
+    return replace(graph, weight_bytes=weight_bytes, topological_order=np.arange(graph.num_ops))
+
+
+def _name(wiring: RandomWiring) -> str:
+    shape = f"{wiring.family}-{wiring.nodes}x{wiring.modules}"
+    return f"random-wired-{shape}-{wiring.dependence}-{wiring.channels}ch-seed{wiring.seed}"

@@ -1,0 +1,153 @@
+"""Randomly wired networks: laws of the random graphs, of modules and of channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import ComputationGraph
+from hsdag.models.random_graphs import barabasi_albert, connected_graph, erdos_renyi, watts_strogatz
+from hsdag.models.random_wired import RandomWiring, random_wired
+
+FAMILIES = ("ws", "er", "ba")
+
+
+@given(st.integers(5, 40), st.integers(0, 1000))
+def test_watts_strogatz_keeps_two_edges_per_node(nodes: int, seed: int) -> None:
+    edges = watts_strogatz(nodes, 4, 0.75, np.random.default_rng(seed))
+    assert len(set(edges)) == 2 * nodes
+    assert all(0 <= u < v < nodes for u, v in edges)
+
+
+def test_watts_strogatz_without_rewiring_is_the_ring() -> None:
+    edges = watts_strogatz(9, 4, 0.0, np.random.default_rng(0))
+    ring = nx.circulant_graph(9, [1, 2])
+    assert edges == sorted((min(pair), max(pair)) for pair in ring.edges)
+
+
+@given(st.integers(6, 40), st.integers(0, 1000))
+def test_barabasi_albert_attaches_every_later_node_to_five_earlier_ones(nodes: int, seed: int) -> None:
+    edges = barabasi_albert(nodes, 5, np.random.default_rng(seed))
+    arrivals = Counter(v for _, v in edges)
+    assert arrivals == dict.fromkeys(range(5, nodes), 5)
+    assert len(set(edges)) == len(edges)
+
+
+def test_erdos_renyi_has_its_share_of_all_pairs() -> None:
+    counts = [len(erdos_renyi(32, 0.2, np.random.default_rng(seed))) for seed in range(200)]
+    expected, deviation = 0.2 * 496, np.sqrt(0.2 * 0.8 * 496 / 200)
+    assert abs(np.mean(counts) - expected) < 4 * deviation
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("nodes", [10, 32])
+def test_a_connected_graph_is_connected(family: str, nodes: int) -> None:
+    graph = nx.Graph(connected_graph(family, nodes, np.random.default_rng(3)))
+    assert len(graph) == nodes
+    assert nx.is_connected(graph)
+
+
+def _graph(wiring: RandomWiring) -> ComputationGraph:
+    return random_wired(wiring).graph
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_ops_are_those_of_modules_channels_stem_and_head(family: str, channels: int) -> None:
+    graph = _graph(RandomWiring(family, nodes=10, modules=5, channels=channels))
+    assert graph.num_ops == 10 * 5 + 2 * channels * 5 + 2
+
+
+@pytest.mark.parametrize("dependence", ["weak", "strong"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_so_many_edges_lead_from_module_to_module_as_there_are_channels(dependence: str, channels: int) -> None:
+    graph = _graph(RandomWiring("er", 10, 4, channels, dependence, seed=7))
+    home = [name.split(".")[0] for name in graph.op_names]
+    crossing = Counter((home[u], home[v]) for u, v in zip(graph.edge_src, graph.edge_dst, strict=True))
+    assert [crossing[f"m{t}", f"m{t + 1}"] for t in range(3)] == [channels] * 3
+    assert all(a == b or (a, b) in {("stem", "m0"), ("m0", "m1"), ("m1", "m2"), ("m2", "m3"), ("m3", "head")}
+               for a, b in crossing)  # fmt: skip
+
+
+@pytest.mark.parametrize("dependence", ["weak", "strong"])
+@given(st.integers(0, 300))
+def test_every_op_lies_on_a_way_from_stem_to_head(dependence: str, seed: int) -> None:
+    graph = _graph(RandomWiring("er", 10, 2, 3, dependence, seed)).to_networkx()
+    assert len(nx.descendants(graph, 0)) == len(graph) - 1
+    assert len(nx.ancestors(graph, len(graph) - 1)) == len(graph) - 1
+
+
+@given(st.integers(0, 300))
+def test_in_a_strong_module_one_input_reaches_all_nodes_and_all_reach_one_output(seed: int) -> None:
+    graph = _graph(RandomWiring("er", 10, 1, 3, "strong", seed))
+    net, index = graph.to_networkx(), graph.index_of
+    nodes = {index[f"m0.n{v}"] for v in range(10)}
+    assert nodes <= nx.descendants(net, index["m0.in0"])
+    assert nodes <= nx.ancestors(net, index["m0.out0"])
+
+
+def test_in_weak_modules_the_inputs_share_the_entries_out() -> None:
+    graph = _graph(RandomWiring("ba", 32, 20, 2, "weak", seed=1))
+    reached = [len(graph.successors.of(graph.index_of[f"m{t}.in{c}"])) for t in range(20) for c in range(2)]
+    assert sum(reached) < 1.3 * 20 * 5  # five entries a module, each read by one input, and few extra ones
+    assert min(reached) >= 1
+
+
+def test_one_channel_is_the_same_weak_or_strong() -> None:
+    weak = RandomWiring("ws", 32, 3, 1, "weak", seed=5)
+    assert np.array_equal(_graph(weak).edge_src, _graph(replace(weak, dependence="strong")).edge_src)
+
+
+def test_one_seed_gives_one_network_and_another_another() -> None:
+    first, again, other = (_graph(RandomWiring("er", seed=seed)) for seed in (0, 0, 1))
+    assert np.array_equal(first.edge_dst, again.edge_dst)
+    assert not np.array_equal(first.edge_dst, other.edge_dst)
+
+
+def test_more_modules_leave_the_first_ones_as_they_are() -> None:
+    short, long = (_graph(RandomWiring("ws", 10, modules)) for modules in (2, 6))
+    assert long.op_names[: short.num_ops - 1] == short.op_names[:-1]
+    assert np.array_equal(long.flops[: short.num_ops - 1], short.flops[:-1])
+
+
+def test_a_batch_multiplies_operations_and_results_but_not_weights() -> None:
+    one, many = (_graph(RandomWiring("ws", 10, 2, batch=batch)) for batch in (1, 16))
+    assert np.allclose(many.flops, 16 * one.flops)
+    assert np.array_equal(many.output_bytes, 16 * one.output_bytes)
+    assert np.array_equal(many.weight_bytes, one.weight_bytes)
+
+
+def test_a_node_takes_the_operations_of_a_separable_convolution() -> None:
+    graph = _graph(RandomWiring("er", 32, 1))
+    plane, convolution = 109 * 28 * 28, 2 * 28 * 28 * (109 * 9 + 109 * 109)
+    for v in range(32):
+        op = graph.index_of[f"m0.n{v}"]
+        beside = 2 * len(graph.predecessors.of(op)) + 3  # weighted sum, ReLU, batch norm
+        assert graph.flops[op] == convolution + plane * beside
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"family": "xx"}, "unknown family 'xx'; choose one of ws, er, ba"),
+        ({"dependence": "some"}, "unknown dependence 'some'; choose one of weak, strong"),
+        ({"channels": 0}, r"--channels must lie in 1\.\.8, not 0"),
+        ({"seed": -1}, r"--seed must lie in 0\.\."),
+    ],
+)
+def test_a_value_out_of_range_is_refused(wrong: dict[str, str | int], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        RandomWiring(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(("family", "nodes"), [("ws", 4), ("ba", 5)])
+def test_a_family_needs_enough_nodes(family: str, nodes: int) -> None:
+    with pytest.raises(OptionError, match="more than"):
+        random_wired(RandomWiring(family, nodes))

@@ -1,0 +1,128 @@
+"""Problem files of workloads: what they hold, and what the command line refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.models import find_workload, parse_expression
+from hsdag.runtime.costs import CostSource
+from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problem_file import read_problem
+from hsdag.search.workload import build_problem, cluster, first_devices
+
+BUILD = ("models", "build")
+
+
+def test_the_file_holds_the_workload_with_its_labels_and_analytic_costs(tmp_path: Path) -> None:
+    path = tmp_path / "chainmm.problem.json"
+    assert run([*BUILD, "chainmm", "--devices", "4", "--platform", "p100x4", "-o", str(path)]) == 0
+    problem, workload = read_problem(path), find_workload("chainmm").build(4)
+    assert problem.source is CostSource.ANALYTIC
+    assert problem.op_names == workload.graph.op_names
+    assert (problem.labels.meta_ops, problem.labels.roles) == (workload.meta_ops, workload.roles)
+    assert problem.labels.expressions == workload.expressions
+    assert np.array_equal(problem.edge_bytes, workload.graph.edge_bytes)
+    assert problem.device_names == ("gpu0", "gpu1", "gpu2", "gpu3")
+
+
+def test_inputs_are_free_and_a_product_takes_its_roofline() -> None:
+    problem = build_problem("chainmm", "p100x4")
+    assert problem.time_s[problem.index_of["A[0,0]"], 0] == 0
+    flops = 2 * 2500 * 5000 * 5000  # a tile of A B: [2500, 5000] times [5000, 5000]
+    expected_s = flops / (0.7 * 10.6e12) + 5e-6  # the platform file's efficiency, peak and overhead
+    assert problem.time_s[problem.index_of["AB[0,0,0]"], 0] == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("name", ["ffnn", "llama-block", "llama-layer"])
+@pytest.mark.parametrize("platform", ["p100x4", "v100x8"])
+def test_every_expression_in_a_problem_can_be_parsed(name: str, platform: str) -> None:
+    problem = build_problem(name, platform)
+    fan_in = np.bincount(problem.edge_dst, minlength=problem.num_ops)
+    for text, count in zip(problem.labels.expressions, fan_in.tolist(), strict=True):
+        assert str(parse_expression(text, count)) == text
+
+
+def test_the_json_answer_counts_ops_edges_and_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.json"
+    options = "--family er --nodes 10 --modules 2 --channels 2 --dependence strong --seed 3 --batch 4 --devices 2"
+    assert run([*BUILD, "random-wired", *options.split(), "-o", str(path), "--json"]) == 0
+    answer, problem = json.loads(capsys.readouterr().out), read_problem(path)
+    assert (answer["ops"], answer["edges"], answer["devices"]) == (30, len(problem.edge_src), 2)
+    assert answer["source"] == "analytic"
+
+
+def test_rwnns_run_on_the_platform_of_diviml_about_as_much_slower_as_in_its_table_ii() -> None:
+    total_s = build_problem("random-wired", None, {"family": "er"}).time_s.sum(axis=0)
+    assert total_s[0] / total_s[2] == pytest.approx(7.10, rel=0.15)  # CPU against A100
+    assert total_s[1] / total_s[2] == pytest.approx(1.26, rel=0.15)  # T4 against A100
+
+
+def test_gpt3_is_placed_on_six_servers_that_hold_it_only_together() -> None:
+    problem = build_problem("gpt3")
+    servers = {name.split(".")[0] for name in problem.device_names}
+    assert servers == {f"s{i}" for i in range(6)}
+    gpus = [i for i, name in enumerate(problem.device_names) if "CPU" not in name]
+    assert problem.memory_bytes.max() < problem.weight_bytes.sum() < problem.memory_bytes[gpus].sum()
+
+
+def test_servers_of_a_cluster_have_twins_and_a_slower_network() -> None:
+    one = load_platform("t4-a100")
+    many = cluster(one, 2)
+    assert many.device_names[:5] == ("s0.CPU", "s0.T4.0", "s0.T4.1", "s0.A100.0", "s0.A100.1")
+    inside, outside = many.link_bandwidth_bytes_per_s[1, 2], many.link_bandwidth_bytes_per_s[1, 6]
+    assert (inside, outside) == (one.link_bandwidth_bytes_per_s[1, 2], 12.5e9)
+
+
+def test_first_devices_keep_their_links() -> None:
+    whole = load_platform("v100x8")
+    part = first_devices(whole, 5)
+    assert part.device_names == whole.device_names[:5]
+    assert np.array_equal(part.link_latency_s, whole.link_latency_s[:5, :5])
+
+
+def test_first_devices_of_a_calibrated_platform_keep_their_calibration() -> None:
+    whole = load_platform("i9-12900k-uhd770-flex170")
+    part = first_devices(whole, 1)
+    assert np.array_equal(part.op_time, whole.op_time[:1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("resnet50 --devices 4 -o x.json", "--devices is for workloads; resnet50 is a model"),
+        ("resnet50 --platform p100x4 -o x.xml", "--platform is for workloads"),
+        ("chainmm --platform p100 -o x.json", "no platform is called 'p100'; choose one of"),
+        ("chainmm --devices 3 -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
+        ("chainmm --devices 5 -o x.json", "--devices must lie in 1..4, the devices of platform p100x4, not 5"),
+        ("chainmm --devices 1 -o x.json", "chainmm is sharded over 2 to 64 devices, not 1"),
+        ("chainmm --seed 1 -o x.json", "chainmm takes no --seed; beside --platform it takes --devices"),
+        ("chainmm -o x.xml", "must end in .json"),
+        ("chainmm -o absent/x.json", "there is no folder absent"),
+        ("gpt3 --servers 0 -o x.json", "--servers must lie in 1..64, not 0"),
+        ("gpt3 --servers 1 -o x.json", "the weights of all ops take"),
+        ("chainm -o x.json", "no model 'chainm'; choose one of resnet50"),
+        ("chainm --devices 4 -o x.json", "workloads are chainmm, ffnn"),
+    ],
+)
+def test_a_mistake_is_one_line_with_exit_code_2(
+    arguments: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([*BUILD, *arguments.split()]) == 2
+    told = capsys.readouterr().err
+    assert complaint in told
+    assert told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_names_models_and_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["models", "list", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert next(model["name"] for model in answer["models"]) == "resnet50"
+    names = [workload["name"] for workload in answer["workloads"]]
+    assert names == ["chainmm", "ffnn", "llama-block", "llama-layer", "random-wired", "gpt3"]

@@ -1,0 +1,108 @@
+"""Executes workloads with NumPy, op by op, in double precision: conversions of element types change nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.models import Expression, Workload, parse_expression
+
+Array = NDArray[np.float64]
+
+
+def input_shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
+    """Shape of every input of a workload, from the parts that its ops hold."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in workload.expressions:
+        if text.startswith("input:"):
+            name, ranges = _part(text)
+            ends = tuple(r.stop for r in ranges)
+            shapes[name] = tuple(map(max, ends, shapes.get(name, ends)))
+    return shapes
+
+
+def random_inputs(workload: Workload, seed: int = 0) -> dict[str, Array]:
+    """Normal numbers for every input, small enough for products to stay near one."""
+    rng = np.random.default_rng(seed)
+    return {name: 0.3 * rng.standard_normal(shape) for name, shape in input_shapes(workload).items()}
+
+
+def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Results by name; every op sees nothing but its inputs, and must have the shape that the graph declares."""
+    graph = workload.graph
+    values: list[Array] = [np.zeros(())] * graph.num_ops
+    for v in graph.topological_order.tolist():
+        sources = graph.predecessors.of(v).tolist()
+        text = workload.expressions[v]
+        if text.startswith("input:"):
+            name, ranges = _part(text)
+            values[v] = inputs[name][ranges]
+        else:
+            values[v] = _evaluate(parse_expression(text, len(sources)), [values[u] for u in sources])
+        assert values[v].shape == graph.shape_of(v), (graph.op_names[v], text)
+    return {name: _value(x, values) for name, x in workload.outputs.items()}
+
+
+def _value(x: Expression | int, values: list[Array]) -> Array:
+    return values[x] if isinstance(x, int) else _evaluate(x, values)
+
+
+def _evaluate(expression: Expression, values: list[Array]) -> Array:
+    operands = [_value(x, values) for x in expression.operands]
+    name, argument = expression.name, expression.argument
+    settings = dict(item.split("=") for item in argument.split(",") if "=" in item)
+    if name in _PLAIN:
+        return np.asarray(_PLAIN[name](*operands))
+    if name == "einsum":
+        return np.asarray(np.einsum(argument, *operands))
+    if name == "affine":
+        return float(settings["factor"]) * operands[0] + float(settings["offset"])
+    if name in ("max", "sum"):
+        return np.asarray(getattr(np, name)(operands[0], axis=int(settings["axis"]), keepdims=True))
+    if name == "concat":
+        return np.concatenate(operands, axis=int(settings["axis"]))
+    if name == "slice":
+        return operands[0][_slices(argument)]
+    if name == "reshape":
+        return operands[0].reshape([int(size) for size in argument.split("x")])
+    assert name == "causal"
+    rows = np.arange(int(settings["rows"]))[:, None] + int(settings["first_row"])
+    return np.where(np.arange(int(settings["columns"])) <= rows, 0.0, -np.inf)
+
+
+def _sum(*operands: Array) -> Array:
+    total = operands[0]
+    for x in operands[1:]:
+        total = total + x
+    return total
+
+
+_PLAIN: dict[str, Callable[..., Array]] = {
+    "add": _sum,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": lambda *xs: np.max(xs, axis=0),
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "exp": np.exp,
+    "square": np.square,
+    "rsqrt": lambda x: x**-0.5,
+    "identity": lambda x: x,
+    "convert": lambda x: x,
+    "complex": lambda x: x[..., 0::2] + 1j * x[..., 1::2],
+    "real": lambda x: np.stack([x.real, x.imag], axis=-1).reshape(*x.shape[:-1], -1),
+}
+
+
+def _part(text: str) -> tuple[str, tuple[slice, ...]]:
+    match = re.fullmatch(r"input:(.+)\[(.+)\]", text)
+    assert match is not None, text
+    return match[1], _slices(match[2])
+
+
+def _slices(text: str) -> tuple[slice, ...]:
+    return tuple(slice(*map(int, part.split(":"))) for part in text.split(","))
