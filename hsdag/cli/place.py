@@ -31,7 +31,7 @@ def place(
     output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
     devices: str | None = DEVICES_OPTION,
     partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
-    method: str = typer.Option("hsdag", "--method", help="How to search: hsdag or best-device."),
+    method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
     preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
