@@ -12,7 +12,6 @@ from hsdag.ir.flops import COMPUTES_PRODUCTS
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, topological_order
 from hsdag.ir.partition import Partition
 
-
 DEFAULT_SHARE = 1 / 16
 """Largest share of a graph's FLOPs in one placement unit."""
 

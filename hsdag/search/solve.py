@@ -87,6 +87,7 @@ class _Search:
         self._best_s = np.inf
         self._num_singles = 0
         self._told_s = 0.0
+        self._failure: SearchError | None = None
 
     def run(self) -> Solution:
         self._watcher.on_phase("simulating every single device")
@@ -105,6 +106,8 @@ class _Search:
                 stopped = True
                 best = self._recorder.best()
                 returned = best[0].placement if best else None
+            except SearchError as error:  # the method gave up; what was evaluated before still counts
+                self._failure = error
         self._take_bound()
         found = self._best(returned)
         if found is not None and relative_gap(found.value_s, self._bound_s) <= PROVEN_GAP:
@@ -215,6 +218,8 @@ class _Search:
             return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
         if ended_by_budget:
             return self._conclude(None, Status.TIME_LIMIT)
+        if self._failure is not None:
+            raise self._failure
         raise SearchError(
             f"method {self._options.method!r} found no placement that fits into memory, in "
             f"{self._recorder.num_evaluations} evaluations; try another method or a larger budget"

@@ -180,7 +180,7 @@ def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
 
 def test_a_method_for_single_devices_says_that_none_runs_all() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)], link_latency_s=1.0)
-    with pytest.raises(SearchError, match="no single device runs the whole model"):
+    with pytest.raises(OptionError, match="no single device runs the whole model"):
         solve(problem, BestDevicePlacer(), OPTIONS)
 
 
@@ -257,3 +257,32 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 def test_options_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         replace(OPTIONS, **change)  # type: ignore[arg-type]
+
+
+class GivesUp(Placer):
+    """A method that finds nothing legal."""
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
+        raise SearchError("nothing fits")
+
+
+class Proves(GivesUp):
+    """A method that ends with a bound of its own."""
+
+    lower_bound_s: float | None = 2.5
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
+        return np.zeros(problem.num_units, dtype=np.int64)
+
+
+def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)], link_latency_s=1.0)
+    solution = solve(problem, GivesUp(), OPTIONS)
+    assert (solution.value_s, solution.status) == (2.0, Status.OPTIMAL)
+
+
+def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_is_tied() -> None:
+    times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)], link_latency_s=9.0)
+    tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
+    assert [solve(p, Proves(), OPTIONS).lower_bound_s for p in (plain, tied)] == [2.5, 2.0]

@@ -1,0 +1,207 @@
+"""Cuts within memory: a price per byte on full devices, found by bisection, then single moves.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+
+from hsdag.evaluators.schedule import one_inference, over_memory
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.placers.alpha_expansion import best_cut, expanded
+from hsdag.placers.boundary_costs import BoundaryCosts, Transfers, sent_s
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Order, Semantics, simulate
+
+NUM_RAISES, NUM_HALVINGS = 16, 10
+"""Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
+
+MAX_REPAIRS = 400
+"""Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
+
+MAX_RETURNS = 50
+"""Moves back into memory that a price left free."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryJudge:
+    """Which devices a placement [N] overfills: the peak of a simulated run is what counts."""
+
+    problem: ScheduleProblem
+    semantics: Semantics
+
+    @property
+    def held_bytes(self) -> FloatArray:
+        """[N] what an op may hold: its weights and its result."""
+        return self.problem.weight_bytes + self.problem.output_bytes
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any device has a limit."""
+        return bool(np.isfinite(self.problem.memory_bytes).any())
+
+    def peak_bytes(self, placement: IntArray) -> FloatArray:
+        """[D] simulated peaks of one inference."""
+        order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
+        semantics = replace(one_inference(self.semantics), order=order)
+        return simulate(self.problem, placement, semantics).peak_memory_bytes
+
+    def overfull(self, placement: IntArray) -> BoolArray:
+        """[D] whether a device is overfilled."""
+        problem = self.problem
+        if not self.has_limits:
+            return np.zeros(problem.num_devices, dtype=np.bool_)
+        weights = over_memory(problem, np.bincount(placement, problem.weight_bytes, problem.num_devices))
+        return weights if weights.any() else over_memory(problem, self.peak_bytes(placement))
+
+    def fits(self, placement: IntArray) -> bool:
+        """Whether no device is overfilled."""
+        return not self.overfull(placement).any()
+
+
+def fitting(costs: BoundaryCosts, judge: MemoryJudge) -> IntArray | None:
+    """The cheapest placement [N] found that fits into memory; None where none was found.
+
+    Where the cheapest cut does not fit, the fullest device charges for bytes, as little as makes it fit (the
+    Lagrangian of its limit), then the next one. What is still too full is repaired by the single moves that cost
+    least per byte; then single moves that gain are made as far as memory goes.
+    """
+    placement = best_cut(costs)
+    if judge.fits(placement):
+        return placement
+    mended = [repaired(costs, judge, each) for each in (placement, *_priced(costs, judge, placement))]
+    found = [_filled(costs, judge, each) for each in mended if each is not None]
+    return min(found, key=costs.cost_s, default=None)
+
+
+def _priced(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> Iterator[IntArray]:
+    """Placements under the least prices that relieve one device after another: just not, and just."""
+    prices = np.zeros(costs.num_devices)
+    for _ in range(costs.num_devices):
+        room = judge.problem.memory_bytes - judge.peak_bytes(placement)
+        device = int(np.argmin(room))
+        if not judge.overfull(placement)[device]:
+            return
+        just_not, placement, prices[device] = _least_price(costs, judge, placement, prices, device)
+        yield just_not
+        yield placement
+
+
+def _least_price(
+    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, prices: FloatArray, device: int
+) -> tuple[IntArray, IntArray, float]:
+    """The placement [N] just before a device is relieved, that just after, and the price of a byte there."""
+    held_bytes, finite_s = judge.held_bytes, costs.time_s[np.isfinite(costs.time_s)]
+    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(held_bytes.sum()), 1.0)
+
+    def at(price: float) -> IntArray:
+        tried = prices.copy()
+        tried[device] = price
+        dear = costs.priced(held_bytes, tried)
+        return best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement)
+
+    low, below, high = 0.0, placement, 0.01 * mean_price
+    above = at(high)
+    for _ in range(NUM_RAISES):
+        if not judge.overfull(above)[device]:
+            break
+        low, below, high = high, above, 4 * high
+        above = at(high)
+    for _ in range(NUM_HALVINGS):
+        middle = at((low + high) / 2)
+        if judge.overfull(middle)[device]:
+            low, below = (low + high) / 2, middle
+        else:
+            high, above = (low + high) / 2, middle
+    return below, above, high
+
+
+def repaired(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray | None:
+    """A placement that fits, by single moves off overfull devices that cost least per byte; None where they end."""
+    placement = placement.copy()
+    for _ in range(MAX_REPAIRS):
+        peak_bytes = judge.peak_bytes(placement)
+        if not over_memory(judge.problem, peak_bytes).any():
+            return placement
+        if not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
+            return None
+    return None
+
+
+def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, room: FloatArray) -> bool:
+    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
+    device, moved = int(np.argmin(room)), False
+    extra_s = move_costs_s(costs, placement)
+    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible &= (placement == device)[:, None]
+    possible[:, device] = False
+    ops, targets = np.nonzero(possible)
+    wanted = -room[device] / 4
+    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+        v, target = ops[i], targets[i]
+        if placement[v] == device and held_bytes[v] <= room[target]:
+            placement[v], moved = target, True
+            room[target] -= held_bytes[v]
+            wanted -= held_bytes[v]
+            if wanted <= 0:
+                break
+    return moved
+
+
+def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray:
+    """A placement that fits, after the single moves that gain most and keep it so."""
+    least_s = 1e-9 * costs.cost_s(placement)
+    refused = np.zeros((costs.num_ops, costs.num_devices), dtype=np.bool_)
+    for _ in range(MAX_RETURNS):
+        extra_s = np.where(refused, np.inf, move_costs_s(costs, placement))
+        v, target = np.unravel_index(int(np.argmin(extra_s)), extra_s.shape)
+        if extra_s[v, target] >= -least_s:
+            break
+        tried = placement.copy()
+        tried[v] = target
+        if judge.fits(tried):
+            placement = tried
+        else:
+            refused[v, target] = True
+    return placement
+
+
+def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
+    sources = np.repeat(np.arange(costs.num_ops), np.diff(costs.first))
+    by_reader = np.argsort(costs.reader, kind="stable")
+    first_source = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
+    labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
+    return _move_costs_s(costs.transfers, costs.time_s, labels, first_source, sources[by_reader])
+
+
+@numba.njit(cache=True, nogil=True)
+def _move_costs_s(
+    t: Transfers, time_s: FloatArray, placement: IntArray, first_source: IntArray, source: IntArray
+) -> FloatArray:
+    """See ``move_costs_s``; ``source[first_source[v]:first_source[v + 1]]`` are the ops whose results v reads."""
+    extra_s = np.zeros(time_s.shape)
+    for v in range(len(placement)):
+        home, near = placement[v], source[first_source[v] : first_source[v + 1]]
+        before_s = time_s[v, home] + _near_s(t, v, near, placement)
+        for d in range(time_s.shape[1]):
+            if d != home:
+                placement[v] = d
+                extra_s[v, d] = time_s[v, d] + _near_s(t, v, near, placement) - before_s
+        placement[v] = home
+    return extra_s
+
+
+@numba.njit(cache=True, nogil=True)
+def _near_s(t: Transfers, v: int, near: IntArray, placement: IntArray) -> float:
+    """Seconds of the transfers of v's result and of those of the ops ``near``."""
+    reached = np.full(len(t.latency_s), -1, dtype=np.int64)
+    total_s = sent_s(t, v, placement, reached)
+    for i in range(len(near)):
+        total_s += sent_s(t, near[i], placement, reached)
+    return total_s
