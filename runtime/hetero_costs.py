@@ -35,8 +35,8 @@ class Trust:
     single: float = 0.2
 
 
-FREE_BYTES_PER_S = 1e15
-"""The bandwidth of a link whose bytes turn out to cost nothing."""
+LEAST_FACTOR = 0.2
+"""Calibration makes nothing cheaper than this share of what it was: probes see too little, not too much."""
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
@@ -99,9 +99,9 @@ class HeteroCosts:
         shared = np.zeros((len(start), d + 3))
         shared[np.arange(len(start)), kinds] = 1.0
         spread = np.array([trust.work] * d + [trust.scale] * 3)
-        factors = _fit(rows @ shared, np.ones(d + 3), spread, trust.observed)[kinds]
+        factors = _fit(rows @ shared, spread, trust.observed)[kinds]
         spread = np.array([trust.work] * d + [trust.single] * (len(start) - d))
-        factors *= _fit(rows * factors, np.ones(len(start)), spread, trust.observed)
+        factors *= _fit(rows * factors, spread, trust.observed)
         return self._with(start * factors)
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
@@ -142,15 +142,24 @@ class HeteroCosts:
             time_s=self.costs.time_s * values[:d],
             launch_s=values[d : 2 * d],
             link_latency_s=values[2 * d : 2 * d + d * d].reshape(d, d),
-            link_bandwidth_bytes_per_s=1.0 / np.maximum(values[2 * d + d * d :], 1.0 / FREE_BYTES_PER_S).reshape(d, d),
+            link_bandwidth_bytes_per_s=1.0 / values[2 * d + d * d :].reshape(d, d),
             source=CostSource.CALIBRATED,
         )
         return replace(self, costs=costs)
 
 
-def _fit(rows: FloatArray, known: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
-    """Factors f >= 0 that make ``rows @ f`` near 1 within ``scatter``, and f near ``known`` within ``spread``."""
-    matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
-    wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), known / spread])
-    solution, _ = nnls(matrix, wanted)
-    return np.asarray(solution, dtype=np.float64)
+def _fit(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
+    """Factors f >= LEAST_FACTOR that make ``rows @ f`` near 1 within ``scatter``, and f near 1 within ``spread``.
+
+    Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
+    """
+    factors = np.ones(rows.shape[1])
+    for _ in range(2):
+        matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
+        wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
+        factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
+        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
+        if found <= scatter:
+            break
+        scatter = found
+    return np.asarray(factors, dtype=np.float64)

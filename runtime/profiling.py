@@ -37,23 +37,35 @@ class Effort:
     probe_limit_s: float = 0.3
     call_limit_s: float = 300.0
 
+    @staticmethod
+    def within(budget_s: float, num_devices: int) -> Effort:
+        """Less than the default where that would take more than a third of a budget, compilation aside."""
+        pairs = num_devices * max(num_devices - 1, 1)
+        run_s, probe_s = budget_s / (6 * num_devices), budget_s / (6 * 2 * len(PROBES) * pairs)
+        return Effort(limit_s=min(Effort.limit_s, run_s), probe_limit_s=min(Effort.probe_limit_s, probe_s))
+
 
 class Profiler:
-    """Measures one model in a worker, device by device, and keeps what it finds in a cache."""
+    """Measures one model in a worker, device by device, and keeps what it finds in a cache.
+
+    ``digest`` stands for the model and its inputs: all that times depend on beside the device.
+    """
 
     def __init__(
         self,
         client: WorkerClient,
         graph: ComputationGraph,
-        fingerprint: str,
+        digest: str,
         cache: ProfileCache,
         *,
         effort: Effort | None = None,
         on_step: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._graph = graph
-        self._fingerprint = fingerprint
+        self._digest = digest
+        self._should_stop = should_stop
         self._cache = cache
         self._effort = effort or Effort()
         self._on_step = on_step
@@ -67,20 +79,28 @@ class Profiler:
         """
         names = [spec.openvino_name for spec in devices]
         times = tuple(
-            self._device(spec, [names[c] for c in carriers[:, d].tolist()], carriers[:, d] == d)
+            self._device(spec, devices, [names[c] for c in carriers[:, d].tolist()], carriers[:, d] == d)
             for d, spec in enumerate(devices)
         )
         return ModelProfile(tuple(devices), times, self._links(devices))
 
-    def _device(self, spec: DeviceSpec, on: list[str], own: np.ndarray) -> DeviceProfile:
-        key = {"what": "ops", "model": self._fingerprint, "device": _identity(spec)}
+    def _step(self, what: str) -> None:
+        """Say what is measured next, if it is to be."""
+        if self._should_stop():
+            raise DeviceError("profiling was interrupted")
+        self._on_step(what)
+
+    def _device(self, spec: DeviceSpec, devices: Sequence[DeviceSpec], on: list[str], own: np.ndarray) -> DeviceProfile:
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": _identity(spec)}
         if not own.all():
-            key["carriers"] = sorted(set(on) - {spec.openvino_name})
+            key["carriers"] = [_identity(other) for other in devices if other.openvino_name in set(on)]
         stored = self._cache.get(key)
         if stored is None:
-            self._on_step(f"profiling {spec.name}")
+            self._step(f"profiling {spec.name}")
             stored = self._named(self._measure(spec, on))
             self._cache.put(key, stored)
+        else:
+            self._on_step(f"{spec.name} was profiled before; --fresh measures anew")
         return self._device_profile(stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
@@ -116,6 +136,9 @@ class Profiler:
         total_s = float(time_s.sum())
         if total_s > 0:
             time_s *= float(stored["latency_s"]) / total_s
+        elif own.any():  # counters stand still for ops below their resolution
+            candidates = np.flatnonzero(own & ~floating) if (own & ~floating).any() else np.flatnonzero(own)
+            time_s[max(candidates.tolist(), key=lambda v: self._graph.flops[v])] = float(stored["latency_s"])
         time_s[~own] = np.nan
         return DeviceProfile(
             time_s=time_s,
@@ -132,7 +155,7 @@ class Profiler:
         key = {"what": "links", "kind": kind, "devices": [_identity(spec) for spec in devices]}
         stored = self._cache.get(key)
         if stored is None:
-            self._on_step("profiling transfers")
+            self._step("profiling transfers")
             stored = self._probe_all([spec.openvino_name for spec in devices], kind)
             self._cache.put(key, stored)
         return LinkProfile(

@@ -144,7 +144,9 @@ class Worker:
         self.open({**request, "key": _COUNTED, "properties": {**request.get("properties", {}), **COUNTERS}})
         counted, plain = self.requests[_COUNTED], self.requests[_PLAIN]
         names = self.graph.op_names
-        answer = op_times(counted, plain, self.compiled[_COUNTED], names, request["runs"], request["for_s"])
+        answer = op_times(
+            counted, plain, self.compiled[_COUNTED], names, request["runs"], request["for_s"], stateful=self.stateful
+        )
         for key in (_COUNTED, _PLAIN):
             self.close({"key": key})
         return {**answer, "resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request["of"])}

@@ -25,10 +25,20 @@ CHANNELS = 64
 """Channels of a probe's tensors."""
 
 
-def op_times(request: Any, plain: Any, compiled: Any, names: Sequence[str], runs: int, for_s: float) -> dict[str, Any]:
+def op_times(
+    request: Any,
+    plain: Any,
+    compiled: Any,
+    names: Sequence[str],
+    runs: int,
+    for_s: float,
+    *,
+    stateful: bool = False,
+) -> dict[str, Any]:
     """Times of a compiled model's primitives, ``request`` with performance counters and ``plain`` without.
 
-    ``names`` [N] are the model's ops. Both run in turn, up to ``runs`` times, ending early after ``for_s`` seconds.
+    ``names`` [N] are the model's ops. Both run in turn, from a fresh state where ``stateful``, up to ``runs`` times,
+    ending early after ``for_s`` seconds.
     ``primitives`` are ``[ops, median seconds, submodel, type]`` in order of execution: the indices of all ops that
     the primitive computes, none for what the plugin added by itself, and the submodel of HETERO's that it is in.
     ``latency_s`` is the median of the plain runs, ``spread`` their interquartile range over it.
@@ -37,10 +47,14 @@ def op_times(request: Any, plain: Any, compiled: Any, names: Sequence[str], runs
     taken: dict[str, list[float]] = defaultdict(list)
     types: dict[str, str] = {}
     plain_s: list[float] = []
-    plain.infer()
-    request.infer()
+    requests = (plain, request)
+    for infer in requests:
+        infer.infer()
     end = time.perf_counter() + for_s
     while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
+        if stateful:
+            for infer in requests:
+                infer.reset_state()
         begin = time.perf_counter()
         plain.infer()
         plain_s.append(time.perf_counter() - begin)

@@ -15,6 +15,7 @@ from hsdag.cli.output import (
     milliseconds,
     print_json,
     print_table,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def bench(
     shape: str | None = SHAPE_OPTION,
     inputs: Path | None = INPUT_OPTION,
     per_op: bool = typer.Option(False, "--per-op", help="Instead: the heaviest ops, and which device runs them best."),
+    fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure anew, whatever the cache holds."),
     top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
     trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of the one candidate."),
     gantt: Path | None = typer.Option(None, "--gantt", help="Draw the one candidate's run: FILE.png or FILE.svg."),
@@ -45,8 +47,9 @@ def bench(
     from hsdag.cli.simulate import check_files, write_timeline
     from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices, parse_shapes
     from hsdag.runtime.latency import Protocol
+    from hsdag.runtime.profile_cache import ProfileCache
     from hsdag.search.bench import run_bench
-    from hsdag.search.options import parse_duration
+    from hsdag.search.options import model_files, parse_duration
     from hsdag.search.per_op import run_per_op
 
     limit_s = parse_duration(time, "--time")
@@ -55,15 +58,24 @@ def bench(
     named += [DeviceSpec.parse(d) for d in device if d not in targets]
     if not named and not placement and not targets:
         named = [DeviceSpec("CPU", "CPU")]
+    if len({spec.name for spec in named}) < len(named):
+        raise OptionError("a device is named twice")
     if per_op:
         if placement or targets:
             raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
+        if trace or gantt:
+            raise OptionError("--per-op draws nothing: leave out --trace and --gantt")
         shapes = parse_shapes(shape) if shape else {}
-        _show_ops(run_per_op(model, tuple(named), shapes=shapes, inputs=inputs, seed=seed), top, as_json)
+        cache = ProfileCache(None) if fresh else None
+        _show_ops(
+            run_per_op(model, tuple(named), shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say),
+            top,
+            as_json,
+        )
         return
-    if (trace or gantt) and len(named) + len(placement) != 1:
+    if (trace or gantt) and (len(named) + len(placement) != 1 or targets):
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
-    check_files([trace, gantt], [model, *placement], gantt)
+    check_files([trace, gantt], [*model_files(model, inputs), *placement], gantt)
     result = run_bench(
         model,
         named,
@@ -122,7 +134,7 @@ def _show_ops(report: OpReport, top: int, as_json: bool) -> None:
             row.op_type,
             str(row.num_ops),
             *("-" if s is None else milliseconds(s) for s in row.time_s),
-            names[row.best],
+            "-" if row.best is None else names[row.best],
             f"{100 * row.share:.1f}%",
         ]
         for row in report.rows[:top]

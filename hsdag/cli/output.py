@@ -22,6 +22,11 @@ stdout = Console()
 stderr = Console(stderr=True)
 
 
+def say(text: str) -> None:
+    """A line on stderr."""
+    stderr.print(text, markup=False, highlight=False)
+
+
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document on stdout."""
     typer.echo(json.dumps(document, indent=1, allow_nan=False))

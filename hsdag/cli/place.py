@@ -33,6 +33,7 @@ def place(
     partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
     method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
+    fresh: bool = typer.Option(False, "--fresh", help="Profile anew, whatever the cache holds."),
     preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero."),
@@ -67,6 +68,7 @@ def place(
         objective=parse_objective(objective),
         executor=executor,
         reward=reward,
+        fresh=fresh,
         budget_s=parse_duration(budget),
         max_evaluations=max_evaluations,
         candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
@@ -78,7 +80,7 @@ def place(
     written = output or model.with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_writable(written)
-    check_not_model((written, folder), model)
+    check_not_model((written, folder), model, inputs)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     with SearchProgress(options.budget_s) as progress:

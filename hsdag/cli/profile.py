@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ def profile(
     output: Path | None = typer.Option(None, "--output", "-o", help="The problem file. Default: MODEL.costs.json."),
     devices: str | None = DEVICES_OPTION,
     partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
+    platform: str | None = typer.Option(
+        None, "--platform", help="Instead of measuring: analytic costs of a platform, by name or as a .toml file."
+    ),
     cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure anew, whatever the cache holds."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
@@ -40,6 +44,7 @@ def profile(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Measure what every op takes on every device, and what it costs to go from one to another."""
+    from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path, parse_shapes
     from hsdag.runtime.devices import resolve_devices
     from hsdag.runtime.problem_file import write_problem
@@ -50,7 +55,12 @@ def profile(
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
     check_writable(written)
-    check_not_model((written,), model)
+    check_not_model((written,), model, inputs)
+    if platform is not None:
+        if devices is not None or partition_cpu is not None:
+            raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
+        _assume(model, platform, parse_shapes(shape) if shape else {}, written, as_json)
+        return
     result = run_profile(
         model,
         resolve_devices(devices, partition_cpu),
@@ -66,6 +76,25 @@ def profile(
         print_json({"costs": str(written), **_document(result)})
     else:
         _show(result, written)
+
+
+def _assume(model: Path, platform: str, shapes: Mapping[str, tuple[int, ...]], written: Path, as_json: bool) -> None:
+    """Write the costs that a platform's data sheets and calibration give; nothing is measured."""
+    from hsdag.runtime.platforms import load_platform
+    from hsdag.runtime.problem_file import write_problem
+    from hsdag.search.profile import assumed_costs
+
+    problem = assumed_costs(model, load_platform(platform), shapes)
+    write_problem(problem, written)
+    if as_json:
+        names = list(problem.device_names)
+        print_json({"costs": str(written), "source": problem.source.value, "devices": names, "ops": problem.num_ops})
+        return
+    kind = problem.source.value
+    typer.echo(
+        f"{problem.num_ops} ops on {', '.join(problem.device_names)}: {kind} costs of {platform}, nothing measured"
+    )
+    typer.echo(f"The costs are in {written}; hsdag solve and hsdag simulate read them.")
 
 
 def _document(result: ProfileResult) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import typer
 
-from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table
+from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table, say
 from hsdag.cli.simulate import (
     EXECUTION_OPTION,
     GANTT_OPTION,
@@ -53,6 +53,7 @@ def solve(
     from hsdag.placers.base import PlacerSettings
     from hsdag.placers.registry import make_placer
     from hsdag.runtime.problem_file import read_problem
+    from hsdag.runtime.simulator import Execution
     from hsdag.search.options import parse_duration, parse_objective
     from hsdag.search.simulate import parse_semantics
     from hsdag.search.solution import SolveOptions
@@ -70,6 +71,8 @@ def solve(
     placer = make_placer(method, settings)
     check_files([output, trace, gantt], [problem], gantt)
     costs = read_problem(problem)
+    if costs.devices and options.semantics.execution is Execution.WORK_CONSERVING:
+        say("note: HETERO runs a placed model's parts one after another; --execution sequential simulates that")
     with SearchProgress(options.budget_s) as progress:
         solution = run_solve(costs, placer, options, progress.watcher)
     if solution.timeline is not None:

@@ -47,6 +47,8 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     gap_s = max(answer["latency_s"] - sum(p[1] for p in primitives), 0.0) / max(len(home), 1)
     now_s, entered = 0.0, -1
     for ops, seconds, submodel, kind in primitives:
+        if seconds <= 0:
+            continue
         if submodel != entered:
             now_s, entered = now_s + gap_s, submodel
         if ops:
@@ -57,7 +59,9 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
             types.append(kind)
         rows.append((op, home[submodel], now_s, now_s + seconds))
         now_s += seconds
-    op_idx, device, start_s, end_s = (np.array(column) for column in zip(*rows, strict=True))
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    op_idx, device = (np.array(column, dtype=np.int64) for column in columns[:2])
+    start_s, end_s = (np.array(column, dtype=np.float64) for column in columns[2:])
     none, no_time = np.zeros(0, dtype=np.int64), np.zeros(0)
     return Timeline(
         name=session.model_record.name,

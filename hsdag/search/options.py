@@ -32,6 +32,7 @@ class PlaceOptions:
     objective: Objective = Objective.LATENCY
     executor: str = "hetero"
     reward: str | None = None
+    fresh: bool = False
     budget_s: float = 60.0
     max_evaluations: int | None = None
     seed: int = 0
@@ -88,12 +89,19 @@ def parse_objective(text: str) -> Objective:
         raise OptionError(f"unknown objective {text!r}; choose one of {choices}") from error
 
 
-def check_not_model(outputs: Iterable[Path], model: Path) -> None:
-    """Raise OutputError when writing one of ``outputs`` would replace the model or its weights."""
-    own = {model.resolve(), model.with_suffix(".bin").resolve()}
+def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
+    """The files that a command reads a model from: its own, its weights, and its inputs."""
+    return [model, model.with_suffix(".bin"), *([inputs] if inputs is not None else [])]
+
+
+def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = None) -> None:
+    """Raise OutputError when writing one of ``outputs`` would replace the model, its weights or its inputs."""
+    own = {path.resolve() for path in model_files(model)}
     for path in outputs:
         if path.resolve() in own:
             raise OutputError(f"{path} is the model itself; name another file to write")
+        if inputs is not None and path.resolve() == inputs.resolve():
+            raise OutputError(f"{path} holds the model's inputs; name another file to write")
 
 
 def check_writable(path: Path) -> None:

@@ -5,7 +5,7 @@ Legend: N ops, D devices, G groups of ops that some device computes as one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,15 @@ from hsdag.search.session import Session
 class OpRow:
     """One group of ops: its heaviest op, seconds on each device (None where unsupported), and the best device.
 
-    ``share`` is that of the group in all groups, each at its best device.
+    ``best`` is None where several devices are equally fast. ``share`` is that of the group in all groups, each at
+    its best device.
     """
 
     name: str
     op_type: str
     num_ops: int
     time_s: tuple[float | None, ...]  # [D]
-    best: int
+    best: int | None
     share: float
 
 
@@ -65,7 +66,7 @@ class OpReport:
                     "type": row.op_type,
                     "fused_ops": row.num_ops,
                     "time_s": dict(zip(self.devices, row.time_s, strict=True)),
-                    "best": self.devices[row.best],
+                    "best": None if row.best is None else self.devices[row.best],
                     "share": row.share,
                 }
                 for row in self.rows[:top]
@@ -81,11 +82,12 @@ def run_per_op(
     inputs: Path | None = None,
     seed: int = 0,
     cache: ProfileCache | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> OpReport:
     """Profile a model on devices and compare them op by op. Raises DeviceError when one cannot be profiled."""
     make_core(devices)
     with Session(source, DeviceSet(devices, ()), shapes=shapes, inputs=inputs, seed=seed) as session:
-        return report_ops(session.graph, session.profile(cache))
+        return report_ops(session.graph, session.profile(cache, on_step=on_step))
 
 
 def report_ops(graph: ComputationGraph, profile: ModelProfile) -> OpReport:
@@ -105,7 +107,9 @@ def report_ops(graph: ComputationGraph, profile: ModelProfile) -> OpReport:
         head = max(ops, key=lambda v: (graph.flops[v], -graph.position[v]))
         seconds = tuple(None if np.isnan(s) else float(s) for s in time_s[g])
         share = float(best_s[g] / best_s.sum())
-        rows.append(OpRow(graph.op_names[head], graph.op_types[head], len(ops), seconds, int(best[g]), share))
+        is_tied = int((time_s[g] == best_s[g]).sum()) > 1
+        winner = None if is_tied else int(best[g])
+        rows.append(OpRow(graph.op_names[head], graph.op_types[head], len(ops), seconds, winner, share))
     return OpReport(
         devices=tuple(spec.name for spec in profile.devices),
         rows=tuple(rows),

@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.measured import MeasuredEvaluator
+from hsdag.ir.build import fingerprint, read_graph
+from hsdag.ir.coarsen import placement_units
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.placement import ModelRecord
+from hsdag.runtime.analytic import analytic_costs
 from hsdag.runtime.devices import DeviceSet
 from hsdag.runtime.hetero_costs import HeteroCosts
+from hsdag.runtime.platforms import Platform
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.profile import ModelProfile
 from hsdag.runtime.profile_cache import ProfileCache
@@ -107,6 +112,23 @@ def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
         near = int(device[rng.choice(inputs)]) if len(inputs) else int(rng.integers(d))
         device[v] = (near + int(rng.integers(1, d))) % d if d > 1 and rng.random() < leave else near
     return device
+
+
+def assumed_costs(
+    source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> ScheduleProblem:
+    """A model's costs on a platform that is not here: analytic, or calibrated where the platform file is.
+
+    Every op is tied to its placement unit. Raises ModelError as reading does.
+    """
+    graph = read_graph(source, shapes)
+    units = placement_units(graph)
+    problem = ScheduleProblem.from_graph(
+        graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
+    )
+    tied = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
+    model = ModelRecord(name=Path(source).stem, fingerprint=fingerprint(graph))
+    return replace(problem, labels=replace(problem.labels, colocate=tied), model=model)
 
 
 def _schedule(session: Session, problem: Problem, profile: ModelProfile, costs: HeteroCosts) -> ScheduleProblem:

@@ -12,6 +12,8 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.hetero_costs import HeteroCosts
 from hsdag.runtime.problem import Problem
+from hsdag.runtime.profile_cache import ProfileCache
+from hsdag.runtime.profiling import Effort
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import PAPER_SHARE, Session, with_costs
 
@@ -47,19 +49,29 @@ class Ground:
         return HybridEvaluator(self.problem, self.costs, measured, plan, on_round=on_round)
 
 
-def prepare(session: Session, options: PlaceOptions, on_phase: Callable[[str], None]) -> Ground:
+def prepare(
+    session: Session,
+    options: PlaceOptions,
+    on_phase: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Ground:
     """Profile the model where the reward simulates.
 
-    A device that cannot be profiled leaves measuring, unless simulation was asked for by name. Raises DeviceError
-    then, and when an op runs nowhere.
+    A device that cannot be profiled leaves measuring, unless simulation was asked for by name; so does an
+    interrupt. Raises DeviceError then, and when an op runs nowhere.
     """
     max_share = PAPER_SHARE if options.preset == "paper" else None
     if options.resolved_reward == "measured":
         return Ground(session.problem(max_share=max_share), None)
     try:
-        profile = session.profile(on_step=on_phase)
+        profile = session.profile(
+            ProfileCache(None) if options.fresh else None,
+            Effort.within(options.budget_s, len(session.devices.placed)),
+            on_phase,
+            should_stop,
+        )
     except DeviceError as error:
-        if options.reward is not None:
+        if options.reward is not None and not should_stop():
             raise
         on_phase(f"{error}; measuring every placement instead")
         return Ground(session.problem(max_share=max_share), None)

@@ -73,12 +73,12 @@ def search_placements(
     """
     watcher = watcher or Watcher()
     begin = time.monotonic()
-    ground = prepare(session, options, watcher.on_phase)
+    session.client.should_abandon = watcher.should_stop
+    ground = prepare(session, options, watcher.on_phase, watcher.should_stop)
     options = replace(options, budget_s=ground.left_s(options.budget_s, time.monotonic() - begin))
     folder = _open_folder(run_folder, session, ground.problem, options, resume)
     recorder = _recorder(session, ground.problem, options, folder, watcher)
     watcher.on_phase("searching")
-    session.client.should_abandon = watcher.should_stop
     evaluator: Evaluator = recorder
     with one_torch_thread(), contextlib.suppress(SearchStopped):
         recorder.evaluate(_first_guesses(session, ground.problem))
@@ -94,7 +94,7 @@ def search_placements(
     session.client.should_abandon = lambda: False
     simulated = evaluator.num_simulated if isinstance(evaluator, HybridEvaluator) else 0
     finalists = _finalists(recorder, evaluator, options)
-    return Found(ground.problem, recorder, simulated, finalists, recorder.elapsed_s, folder)
+    return Found(ground.problem, recorder, simulated, finalists, time.monotonic() - begin, folder)
 
 
 def _finalists(recorder: RecordingEvaluator, evaluator: Evaluator, options: PlaceOptions) -> list[IntArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -65,6 +66,7 @@ class Session:
         self.graph: ComputationGraph = graph_of(model)
         self.model_record = ModelRecord(name=_name_of(source, self.graph), fingerprint=fingerprint(self.graph))
         path = Path(source) if isinstance(source, str | Path) else self._write(model)
+        self._digest = _digest(path, inputs, self.model_record.fingerprint)
         setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)
         command = {"command": worker_command} if worker_command is not None else {}
         self.client = self._stack.enter_context(WorkerClient(setup, **command))
@@ -100,10 +102,11 @@ class Session:
         cache: ProfileCache | None = None,
         effort: Effort | None = None,
         on_step: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> ModelProfile:
         """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
 
-        Raises DeviceError when a device cannot be profiled or an op runs on none of them.
+        Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
         """
         problem = self.problem()
         first = problem.supported.argmax(axis=1)
@@ -112,10 +115,11 @@ class Session:
         profiler = Profiler(
             self.client,
             self.graph,
-            self.model_record.fingerprint,
+            self._digest,
             cache if cache is not None else ProfileCache.default(),
             effort=effort,
             on_step=on_step,
+            should_stop=should_stop,
         )
         return profiler.profile(self.devices.placed, carriers)
 
@@ -187,6 +191,19 @@ def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> 
     time_s[~problem.supported] = np.nan
     by_unit = replace(costs, time_s=time_s)
     return replace(problem, costs=ScheduleProblem.from_graph(units.graph, by_unit, problem.devices, memory_bytes))
+
+
+def _digest(model: Path, inputs: Path | None, fingerprint: str) -> str:
+    """What a model's times depend on beside the device.
+
+    That is the file itself, without the weights of an IR, since a fingerprint knows neither bodies of If and Loop nor
+    attributes; the fixed shapes, which the fingerprint has; and the inputs.
+    """
+    digest = hashlib.sha256(fingerprint.encode())
+    for path in filter(None, (model, inputs)):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _name_of(source: Any, graph: ComputationGraph) -> str:

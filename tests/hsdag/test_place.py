@@ -170,7 +170,7 @@ def test_both_presets_search(tiny_resnet: Path, preset: str) -> None:
 @pytest.mark.parametrize("reward", ["hybrid", "simulated"])
 def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
     outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward=reward, budget_s=6.0, protocol=QUICK))
-    assert outcome.num_simulated > 10 * outcome.num_evaluations
+    assert outcome.num_simulated > 4 * outcome.num_evaluations
     assert {"placement 1", "placement 2", "CPU_0", "CPU"} <= {row.name for row in outcome.rows}
     assert all(row.submodels > 1 for row in outcome.rows if row.name.startswith("placement"))
 

@@ -53,6 +53,23 @@ def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
     assert document["failures"] == {}
 
 
+def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = answer(capsys, "profile", tiny_resnet, "--platform", "t4-a100", "-o", tmp_path / "c.json")
+    assert document["source"] == "analytic"
+    problem = read_problem(tmp_path / "c.json")
+    assert list(problem.device_names) == document["devices"]
+    assert len(set(problem.labels.colocate)) == placement_units(read_graph(tiny_resnet)).graph.num_ops
+
+
+def test_a_platform_and_devices_of_this_machine_exclude_each_other(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", str(tiny_resnet), "--platform", "t4-a100", "--partition-cpu", "2"]) == 2
+    assert "--platform brings its own devices" in capsys.readouterr().err
+
+
 def two_devices() -> ModelProfile:
     """Ops 1 and 2 are one primitive on the first device; op 3 runs on the second alone."""
     links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
@@ -87,6 +104,43 @@ def test_a_report_on_targets_is_refused_in_one_line(tiny_resnet: Path, capsys: p
     assert "--per-op reports on devices" in capsys.readouterr().err
 
 
+def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
+    graph = graph_from_edges(["Relu"], [])
+    same = DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None)
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    report = report_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
+    assert report.rows[0].best is None
+    assert report.wins == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
+        (("profile", "--devices", "CPU", "-o", "{weights}"), "is the model itself"),
+        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
+        (("bench", "--device", "CPU", "--per-op", "--trace", "{other}"), "--per-op draws nothing"),
+        (("bench", "--device", "CPU", "--devices", "CPU", "--per-op"), "a device is named twice"),
+    ],
+)
+def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
+    arguments: tuple[str, ...], reason: str, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.xml"
+    for suffix in (".xml", ".bin"):
+        model.with_suffix(suffix).write_bytes(tiny_resnet.with_suffix(suffix).read_bytes())
+    inputs = tmp_path / "in.npz"
+    np.savez(inputs, images=np.zeros(1))
+    named = {"weights": model.with_suffix(".bin"), "inputs": inputs, "other": tmp_path / "t.json"}
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    command, *options = (argument.format(**named) for argument in arguments)
+    assert run([command, str(model), *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) -> None:
     problem = problem_of(read_problem(costs))
     drawn = random_placements(problem, 20, np.random.default_rng(0))
@@ -117,7 +171,9 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
     answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "1s", "--trace", tmp_path / "t.json")
     document = json.loads((tmp_path / "t.json").read_text())
     assert document["otherData"]["times"] == "measured"
+    threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
     ran = {event["name"]: event for event in document["traceEvents"] if event["ph"] == "X"}
     convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
-    assert len(convolutions & set(ran)) >= len(convolutions) // 2
-    assert len({event["tid"] for event in ran.values()}) == 2
+    shown = {name: threads[ran[name]["tid"]] for name in convolutions & set(ran)}
+    assert len(shown) >= len(convolutions) // 2
+    assert shown == {name: placement.affinity[name] for name in shown}

@@ -262,7 +262,7 @@ def test_options_out_of_range_are_refused(change: dict[str, object], message: st
 class GivesUp(Placer):
     """A method that finds nothing legal."""
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
         raise SearchError("nothing fits")
 
 
@@ -271,7 +271,7 @@ class Proves(GivesUp):
 
     lower_bound_s: float | None = 2.5
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
         return np.zeros(problem.num_units, dtype=np.int64)
 
 

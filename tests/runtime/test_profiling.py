@@ -70,7 +70,8 @@ def test_costs_of_units_are_those_of_their_ops(profiled: Profiled) -> None:
     session, profile, _ = profiled
     problem = session.problem(profile=profile)
     assert problem.costs is not None
-    assert problem.costs.time_s.sum(axis=0) == pytest.approx([d.latency_s for d in profile.times])
+    whole_s = problem.costs.time_s.sum(axis=0) + problem.costs.launch_s
+    assert whole_s == pytest.approx([d.latency_s for d in profile.times])
 
 
 def test_going_to_another_device_costs_something_and_bandwidths_are_real(profiled: Profiled) -> None:
@@ -81,8 +82,10 @@ def test_going_to_another_device_costs_something_and_bandwidths_are_real(profile
 
 def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny_resnet: Path) -> None:
     _, profile, cache = profiled
+    steps: list[str] = []
     with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
-        again = session.profile(cache, QUICK, on_step=lambda step: pytest.fail(f"measured again: {step}"))
+        again = session.profile(cache, QUICK, on_step=steps.append)
+    assert [step.partition(";")[0] for step in steps] == ["P0 was profiled before", "P1 was profiled before"]
     assert np.array_equal(again.times[1].time_s, profile.times[1].time_s)
     assert np.array_equal(again.links.launch_s, profile.links.launch_s)
 
@@ -93,6 +96,59 @@ def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, ti
     with Session(tiny_resnet, DeviceSet((other,), ())) as session:
         session.profile(profiled[2], QUICK, on_step=steps.append)
     assert "profiling P0" in steps
+
+
+def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
+    latency_s = []
+    for count in (0, 6):
+        x = opset13.parameter([256, 256], np.float32, name="x")
+        condition = opset13.parameter([], bool, name="c")
+        bodies = []
+        for _ in range(2):
+            inner = opset13.parameter([256, 256], np.float32)
+            y = inner
+            for _ in range(count):
+                y = opset13.matmul(y, inner, False, False)
+            bodies.append((ov.Model([opset13.result(opset13.relu(y))], [inner], "body"), inner))
+        branch = opset13.if_op(condition)
+        for (body, inner), setter in zip(bodies, (branch.set_then_body, branch.set_else_body), strict=True):
+            setter(body)
+            inner.set_friendly_name("inner")
+        branch.set_input(x.output(0), bodies[0][1], bodies[1][1])
+        out = branch.set_output(bodies[0][0].get_results()[0], bodies[1][0].get_results()[0])
+        ov.serialize(ov.Model([opset13.result(out)], [condition, x], "if"), tmp_path / f"if{count}.xml")
+        with Session(tmp_path / f"if{count}.xml", DeviceSet(PARTS[:1], ())) as session:
+            latency_s.append(session.profile(ProfileCache(tmp_path / "cache"), QUICK).times[0].latency_s)
+    assert latency_s[0] is not None
+    assert latency_s[1] is not None
+    assert latency_s[1] > 3 * latency_s[0]
+
+
+def test_a_model_below_the_counters_resolution_keeps_its_measured_latency(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 4], np.float32, name="x")
+    ov.serialize(ov.Model([opset13.result(opset13.relu(x))], [x], "small"), tmp_path / "small.xml")
+    with Session(tmp_path / "small.xml", DeviceSet(PARTS[:1], ())) as session:
+        device = session.profile(ProfileCache(None), QUICK).times[0]
+    assert device.latency_s is not None
+    assert device.time_s.sum() == pytest.approx(device.latency_s)
+
+
+def test_an_interrupt_ends_a_profile_between_two_steps(tiny_resnet: Path) -> None:
+    with (
+        Session(tiny_resnet, DeviceSet(PARTS, ())) as session,
+        pytest.raises(DeviceError, match="profiling was interrupted"),
+    ):
+        session.profile(ProfileCache(None), QUICK, should_stop=lambda: True)
+
+
+def test_parts_of_the_cpu_share_its_memory(profiled: Profiled) -> None:
+    known = [device.memory_bytes for device in profiled[1].times]
+    assert profiled[1].memory_bytes.sum() == pytest.approx(known[0])
+
+
+def test_a_short_budget_makes_a_short_profile() -> None:
+    assert Effort.within(1.0, 2).limit_s < Effort().limit_s
+    assert Effort.within(1e6, 2) == Effort()
 
 
 def test_a_damaged_cache_entry_counts_as_none(tmp_path: Path) -> None:

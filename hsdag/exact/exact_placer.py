@@ -1,0 +1,124 @@
+"""ExactPlacer: what CP-SAT and the MILP have in common as placers. Legend: U placement units, D devices."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator
+from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry, memory_can_bind
+from hsdag.exact.judging import Judge
+from hsdag.exact.solving import SolverLimits
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
+from hsdag.placers.list_tables import costs_of
+from hsdag.runtime.problem import Objective, Problem
+from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution
+
+NUM_WORKERS = 2
+SHARE_OF_BUDGET = 0.95
+"""What a solver may take of the budget: its end has to come before that of the search, so that its order is kept."""
+NO_LIMIT_S = 1e9
+
+
+class ExactPlacer(Placer):
+    """Begins with the best heuristic, hands over every incumbent, and knows a lower bound at any moment.
+
+    The bound is of all schedules over independent links; other links and the simulator's rule that no device idles
+    while an op is ready only make schedules longer. For latency the answer comes with an order.
+    """
+
+    method: str
+
+    def __init__(self, settings: PlacerSettings, symmetry: Symmetry = Symmetry.TASKS) -> None:
+        self._settings, self._symmetry = settings, symmetry
+        self._judge: Judge | None = None
+        self._bound_s: float | None = None
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no placement and no order is faster than, as far as proven; None where units are not ops.
+
+        A unit of several ops has a cost that is an estimate, and a bound of estimates bounds nothing. The period is
+        the exception: it is a sum.
+        """
+        return self._bound_s
+
+    def ranks(self, placement: IntArray) -> IntArray | None:
+        """[U] the order of a placement that was found, smallest first; None where order has no say."""
+        return self._judge.ranks(placement) if self._judge is not None else None
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
+        """The best placement [U] of the warm start and the solver.
+
+        Raises OptionError when costs are unknown, SearchStopped when the evaluator does, SearchError when nothing
+        legal was found.
+        """
+        begin = time.monotonic()
+        costs = costs_of(problem, self.method)
+        self._judge = judge = Judge(problem, costs, evaluator, self._settings)
+        self._is_bound_valid = is_exact(problem)
+        judge.warm_start()
+        semantics = self._settings.semantics
+        is_assignment = problem.objective is Objective.THROUGHPUT or semantics.execution is Execution.SEQUENTIAL
+        for rule in self._rules(costs, is_assignment):
+            left_s = min(self._settings.budget_s, NO_LIMIT_S) * SHARE_OF_BUDGET - (time.monotonic() - begin)
+            if left_s <= 0:
+                break
+            limits = SolverLimits(left_s, NUM_WORKERS, self._settings.seed)
+            formulation = Formulation(costs, rule, self._symmetry)
+            if not formulation.allowed.any(axis=1).all():
+                break
+            before_s = judge.best_s
+            if is_assignment:
+                self._assign(formulation, limits, judge)
+            else:
+                self._schedule(formulation, limits, judge)
+            if judge.best_s < before_s:
+                break
+        if judge.best is None:
+            raise SearchError(f"method {self.method!r} found no placement that fits into memory; try a larger budget")
+        return judge.best
+
+    def _rules(self, costs: ScheduleProblem, is_assignment: bool) -> list[MemoryRule]:
+        """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
+        if not memory_can_bind(costs):
+            return [MemoryRule.RUNNING]
+        first = MemoryRule.RUNNING if is_assignment or not self.knows_peaks else MemoryRule.PEAK
+        return [first, MemoryRule.RESERVED]
+
+    knows_peaks = False
+
+    @abstractmethod
+    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        """Solve an objective without order."""
+
+    @abstractmethod
+    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        """Solve for work-conserving latency."""
+
+    def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
+        """Take note of a bound that the solver has proven; none is said to be above what was found."""
+        if self._is_bound_valid and formulation.memory is not MemoryRule.RESERVED:
+            self._bound_s = max(self._bound_s or 0.0, min(bound_s, judge.best_s))
+
+
+def is_exact(problem: Problem) -> bool:
+    """Whether the costs of units are costs of ops, or the objective a sum of them."""
+    each_alone = len(np.unique(problem.units.partition.labels)) == len(problem.units.partition.labels)
+    return each_alone or problem.objective is Objective.THROUGHPUT
+
+
+def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:
+    """Seconds in which some schedule ends: the best known, or one op and one transfer after another."""
+    if np.isfinite(judge.best_s):
+        return float(judge.best_s)
+    off = ~np.eye(costs.num_devices, dtype=np.bool_)
+    slowest = (costs.link_latency_s + costs.edge_bytes.max(initial=0.0) / costs.link_bandwidth_bytes_per_s)[off]
+    ops_s = float(np.nanmax(costs.time_s, axis=1).sum()) + costs.op_overhead_s * costs.num_ops
+    sent_s = float(slowest[np.isfinite(slowest)].max(initial=0.0)) + costs.transfer_overhead_s
+    return ops_s + sent_s * len(costs.edge_src) + float(costs.launch_s.max()) * costs.num_ops

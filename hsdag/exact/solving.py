@@ -1,0 +1,147 @@
+"""Running CP-SAT: incumbents handed over as they come, a limit in time, and an end that can be asked for.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+LARGEST_BOUND = 2**62
+POLL_S = 0.05
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Readable(Protocol[T_co]):
+    """A CP-SAT model that knows what its solutions mean."""
+
+    @property
+    def model(self) -> cp_model.CpModel:
+        """The model, which minimises."""
+
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> T_co:
+        """The solution that the values of the variables stand for."""
+
+
+class Ending(Enum):
+    """How a solver ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"  # the time was over
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"  # the time was over, and nothing was found
+
+
+@dataclass(frozen=True)
+class SolverLimits:
+    """What a solver may use; the same limits and seed give the same answer as long as time is no limit."""
+
+    seconds: float = 10.0
+    num_workers: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0 or self.num_workers < 1:
+            raise ValueError(f"a solver needs time and a worker, not {self.seconds} s and {self.num_workers}")
+
+    def solver(self) -> cp_model.CpSolver:
+        """A CP-SAT solver with these limits."""
+        solver = cp_model.CpSolver()
+        solver.parameters.max_time_in_seconds = max(min(self.seconds, 1e9), 1e-3)
+        solver.parameters.num_workers = self.num_workers
+        solver.parameters.random_seed = self.seed % 2**31
+        solver.parameters.catch_sigint_signal = False
+        return solver
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Generic[T]):
+    """What a solver knows at its end: the best solution, its value and the proven bound, in ticks."""
+
+    ending: Ending
+    bound_ticks: int
+    value_ticks: int | None = None
+    solution: T | None = None
+
+
+def solve_model(model: Readable[T], limits: SolverLimits) -> Answer[T]:
+    """Solve without a word until the end."""
+    solver = limits.solver()
+    return _answer(model, solver, solver.solve(model.model))
+
+
+def solve_aloud(
+    model: Readable[T],
+    limits: SolverLimits,
+    on_solution: Callable[[T], None],
+    on_wait: Callable[[int], None] = lambda _: None,
+) -> Answer[T]:
+    """Solve and hand every better solution to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
+
+    Both are called in the calling thread; what they raise ends the solver and goes on to the caller.
+    """
+    solver, found = limits.solver(), _Found(model)
+    ended: list[cp_model.CpSolverStatus] = []
+    bounds = [0.0]
+    solver.best_bound_callback = bounds.append
+    thread = threading.Thread(target=lambda: ended.append(solver.solve(model.model, found)), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + limits.seconds
+    try:
+        while thread.is_alive() or not found.queue.empty():
+            try:
+                on_solution(found.queue.get(timeout=POLL_S))
+            except queue.Empty:
+                on_wait(whole_bound(bounds[-1]))
+            if time.monotonic() > deadline:
+                found.is_over = True
+                solver.stop_search()
+    finally:
+        found.is_over = True
+        while thread.is_alive():  # a stop that comes before the search begins is not heard
+            solver.stop_search()
+            thread.join(POLL_S)
+    return _answer(model, solver, ended[0])
+
+
+class _Found(cp_model.CpSolverSolutionCallback, Generic[T]):
+    """Puts solutions into a queue; runs in threads of the solver."""
+
+    def __init__(self, model: Readable[T]) -> None:
+        super().__init__()
+        self.queue: queue.Queue[T] = queue.Queue()
+        self.is_over = False
+        self._model = model
+
+    def on_solution_callback(self) -> None:
+        self.queue.put(self._model.read(self.value))
+        if self.is_over:
+            self.stop_search()
+
+
+def _answer(model: Readable[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
+    if status == cp_model.INFEASIBLE:
+        return Answer(Ending.INFEASIBLE, LARGEST_BOUND)
+    if status == cp_model.MODEL_INVALID:
+        raise ValueError(f"CP-SAT refuses the model: {model.model.validate()}")
+    bound = whole_bound(solver.best_objective_bound)
+    if status == cp_model.UNKNOWN:
+        return Answer(Ending.UNKNOWN, bound)
+    ending = Ending.OPTIMAL if status == cp_model.OPTIMAL else Ending.FEASIBLE
+    return Answer(ending, bound, round(solver.objective_value), model.read(solver.value))
+
+
+def whole_bound(bound: float) -> int:
+    """A bound as a whole number of ticks that is no larger than it may be."""
+    return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), LARGEST_BOUND))

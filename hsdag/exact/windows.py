@@ -1,0 +1,139 @@
+"""Windows: parts of a schedule solved anew while the rest stands still, which joins modules of several channels.
+
+Legend: N ops, M ops of a window, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.exact.cpsat_model import LatencyModel, Surroundings
+from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry, induced
+from hsdag.exact.module_solving import durations_of, generous_horizon_s
+from hsdag.exact.solving import SolverLimits, solve_model
+from hsdag.exact.ticks import Ticks
+from hsdag.ir.graph import FloatArray, IntArray
+
+IMPROVEMENT = 1e-9
+"""A share of the makespan that counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule of all ops: devices and starts in seconds, with the makespan that is simulated for it."""
+
+    device: IntArray  # [N]
+    start_s: FloatArray  # [N]
+    makespan_s: float
+
+
+Judged = Callable[[IntArray, FloatArray], Plan | None]
+"""Simulates devices [N] in the order of starts [N]; None where that is not legal."""
+
+
+class WindowSolver:
+    """Solves windows of one problem."""
+
+    def __init__(self, f: Formulation, limits: SolverLimits) -> None:
+        self._f, self._p, self._limits = f, f.problem, limits
+        self._producers: list[dict[int, float]] = [{} for _ in range(f.problem.num_ops)]
+        for (u, v), size in f.edges.items():
+            self._producers[v][u] = size
+
+    def forward(self, parts: Sequence[IntArray], on_step: Callable[[], None]) -> tuple[IntArray, FloatArray] | None:
+        """Module after module, each solved together with the next one and then fixed; devices and starts [N].
+
+        None where a window found nothing in its time.
+        """
+        device, start_s = np.full(self._p.num_ops, -1, dtype=np.int64), np.zeros(self._p.num_ops)
+        for t, part in enumerate(parts):
+            ops = np.concatenate(parts[t : t + 2])
+            found = self._solve(ops, self._behind(ops, device, start_s), None, generous_horizon_s(self._p))
+            if found is None:
+                return None
+            kept = slice(None) if t + 2 >= len(parts) else slice(0, len(part))
+            device[ops[kept]], start_s[ops[kept]] = found[0][kept], found[1][kept]
+            on_step()
+            if t + 2 >= len(parts):
+                break
+        return device, start_s
+
+    def improve(self, plan: Plan, ops: IntArray, judged: Judged) -> Plan | None:
+        """A better plan with ``ops`` [M], neighbours in time, solved anew and the ops behind them moved as a block."""
+        inside = np.zeros(self._p.num_ops, dtype=np.bool_)
+        inside[ops] = True
+        behind = (plan.start_s >= plan.start_s[ops].min()) & ~inside
+        before = ~inside & ~behind
+        fixed = np.where(before, plan.device, -1)
+        around = self._before_block(ops, self._behind(ops, fixed, plan.start_s), plan, behind)
+        found = self._solve(ops, around, plan, plan.makespan_s)
+        if found is None:
+            return None
+        device, start_s = plan.device.copy(), plan.start_s.copy()
+        device[ops], start_s[ops] = found[0], found[1]
+        start_s[behind] -= plan.makespan_s - found[2]
+        better = judged(device, start_s)
+        if better is None or better.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
+            return None
+        return better
+
+    def _behind(self, ops: IntArray, device: IntArray, start_s: FloatArray) -> Surroundings:
+        """What is fixed before ``ops`` (device not -1), and the least that is to come behind them."""
+        p = self._p
+        m, d = len(ops), p.num_devices
+        arrival_s, tail_s, free_s = np.zeros((m, d)), np.zeros((m, d)), np.zeros(d)
+        fixed = np.flatnonzero(device >= 0)
+        end_s = start_s + np.where(
+            device >= 0, np.nan_to_num(p.time_s[np.arange(p.num_ops), np.maximum(device, 0)]), 0.0
+        )
+        np.maximum.at(free_s, device[fixed], end_s[fixed] + p.op_overhead_s)
+        inside = set(ops.tolist())
+        for k, v in enumerate(ops.tolist()):
+            for u, size in self._producers[v].items():
+                if u not in inside and device[u] >= 0:
+                    arrival_s[k] = np.maximum(arrival_s[k], end_s[u] + self._f.transfer_s(size)[device[u]])
+            for w, size in self._f.consumers[v].items():
+                if w not in inside:
+                    least = np.nanmin(self._f.transfer_s(size) + p.time_s[w][None, :], axis=1)
+                    tail_s[k] = np.maximum(tail_s[k], least + self._f.tails_s[w])
+        return Surroundings(arrival_s, free_s, tail_s, np.zeros(d))
+
+    def _before_block(self, ops: IntArray, around: Surroundings, plan: Plan, behind: np.ndarray) -> Surroundings:
+        """The surroundings with all that is ``behind`` as a block that ends the plan."""
+        p = self._p
+        tail_s, device_tail_s = np.zeros_like(around.tail_s), np.zeros(p.num_devices)
+        later = np.flatnonzero(behind)
+        np.maximum.at(device_tail_s, plan.device[later], plan.makespan_s - plan.start_s[later] + p.op_overhead_s)
+        for k, v in enumerate(ops.tolist()):
+            for w, size in self._f.consumers[v].items():
+                if behind[w]:
+                    sent = self._f.transfer_s(size)[:, plan.device[w]]
+                    tail_s[k] = np.maximum(tail_s[k], plan.makespan_s - plan.start_s[w] + sent)
+        return Surroundings(around.arrival_s, around.device_free_s, tail_s, device_tail_s)
+
+    def _solve(
+        self, ops: IntArray, around: Surroundings, plan: Plan | None, horizon_s: float
+    ) -> tuple[IntArray, FloatArray, float] | None:
+        """Devices, starts and end of a window."""
+        f = Formulation(induced(self._p, ops), MemoryRule.RUNNING, Symmetry.NONE)
+        ticks = Ticks.choose(
+            [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
+        )
+        model = LatencyModel(f, ticks, horizon_s, around)
+        if plan is not None:
+            model.hint(plan.device[ops], plan.start_s[ops])
+        answer = solve_model(model, self._limits)
+        if answer.solution is None or answer.value_ticks is None:
+            return None
+        found = answer.solution
+        return found.device, ticks.seconds(found.start_ticks), float(ticks.seconds(answer.value_ticks))
+
+
+def sweeps(plan: Plan, size: int) -> list[IntArray]:
+    """Windows of ``size`` neighbours in time, each sharing half of its ops with the next."""
+    order = np.lexsort((np.arange(len(plan.start_s)), plan.start_s))
+    step = max(size // 2, 1)
+    return [order[i : i + size] for i in range(0, max(len(order) - step, 1), step)]

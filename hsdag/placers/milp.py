@@ -1,0 +1,72 @@
+"""MilpPlacer: DiviML's mixed-integer program (1)-(7) as printed, solved by HiGHS; the reference for CP-SAT."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.exact.assignment import AssignmentModel
+from hsdag.exact.exact_placer import ExactPlacer, horizon_of
+from hsdag.exact.formulation import Formulation
+from hsdag.exact.highs import LinearAnswer, solve_linear
+from hsdag.exact.judging import Judge, start_ranks
+from hsdag.exact.milp_model import BatchedModel
+from hsdag.exact.solving import Ending, SolverLimits
+from hsdag.ir.graph import FloatArray
+from hsdag.placers.base import PlacerSettings
+
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+
+
+class MilpPlacer(ExactPlacer):
+    """Work-conserving latency by big-M constraints and order variables; the other objectives without an order."""
+
+    method = "milp"
+
+    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        costs = formulation.problem
+        model = BatchedModel(formulation, horizon_of(costs, judge) * (1 + TOLERANCE))
+
+        def on_solution(values: FloatArray) -> None:
+            found = model.read(values)
+            device = found.device[:, 0]
+            judge.consider(device, start_ranks(costs, found.start_s[np.arange(costs.num_ops), device]))
+
+        def on_wait(bound: float) -> None:
+            self._prove(formulation, bound * model.unit_s * (1 - TOLERANCE), judge)
+            judge.wake()
+
+        hint = model.hint(judge.best) if judge.best is not None else None
+        answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
+        self._end(formulation, answer, model.unit_s, judge)
+
+    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        unit_s = max(horizon_of(formulation.problem, judge), 1e-12) / 1000
+        model = AssignmentModel(
+            formulation, self._settings.semantics, judge.problem.objective, lambda seconds: np.asarray(seconds) / unit_s
+        )
+
+        def on_wait(bound: float) -> None:
+            self._prove(formulation, bound * unit_s * (1 - TOLERANCE), judge)
+            judge.wake()
+
+        hint = None
+        if judge.best is not None:
+            hint = model.wanted, [float(value) for value in model.chosen(judge.best)]
+        answer = solve_linear(model.linear, limits, lambda values: _take(judge, model, values), on_wait, hint)
+        self._end(formulation, answer, unit_s, judge)
+
+    def _end(self, formulation: Formulation, answer: LinearAnswer, unit_s: float, judge: Judge) -> None:
+        if answer.ending is Ending.INFEASIBLE:
+            self._prove(formulation, judge.best_s * (1 - TOLERANCE), judge)
+        elif np.isfinite(answer.bound):
+            self._prove(formulation, answer.bound * unit_s * (1 - TOLERANCE), judge)
+
+
+def _take(judge: Judge, model: AssignmentModel, values: FloatArray) -> None:
+    judge.consider(model.placement(values[model.wanted]))
+
+
+def make(settings: PlacerSettings) -> MilpPlacer:
+    """The placer of this method."""
+    return MilpPlacer(settings)
