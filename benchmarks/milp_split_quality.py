@@ -1,7 +1,8 @@
 """MILP-SPLIT against the exact solver and HEFT on randomly wired networks of ER(0.2) modules; costs are simulated.
 
 Bars: on one channel the optimum of the modules is that of all; on several, within 3% of the best that the exact
-solver finds in --exact-seconds (1200 in full), and found 50 times faster. HEFT is printed beside them.
+solver finds in --exact-seconds (1200 in full), and found 50 times faster than the exact solver's own best, which
+needs the full time to be told. HEFT is printed beside them. Exit status 1 when a bar is missed.
 
 Usage: python benchmarks/milp_split_quality.py [--exact-seconds 1200] [--split-seconds 20] [--kinds sdep-2,wdep-2]
 """
@@ -42,7 +43,7 @@ def main() -> int:
         }
         split, exact, heft = run["milp-split"], run["cpsat"], run["heft"]
         ratio, faster = split.value_s / exact.value_s, exact.best_after_s / max(split.best_after_s, 1e-3)
-        missed += ratio > BAR
+        missed += ratio > BAR or (kind != "1-chan" and faster < FACTOR)
         print(
             f"{kind}, {problem.num_ops} ops: milp-split {1e3 * split.value_s:.3f} ms after {split.best_after_s:.2f} s, "
             f"exact {1e3 * exact.value_s:.3f} ms after {exact.best_after_s:.1f} s of {options.exact_seconds:g} s: "
