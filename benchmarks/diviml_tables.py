@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,7 +26,6 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.problem import Objective
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Semantics
-from hsdag.search.place import Watcher
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
 
@@ -87,20 +85,13 @@ def network(kind: str, modules: int, seed: int, spread: float, nodes: int = 10) 
 
 
 def measured(problem: ScheduleProblem, method: str, seconds: float, objective: Objective, seed: int) -> Run:
-    """Run a method; the moment of its best is that of the last improvement the watcher heard of."""
+    """Run a method; the moment of its best is what the exact methods tell themselves, else its end."""
     semantics = Semantics(links=Links.CHANNEL if objective is Objective.THROUGHPUT else Links.INDEPENDENT)
     placer = make_placer(method, PlacerSettings(seed=seed, is_cheap=True, semantics=semantics, budget_s=seconds))
-    begin, best = time.monotonic(), [np.inf, 0.0]
-
-    def on_event(event, _recorder) -> None:  # noqa: ANN001
-        value = event.evaluation.latency_s
-        if value is not None and value < best[0] * (1 - 1e-6):
-            best[:] = [value, time.monotonic() - begin]
-
-    watcher = Watcher(on_event=on_event)
-    solution = solve(problem, placer, SolveOptions(method, objective, semantics, seconds, seed=seed), watcher)
+    solution = solve(problem, placer, SolveOptions(method, objective, semantics, seconds, seed=seed))
     bound_s = getattr(placer, "lower_bound_s", None)
-    return Run(solution.value_s or np.inf, max(bound_s or 0.0, solution.lower_bound_s), best[1])
+    after_s = getattr(placer, "best_after_s", solution.elapsed_s)
+    return Run(solution.value_s or np.inf, max(bound_s or 0.0, solution.lower_bound_s), after_s)
 
 
 def by_method(options: argparse.Namespace, paper: dict[str, tuple[float, ...]], objective: Objective) -> None:

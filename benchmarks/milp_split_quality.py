@@ -2,7 +2,7 @@
 
 Bars: on one channel the optimum of the modules is that of all; on several, within 3% of the best that the exact
 solver finds in --exact-seconds (1200 in full), and found 50 times faster than the exact solver's own best, which
-needs the full time to be told. HEFT is printed beside them. Exit status 1 when a bar is missed.
+needs the full time to be told. HEFT's is to be at least 1.3 times as long. Exit status 1 when a bar is missed.
 
 Usage: python benchmarks/milp_split_quality.py [--exact-seconds 1200] [--split-seconds 20] [--kinds sdep-2,wdep-2]
 """
@@ -18,7 +18,7 @@ from hsdag.runtime.problem import Objective
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from diviml_tables import measured, network
 
-BAR, FACTOR = 1.03, 50.0
+BAR, FACTOR, LONGER = 1.03, 50.0, 1.3
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
         }
         split, exact, heft = run["milp-split"], run["cpsat"], run["heft"]
         ratio, faster = split.value_s / exact.value_s, exact.best_after_s / max(split.best_after_s, 1e-3)
-        missed += ratio > BAR or (kind != "1-chan" and faster < FACTOR)
+        missed += ratio > BAR or (kind != "1-chan" and faster < FACTOR) or heft.value_s / split.value_s < LONGER
         print(
             f"{kind}, {problem.num_ops} ops: milp-split {1e3 * split.value_s:.3f} ms after {split.best_after_s:.2f} s, "
             f"exact {1e3 * exact.value_s:.3f} ms after {exact.best_after_s:.1f} s of {options.exact_seconds:g} s: "

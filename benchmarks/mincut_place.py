@@ -4,7 +4,7 @@ FAST has two threads, SLOW one; nothing is in the cost cache. Its answer is meas
 ``--method hsdag`` finds in a longer search, and the single devices. Exit status 1 when the command takes more than
 30 s, or its answer is more than 5% slower than the best of all these.
 
-Usage: python benchmarks/mincut_place.py [--model inception_v3] [--rival-budget 60s]
+Usage: python benchmarks/mincut_place.py [--model inception_v3] [--rival-budget 600s]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="inception_v3")
     parser.add_argument("--budget", default="10s")
-    parser.add_argument("--rival-budget", default="60s")
+    parser.add_argument("--rival-budget", default="600s")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as name:

@@ -38,7 +38,7 @@ def place(
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero."),
     budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
-    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many measured placements."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many measured ones."),
     candidate_limit: str = typer.Option("120s", "--candidate-limit", help="A candidate that takes longer is hung."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
     resume: bool = typer.Option(False, "--resume", help="Go on with the search kept in the run folder."),

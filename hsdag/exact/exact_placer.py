@@ -17,7 +17,7 @@ from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.placers.list_tables import costs_of
 from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution
+from hsdag.runtime.simulator import Execution, Links
 
 NUM_WORKERS = 2
 SHARE_OF_BUDGET = 0.95
@@ -38,6 +38,18 @@ class ExactPlacer(Placer):
         self._settings, self._symmetry = settings, symmetry
         self._judge: Judge | None = None
         self._bound_s: float | None = None
+        self._is_bound_valid = False
+        self.hit_limit = False
+
+    @property
+    def incumbent(self) -> IntArray | None:
+        """[U] the best placement found so far, with the best order known of it; None before there is one."""
+        return None if self._judge is None else self._judge.best
+
+    @property
+    def best_after_s(self) -> float:
+        """Seconds into the search after which the incumbent was known."""
+        return 0.0 if self._judge is None else self._judge.best_after_s
 
     @property
     def lower_bound_s(self) -> float | None:
@@ -68,6 +80,7 @@ class ExactPlacer(Placer):
         for rule in self._rules(costs, is_assignment):
             left_s = min(self._settings.budget_s, NO_LIMIT_S) * SHARE_OF_BUDGET - (time.monotonic() - begin)
             if left_s <= 0:
+                self.hit_limit = True
                 break
             limits = SolverLimits(left_s, NUM_WORKERS, self._settings.seed)
             formulation = Formulation(costs, rule, self._symmetry)
@@ -78,6 +91,7 @@ class ExactPlacer(Placer):
                 self._assign(formulation, limits, judge)
             else:
                 self._schedule(formulation, limits, judge)
+            self.hit_limit = time.monotonic() - begin >= SHARE_OF_BUDGET * self._settings.budget_s
             if judge.best_s < before_s:
                 break
         if judge.best is None:
@@ -88,7 +102,8 @@ class ExactPlacer(Placer):
         """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
         if not memory_can_bind(costs):
             return [MemoryRule.RUNNING]
-        first = MemoryRule.RUNNING if is_assignment or not self.knows_peaks else MemoryRule.PEAK
+        plain = self._settings.semantics.links is Links.INDEPENDENT  # else copies wait, and live for longer or shorter
+        first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
     knows_peaks = False

@@ -5,6 +5,7 @@ Legend: U placement units, D devices.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,8 @@ MOST_UNITS_FOR_HEURISTICS = 20000
 class Judge:
     """Keeps the best placement that was evaluated, and the best simulated order of it.
 
-    ``best_s`` is the smaller of what the evaluator says and what the simulator says with the ranks.
+    ``best_s`` is the smaller of what the evaluator says and what the simulator says with the ranks, and
+    ``best_after_s`` the seconds after which it was known.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class Judge:
         )
         self.best_s = np.inf
         self.best: IntArray | None = None
+        self.best_after_s = 0.0
+        self._begin = time.monotonic()
         self._ranks: dict[bytes, tuple[float, IntArray]] = {}
 
     def consider(self, device: IntArray, ranks: IntArray | None = None) -> float:
@@ -54,7 +58,7 @@ class Judge:
         if device.tobytes() in self._ranks:
             value_s = min(value_s, self._ranks[device.tobytes()][0])
         if value_s < self.best_s:
-            self.best_s, self.best = value_s, device
+            self.best_s, self.best, self.best_after_s = value_s, device, time.monotonic() - self._begin
         return value_s
 
     def _order(self, device: IntArray, ranks: IntArray) -> None:

@@ -57,19 +57,24 @@ class ListPlacer(Placer):
         Raises OptionError when costs are unknown, SearchStopped when the evaluator does.
         """
         costs = costs_of(problem, self.name)
+        self._returned = None
         semantics = self._settings.semantics
         evaluator.evaluate([repaired(costs, fastest_devices(costs), semantics)])
-        best, best_s = None, np.inf
+        ordered = semantics.execution is not Execution.SEQUENTIAL and problem.objective is Objective.LATENCY
+        best_s = np.inf
         for proposal in self.proposals(costs, problem.objective):
             placement = repaired(costs, proposal.device, semantics)
             seconds = _seconds(evaluator.evaluate([placement])[0])
-            if best is None or seconds < best_s:
-                best, best_s = (placement, proposal.schedule), seconds
-        assert best is not None
-        placement, schedule = best
-        ordered = semantics.execution is not Execution.SEQUENTIAL and problem.objective is Objective.LATENCY
-        self._returned = placement, schedule.ranks if schedule is not None and ordered else None
-        return placement
+            if self._returned is None or seconds < best_s:
+                schedule, best_s = proposal.schedule, seconds
+                self._returned = placement, schedule.ranks if schedule is not None and ordered else None
+        assert self._returned is not None
+        return self._returned[0]
+
+    @property
+    def incumbent(self) -> IntArray | None:
+        """[U] the best of the method's own placements so far; None before there is one."""
+        return None if self._returned is None else self._returned[0]
 
     def ranks(self, placement: IntArray) -> IntArray | None:
         """[U] the order in which the schedule behind ``placement`` starts its units, smallest first.

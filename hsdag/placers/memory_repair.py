@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hsdag.evaluators.schedule import one_inference, over_memory
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Semantics, simulate
+from hsdag.runtime.simulator import Order, Semantics, simulate
 
 MOST_ROUNDS = 32
 """Simulations after which a repair gives up."""
@@ -26,6 +28,8 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     """
     if not np.isfinite(problem.memory_bytes).any():
         return placement
+    if semantics.order is Order.PRIORITY:  # ranks are given to what is legal, not to what is being repaired
+        semantics = replace(semantics, order=None)
     device, movable = placement.copy(), np.ones(problem.num_ops, dtype=np.bool_)
     weights = np.asarray(np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)
     if over_memory(problem, weights).any():

@@ -98,6 +98,8 @@ class _Annealing:
 
     def _first_temperature_s(self) -> float:
         """From the mean worsening of neighbours of the start; those that fail do not count."""
+        if not np.isfinite(self.best_s):
+            return 0.0
         worse_s = judged_s(self._evaluator, [self._moves.moved(self.best) for _ in range(NUM_SAMPLES)]) - self.best_s
         worse_s = worse_s[np.isfinite(worse_s) & (worse_s > 0)]
         return float(worse_s.mean()) / -np.log(FIRST_ACCEPTANCE) if len(worse_s) else 0.0

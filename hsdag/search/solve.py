@@ -22,8 +22,8 @@ from hsdag.placers.base import Placer
 from hsdag.runtime.bounds import lower_bound_s
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Order, simulate
-from hsdag.search.packing import Packing, pack_weights
+from hsdag.runtime.simulator import Execution, Order, simulate
+from hsdag.search.packing import Packing, pack_weights, running_bytes
 from hsdag.search.searching import NoJournal, Watcher
 from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, Status, relative_gap
 from hsdag.search.threads import one_torch_thread
@@ -31,6 +31,8 @@ from hsdag.search.units import op_ranks, problem_of
 
 TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of."""
+
+ORDERED = "try --method cpsat, which looks for an order that does"
 
 MAX_ENUMERATED = 4096
 """Placements up to which all are tried before it is said that none is legal."""
@@ -42,6 +44,15 @@ class RanksUnits(Protocol):
 
     def ranks(self, placement: IntArray) -> IntArray | None:
         """[U] ranks, the smallest first, for the placement [U] that ``search`` returned; None where it has none."""
+
+
+@runtime_checkable
+class HoldsIncumbent(Protocol):
+    """A placer whose best placement counts with the order that it knows, also when the search was stopped."""
+
+    @property
+    def incumbent(self) -> IntArray | None:
+        """[U] the best so far; None before there is one."""
 
 
 @runtime_checkable
@@ -104,15 +115,13 @@ class _Search:
                 returned = self._placer.search(self._units, self._recorder)
             except SearchStopped:
                 stopped = True
-                best = self._recorder.best()
-                returned = best[0].placement if best else None
             except SearchError as error:  # the method gave up; what was evaluated before still counts
                 self._failure = error
         self._take_bound()
         found = self._best(returned)
         if found is not None and relative_gap(found.value_s, self._bound_s) <= PROVEN_GAP:
             return self._conclude(found, Status.OPTIMAL)
-        ended_by_budget = stopped and not self._watcher.should_stop()
+        ended_by_budget = (stopped or getattr(self._placer, "hit_limit", False)) and not self._watcher.should_stop()
         if found is None:
             return self._without_answer(ended_by_budget)
         return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
@@ -169,11 +178,14 @@ class _Search:
         """The best of what was evaluated, and of what the method returned with the ranks it gave."""
         legal = [event for event in self._recorder.events if event.evaluation.latency_s is not None]
         best = min(legal, key=lambda event: _seconds(event.evaluation), default=None)
-        ranked = self._ranked(returned)
+        known = self._placer.incumbent if isinstance(self._placer, HoldsIncumbent) else None
+        candidates = [returned, known, best.placement if best is not None else None]
+        with_ranks = [found for found in map(self._ranked, candidates) if found is not None]
+        ranked = min(with_ranks, key=lambda found: found.value_s, default=None)
         if self._options.semantics.order is Order.PRIORITY:
-            if ranked is None:
-                raise OptionError(f"order 'priority' needs priorities; method {self._options.method!r} gave none")
-            return min([ranked, *self._ranked_singles()], key=lambda found: found.value_s)
+            if not isinstance(self._placer, RanksUnits):
+                raise OptionError(f"order 'priority' needs priorities; method {self._options.method!r} gives none")
+            return min([*with_ranks, *self._ranked_singles()], key=lambda found: found.value_s, default=None)
         if best is None:
             return ranked
         found = _Found(self._units.expand(best.placement), _seconds(best.evaluation))
@@ -212,8 +224,12 @@ class _Search:
             table = [np.asarray(choice, dtype=np.int64) for choice in every]
             costs = [_seconds(evaluation) for evaluation in self._evaluator.evaluate(table)]
             best = int(np.argmin(costs))
-            if not np.isfinite(costs[best]):
+            if not np.isfinite(costs[best]) and self._fits_in_no_order(table):
                 return self._conclude(None, Status.INFEASIBLE)
+            if not np.isfinite(costs[best]):
+                raise self._failure or SearchError(
+                    f"no placement fits into memory in the order that devices take ops by themselves; {ORDERED}"
+                )
             found = _Found(self._units.expand(table[best]), costs[best])
             return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
         if ended_by_budget:
@@ -223,6 +239,19 @@ class _Search:
         raise SearchError(
             f"method {self._options.method!r} found no placement that fits into memory, in "
             f"{self._recorder.num_evaluations} evaluations; try another method or a larger budget"
+        )
+
+    def _fits_in_no_order(self, table: Sequence[IntArray]) -> bool:
+        """Whether every placement [U] needs too much memory for some op alone, or order has no say."""
+        semantics = self._options.semantics
+        if semantics.execution is Execution.SEQUENTIAL or semantics.order not in (None, Order.PRIORITY):
+            return True
+        devices = [self._units.expand(placement) for placement in table]
+        supported = self._problem.supported
+        ops = np.arange(self._problem.num_ops)
+        return all(
+            not supported[ops, device].all() or over_memory(self._problem, running_bytes(self._problem, device)).any()
+            for device in devices
         )
 
     def _conclude(self, found: _Found | None, status: Status) -> Solution:

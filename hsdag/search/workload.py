@@ -65,7 +65,7 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
     if not 1 <= num_devices <= platform.num_devices:
         raise OptionError(
             f"--devices must lie in 1..{platform.num_devices}, the devices of platform {platform.name}, "
-            f"not {num_devices}"
+            f"not {num_devices}; name a larger platform with --platform"
         )
     kept = platform.devices[:num_devices]
     names = {device.name for device in kept}
