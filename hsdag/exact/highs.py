@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 import queue
 import subprocess
 import sys
@@ -70,7 +70,7 @@ def _listen(
             on_wait(bound)
             kind, content = ("wait", []) if time.monotonic() < deadline else ("end", ["Time limit reached", bound])
         if kind == "solution":
-            values = content[0]
+            values = np.asarray(content[0], dtype=np.float64)
             on_solution(values)
         elif kind == "bound":
             bound = content[0]
@@ -84,12 +84,18 @@ def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        pickle.dump(request, process.stdin)
+        process.stdin.write(json.dumps(request, default=_plain).encode())
         process.stdin.close()
-        while True:
-            events.put(pickle.load(process.stdout))
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-        events.put(("died",))
+        for line in process.stdout:
+            events.put(tuple(json.loads(line)))
+    except (OSError, ValueError):
+        pass
+    events.put(("died",))
+
+
+def _plain(array: Any) -> Any:
+    """An array of numpy's as lists and numbers."""
+    return array.tolist()
 
 
 def _ending(status: str, values: FloatArray | None) -> Ending:

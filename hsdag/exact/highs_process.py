@@ -1,14 +1,14 @@
 """HiGHS in a process of its own, for its library and that of OR-Tools cannot share one; run as a module.
 
-It reads a pickled program from stdin and writes pickled events to stdout: ("solution", values), ("bound", value) and
-at last ("end", status, bound).
+It reads a program as JSON from stdin and writes events to stdout, a JSON list a line: ["solution", values],
+["bound", value] and at last ["end", status, bound].
 """
 
 from __future__ import annotations
 
-import pickle
+import json
 import sys
-from typing import Any, BinaryIO
+from typing import Any, TextIO
 
 import highspy
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 
 def main() -> None:
     """Solve the one program that comes in."""
-    request = pickle.load(sys.stdin.buffer)
-    out = sys.stdout.buffer
+    request = json.load(sys.stdin)
+    out = sys.stdout
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     for name, value in request["options"].items():
@@ -26,20 +26,20 @@ def main() -> None:
     if request["hint"] is not None:
         index, values = request["hint"]
         highs.setSolution(len(index), np.asarray(index, dtype=np.int32), np.asarray(values, dtype=np.float64))
-    highs.cbMipImprovingSolution += lambda event: _say(out, ("solution", np.array(event.data_out.mip_solution)))
+    highs.cbMipImprovingSolution += lambda event: _say(out, "solution", list(event.data_out.mip_solution))
     last = [-np.inf]
 
     def on_wait(event: Any) -> None:
         if event.data_out.mip_dual_bound > last[0]:
             last[0] = event.data_out.mip_dual_bound
-            _say(out, ("bound", last[0]))
+            _say(out, "bound", last[0])
 
     highs.cbMipInterrupt += on_wait
     highs.run()
     info, status = highs.getInfo(), highs.getModelStatus()
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        _say(out, ("solution", np.array(highs.getSolution().col_value)))
-    _say(out, ("end", highs.modelStatusToString(status), float(info.mip_dual_bound)))
+        _say(out, "solution", list(highs.getSolution().col_value))
+    _say(out, "end", highs.modelStatusToString(status), float(info.mip_dual_bound))
 
 
 def _program(request: dict[str, Any]) -> highspy.HighsLp:
@@ -56,8 +56,8 @@ def _program(request: dict[str, Any]) -> highspy.HighsLp:
     return program
 
 
-def _say(out: BinaryIO, event: tuple[Any, ...]) -> None:
-    pickle.dump(event, out)
+def _say(out: TextIO, *event: Any) -> None:
+    out.write(json.dumps(event) + "\n")
     out.flush()
 
 

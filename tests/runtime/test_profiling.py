@@ -12,7 +12,7 @@ from openvino import opset13
 
 from hsdag.ir import DeviceError, DeviceSpec
 from hsdag.runtime.devices import DeviceSet
-from hsdag.runtime.profile import ModelProfile
+from hsdag.runtime.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profile_cache import ProfileCache
 from hsdag.runtime.profiling import Effort, fit_link
 from hsdag.search.session import Session
@@ -99,7 +99,7 @@ def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, ti
 
 
 def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
-    latency_s = []
+    latency_s, names = [], set()
     for count in (0, 6):
         x = opset13.parameter([256, 256], np.float32, name="x")
         condition = opset13.parameter([], bool, name="c")
@@ -114,14 +114,18 @@ def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_
         for (body, inner), setter in zip(bodies, (branch.set_then_body, branch.set_else_body), strict=True):
             setter(body)
             inner.set_friendly_name("inner")
+        branch.set_friendly_name("if")
         branch.set_input(x.output(0), bodies[0][1], bodies[1][1])
-        out = branch.set_output(bodies[0][0].get_results()[0], bodies[1][0].get_results()[0])
-        ov.serialize(ov.Model([opset13.result(out)], [condition, x], "if"), tmp_path / f"if{count}.xml")
+        result = opset13.result(branch.set_output(*(body.get_results()[0] for body, _ in bodies)))
+        result.set_friendly_name("result")
+        ov.serialize(ov.Model([result], [condition, x], "if"), tmp_path / f"if{count}.xml")
         with Session(tmp_path / f"if{count}.xml", DeviceSet(PARTS[:1], ())) as session:
+            names.add(session.model_record.fingerprint)
             latency_s.append(session.profile(ProfileCache(tmp_path / "cache"), QUICK).times[0].latency_s)
     assert latency_s[0] is not None
     assert latency_s[1] is not None
     assert latency_s[1] > 3 * latency_s[0]
+    assert len(names) == 1  # to a placement they are one model
 
 
 def test_a_model_below_the_counters_resolution_keeps_its_measured_latency(tmp_path: Path) -> None:
@@ -139,6 +143,13 @@ def test_an_interrupt_ends_a_profile_between_two_steps(tiny_resnet: Path) -> Non
         pytest.raises(DeviceError, match="profiling was interrupted"),
     ):
         session.profile(ProfileCache(None), QUICK, should_stop=lambda: True)
+
+
+def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops() -> None:
+    device = DeviceProfile(np.array([6.0, 4.0]), (), 10.0, 0.0, 1, 0, None)
+    links = LinkProfile(np.array([2.0]), np.zeros((1, 1)), np.ones((1, 1)))
+    costs = ModelProfile((PARTS[0],), (device,), links).costs()
+    assert costs.time_s[:, 0].tolist() == pytest.approx([4.8, 3.2])
 
 
 def test_parts_of_the_cpu_share_its_memory(profiled: Profiled) -> None:
