@@ -17,27 +17,14 @@ import time
 
 import numpy as np
 from machine import machine
+from simulator_speed import NUM_DEVICES, layered
 
 from hsdag.placers.heft import heft_schedule
 from hsdag.placers.list_schedule import ListSchedule
 from hsdag.runtime.schedule_problem import ScheduleProblem
 
 BARS_S = {1000: 0.020, 100_000: 10.0}
-NUM_DEVICES, ROUNDS, NUM_CHAINS = 4, 5, 6
-
-
-def layered(num_ops: int, seed: int) -> ScheduleProblem:
-    """Ops that each read two of those shortly before them."""
-    rng = np.random.default_rng(seed)
-    dst = np.repeat(np.arange(1, num_ops), 2)
-    src = dst - 1 - np.minimum(rng.geometric(1 / 12, len(dst)) - 1, dst - 1)
-    return ScheduleProblem.from_arrays(
-        rng.uniform(1e-5, 1e-3, (num_ops, NUM_DEVICES)),
-        np.unique(np.stack([src, dst], axis=1), axis=0),
-        output_bytes=rng.integers(1, 1_000_000, num_ops),
-        link_latency_s=1e-5,
-        link_bandwidth_bytes_per_s=1e10,
-    )
+ROUNDS, NUM_CHAINS = 5, 6
 
 
 def crowded(num_ops: int, seed: int) -> ScheduleProblem:

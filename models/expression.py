@@ -287,6 +287,3 @@ _OPERATIONS = {
     "slice": _Operation("Slice", _slice),
     "reshape": _Operation("Reshape", _reshape),
 }
-
-OPERATION_NAMES = tuple(_OPERATIONS)
-"""Every name that an expression may use."""

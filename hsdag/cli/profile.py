@@ -16,7 +16,7 @@ from hsdag.cli.output import (
     milliseconds,
     print_json,
     print_table,
-    stderr,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def profile(
         seed=seed,
         cuts=cuts,
         cache=ProfileCache(None) if fresh else None,
-        on_step=lambda step: stderr.print(step, markup=False, highlight=False),
+        on_step=say,
     )
     write_problem(result.schedule, written)
     if as_json:

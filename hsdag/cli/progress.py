@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hsdag.cli.output import milliseconds, stderr
+from hsdag.cli.output import milliseconds, say, stderr
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.search.searching import Watcher
 
@@ -50,12 +50,12 @@ class SearchProgress:
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
-        self._say("interrupted: measuring and saving the best so far (Ctrl-C again to give up)")
+        say("interrupted: measuring and saving the best so far (Ctrl-C again to give up)")
 
     def _phase(self, phase: str) -> None:
         self._bar.update(self._task, description=phase, detail="")
         if self._bar.disable:
-            self._say(phase)
+            say(phase)
 
     def _event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         left_s = max(self._budget_s - recorder.elapsed_s, 0.0)
@@ -66,7 +66,7 @@ class SearchProgress:
         self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
         if self._bar.disable and time.monotonic() - self._last_log > LOG_EVERY_S:
             self._last_log = time.monotonic()
-            self._say(detail)
+            say(detail)
 
     def _round(self, number: int) -> None:
         self._bar.update(self._task, detail=f"round {number}")
@@ -75,7 +75,4 @@ class SearchProgress:
         detail = f"{simulated} placements simulated, {measured} measured"
         self._bar.update(self._task, detail=detail)
         if self._bar.disable:
-            self._say(detail)
-
-    def _say(self, text: str) -> None:
-        stderr.print(text, markup=False, highlight=False)
+            say(detail)

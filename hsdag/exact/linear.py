@@ -49,11 +49,6 @@ class LinearModel:
         self.row_low.append(low)
         self.row_high.append(high)
 
-    @property
-    def num_variables(self) -> int:
-        """How many there are."""
-        return len(self.low)
-
 
 class WholeModel:
     """A linear model with whole coefficients as a CP-SAT model; its solutions are the values of ``wanted``."""
