@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import place
+    from hsdag.api import compile_work_conserving, place
     from hsdag.ir.placement import Placement
     from hsdag.search.options import PlaceOptions
     from hsdag.search.outcome import Outcome
 
-__all__ = ["Outcome", "PlaceOptions", "Placement", "__version__", "place"]
+__all__ = ["Outcome", "PlaceOptions", "Placement", "__version__", "compile_work_conserving", "place"]
 
 _HOMES = {
     "Outcome": "hsdag.search.outcome",
     "PlaceOptions": "hsdag.search.options",
     "Placement": "hsdag.ir.placement",
+    "compile_work_conserving": "hsdag.api",
     "place": "hsdag.api",
 }
 

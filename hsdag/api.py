@@ -1,10 +1,10 @@
-"""The Python API: ``hsdag.place``."""
+"""The Python API: ``hsdag.place`` and ``hsdag.compile_work_conserving``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
@@ -12,6 +12,9 @@ from hsdag.runtime.problem import Objective
 from hsdag.search.options import PlaceOptions, parse_duration, parse_objective
 from hsdag.search.place import run_place
 from hsdag.search.searching import Watcher
+
+if TYPE_CHECKING:
+    from hsdag.runtime.openvino_backend import WorkConservingModel
 
 
 def place(
@@ -54,3 +57,27 @@ def place(
     source = model if isinstance(model, str | Path) else load_model(model, options.shapes, example_input=example_input)
     folder = Path(run_folder) if run_folder is not None else None
     return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher).placement
+
+
+def compile_work_conserving(
+    model: Any,
+    placement: Placement,
+    core: Any = None,
+    properties: Mapping[str, Any] | None = None,
+    *,
+    time_limit_s: float | None = None,
+) -> WorkConservingModel:
+    """Compile a placed model so that its devices run side by side; used like an ``ov.CompiledModel``.
+
+    ``model`` is a path, or an ``ov.Model``, which is not changed. HETERO runs the parts of a model one after another;
+    here each runs as soon as what it reads is there and its device is free. An inference that takes longer than
+    ``time_limit_s`` ends with an ExecutionError that names the op and the device it waited for.
+
+    Raises PlacementError when the placement is for another model, DeviceError when a device is absent or does not
+    compile its part, and ModelError for models with state or without fixed shapes.
+    """
+    from hsdag.runtime.openvino_backend import CutOptions
+    from hsdag.runtime.openvino_backend.placed import compile_placed
+
+    source = load_model(model)
+    return compile_placed(source, placement, core=core, properties=properties, options=CutOptions(limit_s=time_limit_s))

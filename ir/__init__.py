@@ -6,6 +6,7 @@ from hsdag.ir.colocation import Colocation, colocate
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import (
     DeviceError,
+    ExecutionError,
     FileFormatError,
     HsdagError,
     ModelError,
@@ -25,6 +26,7 @@ __all__ = [
     "ComputationGraph",
     "DeviceError",
     "DeviceSpec",
+    "ExecutionError",
     "FileFormatError",
     "HsdagError",
     "LatencyRecord",

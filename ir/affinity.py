@@ -25,6 +25,14 @@ def apply_affinity(placement: Placement, model: ov.Model) -> ov.Model:
     """``Placement.apply``."""
     merge_copies(model)
     graph = graph_of(model)
+    devices = check_placement(placement, graph)
+    openvino_names = {device.name: device.spec().openvino_name for device in placement.devices}
+    set_affinities(model, graph, [openvino_names[device] for device in devices])
+    return model
+
+
+def check_placement(placement: Placement, graph: ComputationGraph) -> list[str]:
+    """[N] the device of each op. Raises PlacementError when the placement is not for the model of this graph."""
     if fingerprint(graph) != placement.model.fingerprint:
         raise PlacementError(
             f"the placement is for model {placement.model.name!r} and this is another one (named {graph.name!r}): "
@@ -35,9 +43,7 @@ def apply_affinity(placement: Placement, model: ov.Model) -> ov.Model:
         raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
     devices = [placement.affinity[name] for name in graph.op_names]
     check_colocation(graph, devices)
-    openvino_names = {device.name: device.spec().openvino_name for device in placement.devices}
-    set_affinities(model, graph, [openvino_names[device] for device in devices])
-    return model
+    return devices
 
 
 def compile_placement(

@@ -7,7 +7,8 @@ HsdagError                      every mistake a user can make; one line, exit co
 ├── FileFormatError             a JSON document that breaks its format; names the path inside the document
 ├── OptionError                 an option with a value outside its range
 ├── OutputError                 a file that cannot be written
-└── SearchError                 a search that cannot start, go on or be resumed
+├── SearchError                 a search that cannot start, go on or be resumed
+└── ExecutionError              an inference that failed, was cancelled or took too long; names the op and its device
 
 Defects of ours are ordinary Python exceptions and end with exit code 1.
 """
@@ -45,3 +46,7 @@ class OutputError(HsdagError):
 
 class SearchError(HsdagError):
     """A search that cannot start, go on, or be resumed."""
+
+
+class ExecutionError(HsdagError):
+    """An inference that failed, was cancelled, or took longer than its limit."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError
-from hsdag.models import bert, inception, resnet
+from hsdag.models import bert, inception, llama_decoder, resnet
 from hsdag.models.spec import ModelSpec
 from hsdag.models.workload_registry import list_workloads
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import openvino as ov
 
 MAX_SEED = 2**63 - 1
-_SPECS: dict[str, ModelSpec] = {spec.name: spec for family in (resnet, inception, bert) for spec in family.SPECS}
+_FAMILIES = (resnet, inception, bert, llama_decoder)
+_SPECS: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.SPECS}
 
 
 def list_models() -> tuple[ModelSpec, ...]:

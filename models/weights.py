@@ -38,7 +38,11 @@ def _fill(part: nn.Module, generator: torch.Generator) -> None:
             part.weight.normal_(0.0, math.sqrt(2.0 / fan_in), generator=generator)
         case nn.Linear():
             part.weight.normal_(0.0, math.sqrt(1.0 / part.in_features), generator=generator)
-            _fill_shift(part.bias, generator)
+            if part.bias is not None:
+                _fill_shift(part.bias, generator)
+        case nn.RMSNorm():
+            assert part.weight is not None
+            part.weight.uniform_(0.8, 1.2, generator=generator)
         case nn.Embedding():
             part.weight.normal_(0.0, 1.0, generator=generator)
         case nn.LayerNorm():

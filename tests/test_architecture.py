@@ -57,4 +57,4 @@ def test_placers_and_learning_know_no_openvino() -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert hsdag.__all__ == ["Outcome", "PlaceOptions", "Placement", "__version__", "place"]
+    assert hsdag.__all__ == ["Outcome", "PlaceOptions", "Placement", "__version__", "compile_work_conserving", "place"]

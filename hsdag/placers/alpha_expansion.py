@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.boundary_costs import BoundaryCosts
 from hsdag.placers.cut_graph import best_move, pair_cut
 
@@ -32,7 +32,7 @@ def expanded(costs: BoundaryCosts, placement: IntArray) -> IntArray:
 
     Never dearer than ``placement``. With equal links between all devices the result takes at most the work of the
     optimum and twice its transfers, were there no difference between the launches; in general at most
-    ``transfer_factor`` times its transfers.
+    ``transfer_factor`` times its transfers and changes of device.
     """
     best, best_s = placement, costs.cost_s(placement)
     idle, device = 0, 0
@@ -52,17 +52,21 @@ def transfer_factor(costs: BoundaryCosts) -> float:
     """How many times the optimum's transfers an expanded placement may cost at most, beside the optimum's work.
 
     2 r where a result goes to a device at equal cost from everywhere, else 2 (D - 1) r, r being the
-    largest ratio of the costs of one transfer between two devices.
+    largest ratio of the costs of one transfer, or one change of device, between two devices.
     """
     off = ~np.eye(costs.num_devices, dtype=np.bool_)
-    ratios = [1.0]
-    for table in (costs.latency_s, costs.s_per_byte):
-        values = table[off]
-        if values.max(initial=0.0) > 0:
-            ratios.append(float(values.max() / values.min()) if values.min() > 0 else np.inf)
+    prices = (costs.latency_s[off], costs.s_per_byte[off], costs.change_s)
+    ratios = [_ratio(values) for values in prices]
     columns = [table[:, d][off[:, d]] for table in (costs.latency_s, costs.s_per_byte) for d in range(len(table))]
     alike = all(np.ptp(column) == 0 for column in columns if len(column))
     return 2.0 * max(ratios) * (1 if alike else costs.num_devices - 1)
+
+
+def _ratio(values: FloatArray) -> float:
+    """The largest of ``values`` over the smallest; 1 where all are nothing."""
+    if values.max(initial=0.0) <= 0:
+        return 1.0
+    return float(values.max() / values.min()) if values.min() > 0 else np.inf
 
 
 def cheapest(costs: BoundaryCosts) -> Iterator[IntArray]:

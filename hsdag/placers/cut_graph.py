@@ -3,7 +3,7 @@
 An op on the source's side stays where it is, one on the sink's side moves. What a result costs that leaves its
 device is a directed hyperedge: one node for each result, direction and size (P. Kohli et al., "Robust higher order
 potentials for enforcing label consistency", 2009; V. Kolmogorov and R. Zabih, "What energy functions can be minimized
-via graph cuts?", 2004).
+via graph cuts?", 2004). What it costs that an op runs on another device than the one before it is an arc between them.
 
 Legend: N ops, R pairs of a result and an op that reads it, A arcs.
 """
@@ -47,7 +47,7 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
     for higher than they are, never for lower, and those of staying are exact.
     """
     ops = np.arange(costs.num_ops)
-    stay_s, go_s = costs.time_s[ops, placement], costs.time_s[:, target]
+    stay_s, go_s, along_s = _changes(costs, placement, target)
     if (np.isinf(stay_s) & np.isinf(go_s)).any():
         return None
     fate = np.full(costs.num_ops, FREE, dtype=np.int64)
@@ -59,10 +59,12 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
     free = np.flatnonzero(fate == FREE)
     gain_s = stay_s[free] - go_s[free]
     stays, goes = free[gain_s < 0], free[gain_s > 0]
-    tails = np.concatenate([arcs.tail, np.full(len(stays), source), goes])
-    heads = np.concatenate([arcs.head, stays, np.full(len(goes), sink)])
-    capacities_s = np.concatenate([arcs.capacity_s, -gain_s[gain_s < 0], gain_s[gain_s > 0]])
-    tick_s = _tick_s(float(arcs.weight_s[0]) + float(np.abs(gain_s).sum()))
+    line = node[costs.order]
+    dear = np.flatnonzero((along_s > 0) & (line[:-1] != line[1:]))
+    tails = np.concatenate([arcs.tail, np.full(len(stays), source), goes, line[dear]])
+    heads = np.concatenate([arcs.head, stays, np.full(len(goes), sink), line[dear + 1]])
+    capacities_s = np.concatenate([arcs.capacity_s, -gain_s[gain_s < 0], gain_s[gain_s > 0], along_s[dear]])
+    tick_s = _tick_s(float(arcs.weight_s[0]) + float(np.abs(gain_s).sum()) + float(along_s.sum()))
     flow_s, moved = _cut(tails, heads, capacities_s, tick_s, source, sink)
     away = (node == sink) | np.isin(ops, moved[moved < costs.num_ops])
     fixed_s = np.where(fate == STAYS, stay_s, np.where(fate == MOVES, go_s, np.minimum(stay_s, go_s)))
@@ -73,6 +75,25 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
 def pair_cut(costs: BoundaryCosts, one: int, other: int) -> Move | None:
     """The optimal placement on two devices: a minimum s-t cut; None where an op runs on neither. Ties go to ``one``."""
     return best_move(costs, np.full(costs.num_ops, one, dtype=np.int64), other)
+
+
+def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """[N] seconds of each op that stays and [N] of one that moves, and [N - 1] of staying before one that moves.
+
+    Two ops that follow each other in ``order`` have a cost for each choice of who moves. If neither or both do, it is
+    no more than if the one or the other does, together: hence a cost of each op and an arc (Kolmogorov and Zabih,
+    section 4.1).
+    """
+    stay_s, go_s = costs.time_s[np.arange(costs.num_ops), placement], costs.time_s[:, target].copy()
+    before, after = costs.order[:-1], costs.order[1:]
+    a, b = placement[before], placement[after]
+    none_s = np.where(a != b, costs.change_s[b], 0.0)
+    second_s = np.where(a != target, costs.change_s[target], 0.0)
+    first_s = np.where(b != target, costs.change_s[b], 0.0)
+    stay_s[before] += none_s
+    go_s[before] += first_s
+    go_s[after] -= first_s
+    return stay_s, go_s, first_s + second_s - none_s
 
 
 def _tick_s(total_s: float) -> float:

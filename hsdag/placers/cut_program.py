@@ -5,6 +5,8 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +58,7 @@ def solved_program(
 
 
 class _Program:
-    """``on[v][d]``: op v runs on device d. A transfer is paid for when its ends say so."""
+    """``on[v][d]``: op v runs on device d. A transfer, or a change of device, is paid for when its ends say so."""
 
     def __init__(self, costs: BoundaryCosts, hint: IntArray) -> None:
         self.model = cp_model.CpModel()
@@ -64,11 +66,12 @@ class _Program:
         finite_s = float(costs.time_s[np.isfinite(costs.time_s)].sum())
         sizes = np.diff(costs.first) * costs.latency_s.sum()
         sent_s = float(sizes.sum()) + float(costs.size_bytes.sum()) * float(costs.s_per_byte.sum())
-        self.tick_s = max(finite_s + sent_s, 1e-300) / MAX_TICKS
+        changes_s = float(costs.change_s.sum()) * costs.num_ops
+        self.tick_s = max(finite_s + sent_s + changes_s, 1e-300) / MAX_TICKS
         self.on = [self._choice(v, hint) for v in range(costs.num_ops)]
         work = [(x, costs.time_s[v, d]) for v, row in enumerate(self.on) for d, x in row.items()]
         sent = [pair for v in range(costs.num_ops) for pair in self._sent(v)]
-        pairs = [(x, self._ticks(s)) for x, s in work + sent]
+        pairs = [(x, self._ticks(s)) for x, s in work + sent + list(self._changes())]
         self.model.minimize(cp_model.LinearExpr.weighted_sum([x for x, _ in pairs], [t for _, t in pairs]))
 
     def limit(self, held_bytes: FloatArray, memory_bytes: FloatArray) -> None:
@@ -105,6 +108,16 @@ class _Program:
                     paid.append((goes, cost_s - below_s))
                     below_s = cost_s
         return paid
+
+    def _changes(self) -> Iterator[tuple[cp_model.IntVar, float]]:
+        """What it costs that an op runs on another device than the one before it."""
+        for before, v in itertools.pairwise(self._costs.order.tolist()):
+            for d, here in self.on[v].items():
+                if self._costs.change_s[d] > 0:
+                    changes = self.model.new_bool_var("")
+                    stays = [self.on[before][d]] if d in self.on[before] else []
+                    self.model.add_bool_or([here.negated(), *stays, changes])
+                    yield changes, float(self._costs.change_s[d])
 
     def _ticks(self, seconds: float) -> int:
         return int(np.floor(seconds / self.tick_s))

@@ -177,7 +177,19 @@ def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     by_reader = np.argsort(costs.reader, kind="stable")
     first_source = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
     labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
-    return _move_costs_s(costs.transfers, costs.time_s, labels, first_source, sources[by_reader])
+    extra_s = _move_costs_s(costs.transfers, costs.time_s, labels, first_source, sources[by_reader])
+    return extra_s + _change_costs_s(costs, labels)
+
+
+def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what changes of device cost more with one op on another device."""
+    line, devices = placement[costs.order], np.arange(costs.num_devices)
+    around_s = np.zeros((costs.num_ops, costs.num_devices))
+    around_s[1:] += np.where(line[:-1, None] != devices, costs.change_s, 0.0)
+    around_s[:-1] += np.where(devices != line[1:, None], costs.change_s[line[1:], None], 0.0)
+    extra_s = np.empty_like(around_s)
+    extra_s[costs.order] = around_s - np.take_along_axis(around_s, line[:, None], axis=1)
+    return extra_s
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ Legend: U placement units, D devices.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,22 +16,23 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.alpha_expansion import best_cut, cheapest, simple
 from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
-from hsdag.placers.boundary_costs import BoundaryCosts
+from hsdag.placers.boundary_costs import BoundaryCosts, Launches
 from hsdag.placers.candidate_round import best_of
 from hsdag.placers.cut_graph import pair_cut
 from hsdag.placers.cut_program import solved_program
 from hsdag.placers.memory_prices import MemoryJudge, fitting, repaired
-from hsdag.runtime.problem import Problem
+from hsdag.placers.pipeline import stages
+from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
-from hsdag.search.packing import pack_weights
+from hsdag.search.packing import TIME_LIMIT_S, pack_weights
 from hsdag.search.units import problem_of
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
 
-MAX_CANDIDATES = 7
-"""Different placements that are evaluated at most: each may be measured."""
+MAX_CANDIDATES = 14
+"""Different placements that are evaluated at most."""
 
 MAX_PROVEN_CHOICES = 200
 """Units times devices up to which more than two devices are solved as an integer program too."""
@@ -45,19 +47,22 @@ ROUNDING = 1e-12
 class MincutPlacer(Placer):
     """Minimum cuts at several prices of a boundary; the evaluator, which may measure, has the last word.
 
-    The same problem gives the same placements; there is no randomness.
+    For throughput balanced stages are candidates too. The same problem gives the same placements; there is no
+    randomness.
     """
 
-    def __init__(self, semantics: Semantics) -> None:
-        self._semantics = semantics
+    def __init__(self, semantics: Semantics, budget_s: float = np.inf) -> None:
+        self._semantics, self._budget_s = semantics, budget_s
         self._bound_s: float | None = None
+        self._proven: IntArray | None = None  # [U] what the integer program found when it was asked for the bound
 
     @property
     def lower_bound_s(self) -> float | None:
         """Seconds that no placement beats in sequential execution; None before a search, and where none is known.
 
-        With two devices it is the cut without launches and then one launch on each, or a single device if that
-        takes less. For more devices it is known for small problems. Other executions have no such bound.
+        With two devices it is the cut, the optimum but for rounding, as long as memories have no limits. For more
+        devices it is known for small problems. Where units are several ops, it is the cut without launches and then
+        one launch on each device, or a single device if that takes less. Other executions have no such bound.
         """
         return self._bound_s
 
@@ -66,66 +71,90 @@ class MincutPlacer(Placer):
 
         Raises OptionError without costs, SearchError where nothing that fits into memory was found.
         """
-        costs = problem.costs
-        if costs is None:
+        if problem.costs is None:
             raise OptionError("method mincut needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
-        best = best_of(self._candidates(costs), problem, evaluator, MAX_CANDIDATES)
+        best = best_of(self._candidates(problem, problem.costs), problem, evaluator, MAX_CANDIDATES)
         if best is None:
             raise SearchError("method mincut found no placement that fits into memory; try --method cpsat")
         return best
 
-    def _candidates(self, problem: ScheduleProblem) -> Iterator[IntArray]:
+    def _candidates(self, problem: Problem, costs: ScheduleProblem) -> Iterator[IntArray]:
         """Placements that fit into memory, the plainest first."""
-        judge = MemoryJudge(problem, self._semantics)
-        costs = BoundaryCosts.of(problem)
-        plain = sorted(simple(costs), key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
+        deadline = time.monotonic() + self._budget_s
+        judge = MemoryJudge(costs, self._semantics)
+        plain = simple(BoundaryCosts.of(costs))
+        plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
-        self._bound_s = self._proven_bound_s(problem)
-        if judge.has_limits:
-            yield from self._within(costs, judge)
-            return
-        found = list(cheapest(costs))
-        yield from found[1:] or found
-        yield from _program_answer(costs, found[-1])
-        for scale in SCALES[1:]:
-            *_, last = cheapest(costs.scaled(scale))
-            yield last
+        self._proven = None
+        self._bound_s = self._proven_bound_s(costs, each_alone=problem.num_units == problem.units.partition.num_items)
+        cuts = _within(judge, deadline) if judge.has_limits else _cuts(costs, self._proven)
+        if problem.objective is Objective.THROUGHPUT:
+            yield from itertools.islice(cuts, 1)
+            yield from stages(costs, self._semantics)
+        yield from cuts
 
-    def _within(self, costs: BoundaryCosts, judge: MemoryJudge) -> Iterator[IntArray]:
-        """The same where memories are limited."""
-        quick = repaired(costs, judge, best_cut(costs))
-        found = quick is not None
-        if quick is not None:
-            yield quick
-        for scale in SCALES:
-            placement = fitting(costs.scaled(scale), judge)
-            if placement is not None:
-                found = True
-                yield placement
-        if not found:
-            yield from _last_resorts(costs, judge)
-
-    def _proven_bound_s(self, problem: ScheduleProblem) -> float | None:
+    def _proven_bound_s(self, problem: ScheduleProblem, *, each_alone: bool) -> float | None:
         """What sequential execution takes at least, memories being without limits."""
         how = self._semantics
         if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
             return None
-        costs, launch_s = BoundaryCosts.of(problem, launches=False), np.sort(problem.launch_s)
-        alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
-        if problem.num_devices == 1:
-            return alone_s * (1 - ROUNDING)
-        if problem.num_devices == 2:
-            cut = pair_cut(costs, 0, 1)
-            spread_s = cut.bound_s if cut is not None else np.inf
+        costs = BoundaryCosts.of(problem, Launches.RUNS if each_alone else Launches.NOTHING)
+        if problem.num_devices <= 2:
+            cut = pair_cut(costs, 0, problem.num_devices - 1)
+            bound_s = cut.bound_s if cut is not None else np.inf
         elif _is_small(costs) and how.links is not Links.EGRESS:
-            *_, start = cheapest(costs)
-            proven = solved_program(costs, start)
+            proven = solved_program(costs, best_cut(costs))
             if proven is None:
                 return None
-            spread_s = proven.bound_s
+            bound_s = proven.bound_s
+            self._proven = proven.placement if each_alone else None
         else:
             return None
-        return min(alone_s, spread_s + float(launch_s[:2].sum())) * (1 - ROUNDING)
+        if not each_alone:
+            alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
+            bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
+        return bound_s * (1 - ROUNDING)
+
+
+def _cuts(problem: ScheduleProblem, proven: IntArray | None) -> Iterator[IntArray]:
+    """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers.
+
+    ``proven`` [U] is what the integer program says of the first, where that is known.
+    """
+    each = _by_launches(problem)
+    for costs in each:
+        found = list(cheapest(costs))
+        yield from [proven] if proven is not None and costs is each[0] else _program_answer(costs, found[-1])
+        yield from reversed(found[1:] or found)
+    for scale in SCALES[1:]:
+        for costs in each:
+            yield best_cut(costs.scaled(scale))
+
+
+def _within(judge: MemoryJudge, deadline: float) -> Iterator[IntArray]:
+    """The same where memories are limited; ``deadline`` is for the last resorts, on the monotonic clock."""
+    costs, *others = _by_launches(judge.problem)
+    quick = repaired(costs, judge, best_cut(costs))
+    found = quick is not None
+    if quick is not None:
+        yield quick
+    for priced in [costs, *others, *(costs.scaled(scale) for scale in SCALES[1:])]:
+        placement = fitting(priced, judge)
+        if placement is not None:
+            found = True
+            yield placement
+    if not found:
+        yield from _last_resorts(costs, judge, deadline - time.monotonic())
+
+
+def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
+    """The costs with launches charged to runs, and where there are any, also to transfers.
+
+    The simulator counts runs; the submodels that HETERO makes are fewer where runs of one device do not touch,
+    more where a run falls apart.
+    """
+    kinds = (Launches.RUNS, Launches.TRANSFERS) if problem.launch_s.any() else (Launches.RUNS,)
+    return [BoundaryCosts.of(problem, kind) for kind in kinds]
 
 
 def _is_small(costs: BoundaryCosts) -> bool:
@@ -140,11 +169,11 @@ def _program_answer(costs: BoundaryCosts, start: IntArray) -> Iterator[IntArray]
             yield proven.placement
 
 
-def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge) -> Iterator[IntArray]:
+def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> Iterator[IntArray]:
     """What holds the weights, where results fit beside them, and of few placements the best [U] that fits."""
     problem = judge.problem
     units = problem_of(problem)
-    packed = pack_weights(problem, units).placement
+    packed = pack_weights(problem, units, left_s if np.isfinite(left_s) else TIME_LIMIT_S).placement
     if packed is not None and judge.fits(units.expand(packed)):
         yield units.expand(packed)
     if float(problem.num_devices) ** problem.num_ops <= MAX_ENUMERATED:
@@ -155,4 +184,4 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge) -> Iterator[IntArray
 
 def make(settings: PlacerSettings) -> MincutPlacer:
     """The placer of this method."""
-    return MincutPlacer(settings.semantics)
+    return MincutPlacer(settings.semantics, settings.budget_s)

@@ -5,6 +5,7 @@ Legend: U placement units, D devices.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -48,33 +49,38 @@ class PipelinePlacer(Placer):
             raise OptionError("method pipeline is for --objective throughput; for latency use --method mincut")
         if costs is None:
             raise OptionError("method pipeline needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
-        best = best_of(self._candidates(costs), problem, evaluator, MAX_CANDIDATES)
+        best = best_of(stages(costs, self._semantics), problem, evaluator, MAX_CANDIDATES)
         if best is None:
             raise SearchError("method pipeline found no stages that fit into memory; try --method mincut")
         return best
 
-    def _candidates(self, problem: ScheduleProblem) -> Iterator[IntArray]:
-        """The best single device, then stages under the links as they are charged, and at other prices."""
-        judge = MemoryJudge(problem, self._semantics)
-        able = np.flatnonzero(problem.supported.all(axis=0))
-        by_load = able[np.argsort(problem.time_s[:, able].sum(axis=0), kind="stable")].tolist()
-        alone = (np.full(problem.num_ops, d, dtype=np.int64) for d in by_load)
-        yield from [each for each in alone if judge.fits(each)][:1]
-        for boundary in self._boundaries():
-            for slowest in (True, False) if boundary == 1.0 else (True,):
-                placement = fitting_stages(problem, judge, boundary=boundary, slowest=slowest)
-                if placement is not None:
-                    yield placement
 
-    def _boundaries(self) -> tuple[float, ...]:
-        """What transfers and launches count, as factors.
+def stages(problem: ScheduleProblem, semantics: Semantics) -> Iterator[IntArray]:
+    """Placements [N] that fit into memory: the best single device, then balanced stages.
 
-        Independent links never fill up; blocking ones occupy devices and others have a load of their own, so that
-        stages with and without them are tried; HETERO's boundaries occupy the receiver, and are uncertain.
-        """
-        if self._semantics.execution is Execution.SEQUENTIAL:
-            return (1.0, 2.0, 0.5, 4.0, 0.0)
-        return (0.0,) if self._semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
+    Stages come under the links as they are charged, and at other prices.
+    """
+    judge = MemoryJudge(problem, semantics)
+    able = np.flatnonzero(problem.supported.all(axis=0))
+    by_load = able[np.argsort(problem.time_s[:, able].sum(axis=0), kind="stable")].tolist()
+    alone = (np.full(problem.num_ops, d, dtype=np.int64) for d in by_load)
+    yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
+    for boundary in _boundaries(semantics):
+        for slowest in (True, False) if boundary == 1.0 else (True,):
+            placement = fitting_stages(problem, judge, boundary=boundary, slowest=slowest)
+            if placement is not None:
+                yield placement
+
+
+def _boundaries(semantics: Semantics) -> tuple[float, ...]:
+    """What transfers and launches count, as factors.
+
+    Independent links never fill up; blocking ones occupy devices and others have a load of their own, so that
+    stages with and without them are tried; HETERO's boundaries occupy the receiver, and are uncertain.
+    """
+    if semantics.execution is Execution.SEQUENTIAL:
+        return (1.0, 2.0, 0.5, 4.0, 0.0)
+    return (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
 
 
 def fitting_stages(

@@ -36,12 +36,13 @@ class PackedWeights:
     placement: IntArray | None = None
 
 
-def pack_weights(problem: ScheduleProblem, units: Problem) -> PackedWeights:
+def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME_LIMIT_S) -> PackedWeights:
     """Put units where their weights fit, on fast devices as far as it goes.
 
     Every unit of U goes to one device that supports it, the weights of a device stay within its memory, and so
-    do the weights of a unit with its largest result: a mixed-integer program, given ``TIME_LIMIT_S``. Results
-    of other ops, which need room too, are left to the simulation.
+    do the weights of a unit with the largest result of its ops that take time: a mixed-integer program, given
+    ``limit_s``, and not begun where that is nothing. Results of other ops, which need room too, are left to the
+    simulation.
     """
     costs = units.costs
     if costs is None:
@@ -53,19 +54,23 @@ def pack_weights(problem: ScheduleProblem, units: Problem) -> PackedWeights:
     fastest = np.argmin(time_s, axis=1)
     if np.all(np.bincount(fastest, costs.weight_bytes, units.num_devices) <= problem.memory_bytes):
         return PackedWeights(Packing.FOUND, fastest)
-    return _packed(np.where(able, time_s, 0.0), able, costs.weight_bytes, problem.memory_bytes)
+    if limit_s <= 0:
+        return PackedWeights(Packing.UNKNOWN)
+    return _packed(np.where(able, time_s, 0.0), able, costs.weight_bytes, problem.memory_bytes, limit_s)
 
 
 def _able(problem: ScheduleProblem, units: Problem) -> BoolArray:
     """[U, D] whether a device supports a unit and could hold it alone."""
     unit = units.units.partition.labels
-    largest = np.zeros(units.num_units)
-    np.maximum.at(largest, unit, problem.output_bytes)
-    needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)
-    return np.asarray(units.supported & (needed[:, None] <= problem.memory_bytes), dtype=np.bool_)
+    largest = np.zeros((units.num_units, units.num_devices))
+    np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
+    needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)[:, None]
+    return np.asarray(units.supported & (needed <= problem.memory_bytes), dtype=np.bool_)
 
 
-def _packed(time_s: np.ndarray, able: BoolArray, weight_bytes: np.ndarray, memory_bytes: np.ndarray) -> PackedWeights:
+def _packed(
+    time_s: np.ndarray, able: BoolArray, weight_bytes: np.ndarray, memory_bytes: np.ndarray, limit_s: float
+) -> PackedWeights:
     u, d = time_s.shape
     choice = np.arange(u * d)
     unit, device = np.divmod(choice, d)
@@ -78,7 +83,7 @@ def _packed(time_s: np.ndarray, able: BoolArray, weight_bytes: np.ndarray, memor
         integrality=np.ones(u * d),
         bounds=Bounds(0, able.reshape(-1).astype(np.float64)),
         constraints=LinearConstraint(rows, low, high),
-        options={"time_limit": TIME_LIMIT_S, "mip_rel_gap": GOOD_ENOUGH},
+        options={"time_limit": limit_s, "mip_rel_gap": GOOD_ENOUGH},
     )
     if answer.x is not None:
         return PackedWeights(Packing.FOUND, np.argmax(answer.x.reshape(u, d), axis=1))
@@ -88,7 +93,8 @@ def _packed(time_s: np.ndarray, able: BoolArray, weight_bytes: np.ndarray, memor
 def running_bytes(problem: ScheduleProblem, device: IntArray) -> FloatArray:
     """[D] bytes that each device holds at least at some moment, whatever the order.
 
-    That is its weights, and while an op runs, the op's own result and those that it reads.
+    That is its weights, and while an op runs, the op's own result and those that it reads. An op that takes no time
+    may hold its result for none, which does not count.
     """
     held = problem.output_bytes.copy()
     at_home = device[problem.edge_src] == device[problem.edge_dst]
@@ -97,6 +103,7 @@ def running_bytes(problem: ScheduleProblem, device: IntArray) -> FloatArray:
     order = np.lexsort((size, keys))  # of parallel edges the largest counts, once
     last = np.append(keys[order][1:] != keys[order][:-1], True)[: len(order)]
     np.add.at(held, problem.edge_dst[order[last]], size[order[last]])
+    held[~(problem.time_s[np.arange(problem.num_ops), device] > 0)] = 0.0
     peak = np.zeros(problem.num_devices)
     np.maximum.at(peak, device, held)
     return np.asarray(peak + np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)

@@ -179,6 +179,23 @@ def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first:
         assert np.all(np.bincount(units.expand(packing.placement), weights, 2) <= [first, second])
 
 
+def test_without_time_weights_are_packed_only_where_that_is_at_once_clear() -> None:
+    tight = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [], weight_bytes=[6, 5, 4], memory_bytes=10)
+    assert pack_weights(tight, problem_of(tight), 0.0).status is Packing.UNKNOWN
+    assert pack_weights(tight, problem_of(tight)).status is Packing.FOUND
+    wide = replace(tight, memory_bytes=np.array([15.0, 15.0]))
+    assert pack_weights(wide, problem_of(wide), 0.0).status is Packing.FOUND
+
+
+def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[3.0, 0.0], [3.0, 6.0]], [(0, 1)], output_bytes=[3, 4], edge_bytes=[0], weight_bytes=[4, 0], memory_bytes=6.6
+    )
+    assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
+    assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
+    assert running_bytes(problem, np.array([1, 0])).tolist() == [4.0, 4.0]
+
+
 def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)])
     solution = solve(problem, Everything(), OPTIONS)

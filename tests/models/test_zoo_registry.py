@@ -13,7 +13,7 @@ import pytest
 from hsdag.ir.errors import ModelError, OptionError, OutputError
 from hsdag.models import build_model, find_model, list_models, save_model_files
 
-TINY = ("tiny_resnet", "tiny_inception", "tiny_bert")
+TINY = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
 
 
 def _run_python(code: str) -> str:
@@ -29,9 +29,9 @@ def _run_python(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_list_holds_the_three_models_of_the_papers_table_and_a_tiny_one_of_each_family() -> None:
+def test_list_holds_the_models_of_the_papers_table_a_decoder_and_a_tiny_one_of_each_family() -> None:
     names = [spec.name for spec in list_models()]
-    assert names == ["resnet50", "inception_v3", "bert_base_uncased", *TINY]
+    assert names == ["resnet50", "inception_v3", "bert_base_uncased", "llama-decoder", *TINY]
 
 
 def test_only_the_tiny_models_call_themselves_tiny() -> None:

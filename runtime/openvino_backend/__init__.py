@@ -1,0 +1,23 @@
+"""Work-conserving execution on OpenVINO devices: cutting a placed model, compiling its parts, running them."""
+
+from hsdag.runtime.openvino_backend.compiling import CutOptions, CutPlan, cleaned, compile_cut, plan_cut, task_graph
+from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor
+from hsdag.runtime.openvino_backend.merging import CutCosts, part_schedule
+from hsdag.runtime.openvino_backend.requests import Outputs, WorkConservingModel, WorkConservingRequest
+
+__all__ = [
+    "Cut",
+    "CutCosts",
+    "CutOptions",
+    "CutPlan",
+    "Outputs",
+    "Subgraph",
+    "Tensor",
+    "WorkConservingModel",
+    "WorkConservingRequest",
+    "cleaned",
+    "compile_cut",
+    "part_schedule",
+    "plan_cut",
+    "task_graph",
+]

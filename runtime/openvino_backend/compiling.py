@@ -1,0 +1,134 @@
+"""Compiling a placed model for work-conserving execution: cut, build submodels, compile them, set up an engine.
+
+Legend: N ops, D devices, S subgraphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.build import graph_of
+from hsdag.ir.copies import merge_copies
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, PlacementError
+from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.partition import Partition
+from hsdag.ir.reader import last_line
+from hsdag.runtime.executor import Engine, Resource, TaskGraph
+from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
+from hsdag.runtime.openvino_backend.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
+from hsdag.runtime.openvino_backend.merging import CutCosts, merge_parts, part_schedule
+from hsdag.runtime.openvino_backend.requests import WorkConservingModel
+from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
+
+MOST_SUBGRAPHS = 4000
+"""A placement that falls into more subgraphs is refused: each is compiled, and costs a launch."""
+
+
+@dataclass(frozen=True)
+class CutOptions:
+    """How a placed graph is cut and run.
+
+    ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay, ``barrier`` runs level by
+    level (for comparison), ``limit_s`` is how long an inference may take.
+    """
+
+    copies: bool = True
+    merge: bool = True
+    barrier: bool = False
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CutPlan:
+    """A cut, its order (``ranks`` [S], smallest first), and the grouping it comes from, parts in running order."""
+
+    cut: Cut
+    ranks: FloatArray
+    instances: Instances
+    parts: Partition
+
+
+def plan_cut(
+    graph: ComputationGraph,
+    device: IntArray,
+    num_devices: int,
+    options: CutOptions | None = None,
+    priority: FloatArray | None = None,
+) -> CutPlan:
+    """Cut a placed graph; ``device`` [N]. ``priority`` [N] orders ready ops, smallest first; else b-levels do.
+
+    The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
+    ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.
+    """
+    options = options or CutOptions()
+    costs = CutCosts.assumed(graph, num_devices)
+    instances = instances_of(graph, device, copies=options.copies)
+    parts = initial_parts(instances)
+    if options.merge:
+        parts = merge_parts(graph, instances, parts, costs)
+    if parts.num_groups > MOST_SUBGRAPHS:
+        raise PlacementError(
+            f"the placement falls into {parts.num_groups} subgraphs, more than {MOST_SUBGRAPHS}; "
+            "place larger parts together, or use the hetero executor"
+        )
+    position = running_order(instances, parts)
+    parts = Partition(position[parts.labels], parts.num_groups)
+    if priority is None:
+        ranks = -part_schedule(graph, instances, parts, costs).b_level_s
+    else:
+        ranks = np.full(parts.num_groups, np.inf)
+        np.minimum.at(ranks, parts.labels, priority[instances.op])
+    return CutPlan(cut_of(graph, instances, parts), ranks, instances, parts)
+
+
+def compile_cut(
+    core: Any,
+    model: ov.Model,
+    plan: CutPlan,
+    specs: Sequence[DeviceSpec],
+    options: CutOptions | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> WorkConservingModel:
+    """Compile every subgraph on its device. ``model`` is that of the plan's graph, and is not changed.
+
+    Raises DeviceError when a device does not compile its part, ModelError for models that cannot be cut.
+    """
+    options = options or CutOptions()
+    for spec in specs:
+        spec.register(core)
+    submodels = SubmodelBuilder(model, plan.cut).build()
+
+    def compile_submodel(s: int) -> Any:
+        part = plan.cut.subgraphs[s]
+        try:
+            return core.compile_model(submodels[s].model, specs[part.device].openvino_name, dict(properties or {}))
+        except RuntimeError as error:
+            first, last = (plan.cut.graph.op_names[v] for v in (part.ops[0], part.ops[-1]))
+            what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
+            raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
+
+    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel)
+    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks, barrier=options.barrier)
+    return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
+
+
+def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
+    """The subgraphs of a cut as tasks; a device runs one at a time."""
+    names, types = cut.graph.op_names, cut.graph.op_types
+    labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
+    kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
+    resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
+    return TaskGraph.of(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)
+
+
+def cleaned(model: ov.Model) -> tuple[ov.Model, ComputationGraph]:
+    """A clone of a model without the copies of an applied placement, and its graph."""
+    clone = model.clone()
+    merge_copies(clone)
+    return clone, graph_of(clone)

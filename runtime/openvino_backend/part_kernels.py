@@ -1,0 +1,248 @@
+"""Compiled loops over the parts of a cut: what they take, their list schedule, and merging by trial.
+
+Parts are numbered 0 to count - 1, arrays may be longer. Legend: I instances, J edges between them, S parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+
+
+@njit(cache=True)
+def quotient(
+    label: IntArray,
+    count: int,
+    device: IntArray,
+    op_s: FloatArray,
+    edge_src: IntArray,
+    edge_dst: IntArray,
+    edge_bytes: FloatArray,
+    result_bytes: FloatArray,
+    launch_s: FloatArray,
+    read_s: FloatArray,
+    write_s: FloatArray,
+    part_device: IntArray,
+    duration_s: FloatArray,
+    follows: BoolArray,
+) -> None:  # pragma: no cover - compiled
+    """Device and seconds of each part, and which part follows which; edges come sorted by consumer."""
+    num = len(label)
+    written = result_bytes.copy()
+    follows[:count, :count] = False
+    for p in range(count):
+        duration_s[p] = -1.0
+    for i in range(num):
+        p = label[i]
+        if duration_s[p] < 0:
+            part_device[p] = device[i]
+            duration_s[p] = launch_s[device[i]]
+        duration_s[p] += op_s[i]
+    read = np.zeros((num, count), dtype=np.bool_)
+    for e in range(len(edge_src)):
+        u, p, q = edge_src[e], label[edge_src[e]], label[edge_dst[e]]
+        if p != q:
+            follows[p, q] = True
+            written[u] = max(written[u], edge_bytes[e])
+            if not read[u, q]:
+                read[u, q] = True
+                duration_s[q] += edge_bytes[e] * read_s[part_device[q]]
+    for i in range(num):
+        duration_s[label[i]] += written[i] * write_s[device[i]]
+
+
+@njit(cache=True)
+def _has_detour(follows: BoolArray, count: int, a: int, b: int) -> bool:  # pragma: no cover - compiled
+    """Whether a path leads from a to b over a third part."""
+    seen = np.zeros(count, dtype=np.bool_)
+    stack = np.empty(count, dtype=np.int64)
+    top = 0
+    for p in range(count):
+        if follows[a, p] and p != b:
+            seen[p] = True
+            stack[top] = p
+            top += 1
+    while top:
+        top -= 1
+        p = stack[top]
+        if follows[p, b]:
+            return True
+        for q in range(count):
+            if follows[p, q] and not seen[q]:
+                seen[q] = True
+                stack[top] = q
+                top += 1
+    return False
+
+
+@njit(cache=True)
+def _candidates(part_device: IntArray, duration_s: FloatArray, follows: BoolArray, count: int) -> IntArray:
+    """[C, 2] pairs of parts of one device that are neighbours, the shortest first."""  # pragma: no cover - compiled
+    pairs = np.empty((count * count, 2), dtype=np.int64)
+    key = np.empty(count * count)
+    num = 0
+    for a in range(count):
+        for b in range(a + 1, count):
+            if part_device[a] != part_device[b]:
+                continue
+            near = follows[a, b] or follows[b, a]
+            for p in range(count):
+                if near:
+                    break
+                near = (follows[a, p] and follows[b, p]) or (follows[p, a] and follows[p, b])
+            if near:
+                pairs[num, 0], pairs[num, 1] = a, b
+                key[num] = duration_s[a] + duration_s[b]
+                num += 1
+    return pairs[:num][np.argsort(key[:num], kind="mergesort")]
+
+
+@njit(cache=True)
+def merge_all(
+    label: IntArray,
+    count: int,
+    device: IntArray,
+    op_s: FloatArray,
+    edge_src: IntArray,
+    edge_dst: IntArray,
+    edge_bytes: FloatArray,
+    result_bytes: FloatArray,
+    launch_s: FloatArray,
+    read_s: FloatArray,
+    write_s: FloatArray,
+    most_trials: int,
+) -> None:  # pragma: no cover - compiled
+    """Join parts in ``label`` while the makespan gets no longer."""
+    part_device = np.zeros(count, dtype=np.int64)
+    duration_s, b_level_s = np.zeros(count), np.zeros(count)
+    follows = np.zeros((count, count), dtype=np.bool_)
+    trial = label.copy()
+    costs = (launch_s, read_s, write_s)
+    graph = (device, op_s, edge_src, edge_dst, edge_bytes, result_bytes)
+    quotient(label, count, *graph, *costs, part_device, duration_s, follows)
+    best_s = scheduled_makespan(part_device, duration_s, follows, count, len(launch_s), b_level_s)
+    work_s = duration_s[:count].sum()
+    trials, merged = 0, True
+    while merged and trials < most_trials:
+        merged = False
+        pairs = _candidates(part_device, duration_s, follows, count)
+        for k in range(len(pairs)):
+            a, b = pairs[k, 0], pairs[k, 1]
+            if _has_detour(follows, count, a, b) or _has_detour(follows, count, b, a):
+                continue
+            if trials >= most_trials:
+                break
+            trials += 1
+            for i in range(len(label)):
+                p = label[i]
+                trial[i] = a if p == b else (b if p == count - 1 else p)
+            quotient(trial, count - 1, *graph, *costs, part_device, duration_s, follows)
+            makespan_s = scheduled_makespan(part_device, duration_s, follows, count - 1, len(launch_s), b_level_s)
+            total_s = duration_s[: count - 1].sum()
+            if makespan_s < best_s - 1e-12 or (makespan_s <= best_s + 1e-12 and total_s < work_s):
+                label[:] = trial
+                count -= 1
+                best_s, work_s, merged = makespan_s, total_s, True
+                break
+            quotient(label, count, *graph, *costs, part_device, duration_s, follows)
+
+
+@njit(cache=True)
+def scheduled_makespan(
+    device: IntArray, duration_s: FloatArray, follows: BoolArray, count: int, num_devices: int, b_level_s: FloatArray
+) -> float:  # pragma: no cover - compiled
+    """The makespan of work-conserving list scheduling by b-level, which is written; -1 where there is a cycle."""
+    waits = np.zeros(count, dtype=np.int64)
+    for p in range(count):
+        for q in range(count):
+            waits[q] += follows[p, q]
+    if not _b_levels(duration_s, follows, count, waits, b_level_s):
+        return -1.0
+    return list_schedule(device, duration_s, follows, count, num_devices, b_level_s, waits, np.empty(count))
+
+
+@njit(cache=True)
+def _b_levels(
+    duration_s: FloatArray, follows: BoolArray, count: int, waits: IntArray, b_level_s: FloatArray
+) -> bool:  # pragma: no cover - compiled
+    """Write seconds of the longest way to the end; False where there is a cycle."""
+    order = np.empty(count, dtype=np.int64)
+    left = waits.copy()
+    num = 0
+    for p in range(count):
+        if left[p] == 0:
+            order[num] = p
+            num += 1
+    k = 0
+    while k < num:
+        for q in range(count):
+            if follows[order[k], q]:
+                left[q] -= 1
+                if left[q] == 0:
+                    order[num] = q
+                    num += 1
+        k += 1
+    if num < count:
+        return False
+    for k in range(count - 1, -1, -1):
+        p = order[k]
+        b_level_s[p] = duration_s[p]
+        for q in range(count):
+            if follows[p, q]:
+                b_level_s[p] = max(b_level_s[p], duration_s[p] + b_level_s[q])
+    return True
+
+
+@njit(cache=True)
+def _next_of(
+    d: int, device: IntArray, ready: BoolArray, b_level_s: FloatArray, count: int
+) -> int:  # pragma: no cover - compiled
+    """The ready part of a device with the largest b-level, ties by index; -1 where none is ready."""
+    found = -1
+    for p in range(count):
+        if ready[p] and device[p] == d and (found < 0 or b_level_s[p] > b_level_s[found]):
+            found = p
+    return found
+
+
+@njit(cache=True)
+def list_schedule(
+    device: IntArray,
+    duration_s: FloatArray,
+    follows: BoolArray,
+    count: int,
+    num_devices: int,
+    b_level_s: FloatArray,
+    waits: IntArray,
+    start_s: FloatArray,
+) -> float:  # pragma: no cover - compiled
+    """The makespan where a free device takes the ready part with the largest b-level; ``waits`` is used up."""
+    ready = np.zeros(count, dtype=np.bool_)
+    for p in range(count):
+        ready[p] = waits[p] == 0
+    runs = np.full(num_devices, -1, dtype=np.int64)
+    until_s = np.zeros(num_devices)
+    now_s = 0.0
+    for _ in range(count):
+        for d in range(num_devices):
+            if runs[d] < 0:
+                runs[d] = _next_of(d, device, ready, b_level_s, count)
+                if runs[d] >= 0:
+                    ready[runs[d]] = False
+                    start_s[runs[d]] = now_s
+                    until_s[d] = now_s + duration_s[runs[d]]
+        first = -1
+        for d in range(num_devices):
+            if runs[d] >= 0 and (first < 0 or until_s[d] < until_s[first]):
+                first = d
+        now_s = until_s[first]
+        p = runs[first]
+        runs[first] = -1
+        for q in range(count):
+            if follows[p, q]:
+                waits[q] -= 1
+                if waits[q] == 0:
+                    ready[q] = True
+    return now_s

@@ -1,0 +1,86 @@
+"""Submodels: an ov.Model for every subgraph of a cut, made from one clone of the model per device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+
+from hsdag.ir.build import ordered_ops
+from hsdag.ir.colocation import SHAPE_OF_TYPES
+from hsdag.ir.errors import ModelError
+from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor, incoming_ports
+
+
+@dataclass(frozen=True, eq=False)
+class Submodel:
+    """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds."""
+
+    model: ov.Model
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class SubmodelBuilder:
+    """Builds the submodels of a cut; raises ModelError for models whose parts cannot be run on their own.
+
+    ``model`` is not changed. It needs static input shapes, for tensors are shared between requests, and no state.
+    """
+
+    def __init__(self, model: ov.Model, cut: Cut) -> None:
+        for port in model.inputs:
+            if port.get_partial_shape().is_dynamic:
+                raise ModelError(
+                    f"input {port.node.get_friendly_name()!r} has the shape {port.get_partial_shape()}, but "
+                    "work-conserving execution needs fixed shapes; fix them with --shape or model.reshape"
+                )
+        if "ReadValue" in cut.graph.op_types or "Assign" in cut.graph.op_types:
+            raise ModelError("the model keeps state between inferences, which only the hetero executor supports")
+        self._cut = cut
+        self._incoming = incoming_ports(cut.graph)
+        self._model = model
+
+    def build(self) -> tuple[Submodel, ...]:
+        """The submodels, by subgraph."""
+        clones = {d: _private_nodes(self._model) for d in {part.device for part in self._cut.subgraphs}}
+        return tuple(self._extract(s, part, clones[part.device]) for s, part in enumerate(self._cut.subgraphs))
+
+    def _extract(self, index: int, part: Subgraph, nodes: list[ov.Node]) -> Submodel:
+        results = [_result(nodes[tensor.op], tensor.port) for tensor in part.outputs]
+        graph = self._cut.graph
+        parameters: dict[Tensor, ov.Node] = {}
+        read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
+        for v in part.ops:
+            for port, (u, out) in enumerate(self._incoming[v]):
+                tensor = read.get((u, out))
+                if tensor is None:
+                    continue
+                if tensor not in parameters:
+                    source = nodes[u].output(out)
+                    parameters[tensor] = opset13.parameter(source.get_partial_shape(), source.get_element_type())
+                    parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
+                nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
+        model = ov.Model(results, list(parameters.values()), f"{graph.name}/{index}")
+        return Submodel(model, tuple(parameters), part.outputs)
+
+
+def _result(node: ov.Node, port: int) -> ov.Node:
+    """What hands out an output of an op; a Result does so itself."""
+    if node.get_type_name() == "Result":
+        return node
+    result: ov.Node = opset13.result(node.output(port))
+    return result
+
+
+def _private_nodes(model: ov.Model) -> list[ov.Node]:
+    """The ops of a clone in the order of the graph; its static ShapeOf ops are replaced by constants."""
+    named = ordered_ops(model.clone())
+    for _, node in named:
+        if node.get_type_name() in SHAPE_OF_TYPES and node.input_value(0).get_partial_shape().is_static:
+            shape = np.asarray(tuple(node.input_value(0).get_shape()))
+            constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(constant.output(0))
+    return [node for _, node in named]

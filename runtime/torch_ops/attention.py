@@ -1,0 +1,52 @@
+"""ScaledDotProductAttention.
+
+Legend: B batch axes, L queries, S keys, E width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import openvino as ov
+import torch
+from torch.nn import functional
+
+from hsdag.runtime.torch_ops.base import (
+    Builder,
+    Tensor,
+    TorchOp,
+    attribute,
+    input_shape,
+    output_shape,
+    require_float,
+    unsupported,
+)
+from hsdag.runtime.torch_ops.static_values import static_input
+
+
+def _attention(node: ov.Node) -> TorchOp:
+    """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
+
+    A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
+    """
+    require_float(node)
+    num_inputs = node.get_input_size()
+    if num_inputs > 5:
+        raise unsupported(node, f"{num_inputs} inputs", "query, key, value, mask and scale")
+    causal = bool(attribute(node, "causal"))
+    masked = not causal and num_inputs > 3 and (len(input_shape(node, 3)) > 0 or prod(input_shape(node, 3)) > 1)
+    scale = float(static_input(node, 4, "a scale").item()) if num_inputs > 4 else None
+    batch = output_shape(node)[:-2]
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in xs[:3])
+        mask = xs[3] if masked else None
+        if mask is not None and mask.dtype is not torch.bool:
+            mask = mask.to(query.dtype)
+        return (functional.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale),)
+
+    return run
+
+
+BUILDERS: dict[str, Builder] = {"ScaledDotProductAttention": _attention}

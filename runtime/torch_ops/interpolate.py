@@ -1,0 +1,140 @@
+"""Interpolate without antialiasing: each axis is resampled by itself, with weights worked out beforehand.
+
+Legend: T taps of a resampling (elements that make up one), O size of the axis afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import openvino as ov
+import torch
+from numpy.typing import NDArray
+
+from hsdag.runtime.torch_ops.base import (
+    Builder,
+    DeviceCopies,
+    Shape,
+    Tensor,
+    TorchOp,
+    attribute,
+    axis_indices,
+    choice,
+    input_shape,
+    output_shape,
+    require_float,
+    unsupported,
+)
+from hsdag.runtime.torch_ops.static_values import static_input
+
+Floats = NDArray[np.float32]
+Taps = tuple[NDArray[np.int64], Floats]
+
+HALF = np.float32(0.5)
+COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn", "align_corners")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+
+
+def _interpolate(node: ov.Node) -> TorchOp:
+    """Taps lie as [T, O] for each axis whose size or scale changes."""
+    require_float(node)
+    if node.get_type_info().version_id not in ("opset4", "opset11"):
+        raise unsupported(node, "another opset", "Interpolate of opsets 4 and 11")
+    if attribute(node, "antialias") or any((*attribute(node, "pads_begin"), *attribute(node, "pads_end"))):
+        raise unsupported(node, "antialiasing or pads", "Interpolate without either")
+    mode = choice(node, "mode", ("nearest", "linear", "linear_onnx", "cubic"))
+    axes, scales = _axes_and_scales(node)
+    axis_taps = []
+    for axis, scale in zip(axes, scales, strict=True):
+        index, weight = _taps(node, mode, scale, input_shape(node)[axis], output_shape(node)[axis])
+        axis_taps.append((axis, DeviceCopies(torch.from_numpy(index)), DeviceCopies(torch.from_numpy(weight))))
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        x = xs[0]
+        for axis, index, weight in axis_taps:
+            x = _resampled(x, axis, index.on(x.device), weight.on(x.device))
+        return (x,)
+
+    return run
+
+
+def _axes_and_scales(node: ov.Node) -> tuple[Shape, list[np.float32]]:
+    """Scales as given, or the ratios of the sizes."""
+    shape, result = input_shape(node), output_shape(node)
+    version4 = node.get_type_info().version_id == "opset4"
+    port = 3 if version4 else 2
+    named = node.get_input_size() > port
+    axes = axis_indices(static_input(node, port, "axes"), len(shape)) if named else tuple(range(len(shape)))
+    if choice(node, "shape_calculation_mode", ("sizes", "scales")) == "scales":
+        return axes, [np.float32(scale) for scale in static_input(node, 2 if version4 else 1, "scales")]
+    return axes, [np.float32(result[axis]) / np.float32(shape[axis]) for axis in axes]
+
+
+def _taps(node: ov.Node, mode: str, scale: np.float32, size: int, out: int) -> Taps:
+    x = _coordinates(choice(node, "coordinate_transformation_mode", COORDINATES), scale, size, out)
+    if mode == "nearest":
+        nearest = _rounded(x, choice(node, "nearest_mode", NEAREST), bool(scale < 1))
+        return _clipped(nearest[None], size), np.ones((1, out), np.float32)
+    if mode == "cubic":
+        return _cubic(x, size, np.float32(attribute(node, "cube_coeff")))
+    x = np.clip(x, 0, size - 1)
+    low = np.floor(x)
+    share = x - low
+    return _clipped(np.stack([low, low + 1]), size), np.stack([1 - share, share])
+
+
+def _coordinates(mode: str, scale: np.float32, size: int, out: int) -> Floats:
+    """Where each of the [O] elements lies on the axis as it was."""
+    x: Floats = np.arange(out, dtype=np.float32)
+    if mode == "align_corners":
+        return np.asarray(x * np.float32(size - 1) / np.float32(max(out - 1, 1)))
+    if mode == "asymmetric":
+        return x / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (x + HALF) / scale
+    if mode == "pytorch_half_pixel" and out == 1:
+        return 0 * x
+    return (x + HALF) / scale - HALF
+
+
+def _rounded(x: Floats, mode: str, shrinks: bool) -> Floats:
+    if mode == "round_prefer_floor":
+        return np.asarray(np.ceil(x - HALF))
+    if mode == "round_prefer_ceil":
+        return np.asarray(np.floor(x + HALF))
+    if mode == "ceil" or (mode == "simple" and shrinks):
+        return np.ceil(x)
+    return np.floor(x) if mode == "floor" else np.trunc(x)
+
+
+def _cubic(x: Floats, size: int, a: np.float32) -> Taps:
+    """The cubic convolution of Keys 1981 with its parameter ``a`` free: four taps around x."""
+    low = np.floor(x)
+    t = x - low
+    weights = np.stack([
+        ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a,
+        ((a + 2) * t - (a + 3)) * t * t + 1,
+        ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1,
+        ((a * (2 - t) - 5 * a) * (2 - t) + 8 * a) * (2 - t) - 4 * a,
+    ])  # fmt: skip
+    return _clipped(np.stack([low - 1, low, low + 1, low + 2]), size), weights.astype(np.float32)
+
+
+def _clipped(places: Floats, size: int) -> NDArray[np.int64]:
+    return np.clip(places, 0, size - 1).astype(np.int64)
+
+
+def _resampled(x: Tensor, axis: int, index: Tensor, weight: Tensor) -> Tensor:
+    if len(index) == 1:
+        return x.index_select(axis, index[0])
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    weight = weight.to(x.dtype)
+    total = x.index_select(axis, index[0]) * weight[0].reshape(shape)
+    for place in range(1, len(index)):
+        total = total + x.index_select(axis, index[place]) * weight[place].reshape(shape)
+    return total
+
+
+BUILDERS: dict[str, Builder] = {"Interpolate": _interpolate}

@@ -1,0 +1,73 @@
+"""Reductions over constant axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import openvino as ov
+import torch
+
+from hsdag.runtime.torch_ops.base import (
+    Builder,
+    Shape,
+    Tensor,
+    TorchOp,
+    attribute,
+    axis_indices,
+    input_shape,
+    require_float,
+)
+from hsdag.runtime.torch_ops.static_values import static_input
+
+Reduction = Callable[[Tensor, Shape, bool], Tensor]
+
+
+def _reduction(function: Reduction) -> Builder:
+    def build(node: ov.Node) -> TorchOp:
+        axes = axis_indices(static_input(node, 1, "axes"), len(input_shape(node)))
+        keep = bool(attribute(node, "keep_dims"))
+        if not axes:  # torch would reduce all
+            return lambda xs: (xs[0],)
+        return lambda xs: (function(xs[0], axes, keep),)
+
+    return build
+
+
+def _float_reduction(function: Reduction) -> Builder:
+    build = _reduction(function)
+
+    def checked(node: ov.Node) -> TorchOp:
+        require_float(node)
+        return build(node)
+
+    return checked
+
+
+def _sum(x: Tensor, axes: Shape, keep: bool) -> Tensor:
+    return torch.sum(x, axes, keep, dtype=x.dtype)
+
+
+def _mean(x: Tensor, axes: Shape, keep: bool) -> Tensor:
+    if x.is_floating_point():
+        return torch.mean(x, axes, keep)
+    return torch.div(_sum(x, axes, keep), prod(x.shape[axis] for axis in axes), rounding_mode="trunc")
+
+
+def _prod(x: Tensor, axes: Shape, keep: bool) -> Tensor:
+    for axis in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
+        x = torch.prod(x, axis, keep, dtype=x.dtype)
+    return x
+
+
+BUILDERS: dict[str, Builder] = {
+    "ReduceSum": _reduction(_sum),
+    "ReduceMean": _reduction(_mean),
+    "ReduceMax": _reduction(torch.amax),
+    "ReduceMin": _reduction(torch.amin),
+    "ReduceProd": _reduction(_prod),
+    "ReduceL1": _float_reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep)),
+    "ReduceL2": _float_reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep))),
+    "ReduceLogicalAnd": _reduction(torch.all),
+    "ReduceLogicalOr": _reduction(torch.any),
+}

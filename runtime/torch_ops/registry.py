@@ -1,0 +1,46 @@
+"""The torch op library by op type: building one op of an OpenVINO model."""
+
+from __future__ import annotations
+
+import openvino as ov
+
+from hsdag.runtime.torch_ops import (
+    activation,
+    attention,
+    convolution,
+    elementwise,
+    gather,
+    interpolate,
+    matmul,
+    normalisation,
+    padding,
+    pooling,
+    quantisation,
+    reduction,
+    shape,
+    slicing,
+    softmax,
+    source,
+)
+from hsdag.runtime.torch_ops.base import Builder, TorchOp, UnsupportedOpError, label
+
+FAMILIES = (activation, attention, convolution, elementwise, gather, interpolate, matmul, normalisation, padding,
+            pooling, quantisation, reduction, shape, slicing, softmax, source)  # fmt: skip
+_BUILDERS: dict[str, Builder] = {op_type: build for family in FAMILIES for op_type, build in family.BUILDERS.items()}
+
+
+def supported_types() -> tuple[str, ...]:
+    """Every op type that the library runs, in alphabetical order."""
+    return tuple(sorted(_BUILDERS))
+
+
+def build_op(node: ov.Node) -> TorchOp:
+    """What runs the op on torch tensors (see TorchOp for the contract).
+
+    Raises UnsupportedOpError, which names the op and what is supported, for other types, attributes, element
+    types, open shapes, and limits that are no constants.
+    """
+    if node.get_type_name() not in _BUILDERS:
+        known = ", ".join(supported_types())
+        raise UnsupportedOpError(f"the torch op library does not run {label(node)}; it runs {known}")
+    return _BUILDERS[node.get_type_name()](node)

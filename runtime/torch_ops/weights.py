@@ -1,0 +1,45 @@
+"""OpenVINO constants as torch tensors, made once for each device."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import torch
+
+from hsdag.runtime.torch_ops.base import DeviceCopies, Tensor, torch_type
+
+
+def constant_tensor(node: ov.Node) -> Tensor:
+    """A Constant's value on the CPU, in memory of its own; four-bit integers take a byte each.
+
+    Raises UnsupportedOpError for element types without a counterpart.
+    """
+    dtype = torch_type(node, node.get_output_element_type(0))
+    shape = tuple(node.get_output_shape(0))
+    name = node.get_output_element_type(0).get_type_name()
+    data = np.array(node.data)
+    if name in ("i4", "u4"):
+        data = _unpacked(data.reshape(-1).view(np.uint8), int(np.prod(shape)), signed=name == "i4")
+    if dtype is torch.bfloat16:  # OpenVINO hands its bits out as if they were of f16
+        return torch.from_numpy(data.view(np.int16)).view(torch.bfloat16).reshape(shape)
+    return torch.from_numpy(np.ascontiguousarray(data)).reshape(shape)
+
+
+class Weights:
+    """The constants of a model on any number of devices: each is read once, and copied once to a device."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, DeviceCopies] = {}
+
+    def on(self, node: ov.Node, device: torch.device) -> Tensor:
+        """A Constant's value on ``device``; the same tensor at every call."""
+        name = node.get_name()
+        if name not in self._held:
+            self._held[name] = DeviceCopies(constant_tensor(node))
+        return self._held[name].on(device)
+
+
+def _unpacked(packed: np.ndarray, count: int, signed: bool) -> np.ndarray:
+    """Two four-bit integers from each byte, the lower bits first."""
+    values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]
+    return ((values ^ 8).astype(np.int8) - 8) if signed else values
