@@ -22,6 +22,7 @@ from hsdag.cli.simulate import (
 
 if TYPE_CHECKING:
     from hsdag.runtime.simulator import Simulation
+    from hsdag.search.batched import BatchSolution
     from hsdag.search.solution import Solution
 
 SCHEDULE_SHOWN = 40
@@ -43,12 +44,18 @@ def solve(
     budget: str = typer.Option("10s", "--budget", help="Time to search: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
+    batch: int | None = typer.Option(None, "--batch", help="Divide so many inputs over devices, in batches."),
+    fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that batches pay once."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: Path | None = TRACE_OPTION,
     gantt: Path | None = GANTT_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
+    if batch is not None or fixed_share:
+        _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, output or trace or gantt)
+        _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
+        return
     from hsdag.cli.progress import SearchProgress
     from hsdag.placers.base import PlacerSettings
     from hsdag.placers.registry import make_placer
@@ -83,6 +90,73 @@ def solve(
         print_json(solution.document())
     else:
         _show(solution, output)
+
+
+def _refuse_beside_batch(
+    batch: int | None,
+    objective: str,
+    execution: str,
+    order: str | None,
+    links: str,
+    most: int | None,
+    written: Path | None,
+) -> None:
+    """Batches have one objective and one execution, and no placement file. Raises OptionError."""
+    from hsdag.ir.errors import OptionError
+
+    if batch is None:
+        raise OptionError("--fixed-share says what batches take; give --batch too")
+    if written is not None:
+        raise OptionError("--batch divides inputs over devices, which no placement or timeline file holds; use --json")
+    if most is not None:
+        raise OptionError("--max-evaluations does not go with --batch; use --budget")
+    given = [("--execution", execution, "work-conserving"), ("--links", links, "independent")]
+    given += [("--objective", objective, "latency"), ("--order", order or "", "")]
+    for name, value, wanted in given:
+        if value != wanted and not (name == "--objective" and value == "throughput"):
+            raise OptionError(f"{name} {value} does not go with --batch, whose schedules are work-conserving")
+
+
+def _solve_batch(
+    problem: Path, method: str, batch: int, fixed_share: float, budget: str, seed: int, as_json: bool
+) -> None:
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.runtime.problem_file import read_problem
+    from hsdag.search.batched import BatchOptions, solve_batched
+    from hsdag.search.options import parse_duration
+
+    options = BatchOptions(method, batch, fixed_share, parse_duration(budget), seed)
+    costs = read_problem(problem)
+    with SearchProgress(options.budget_s) as progress:
+        solution = solve_batched(costs, options, progress.watcher)
+    if as_json:
+        print_json(solution.document())
+    else:
+        _show_batch(solution)
+
+
+def _show_batch(solution: BatchSolution) -> None:
+    table, costs = solution.problem.batches, solution.problem.costs
+    typer.echo(f"SIMULATED {costs.name}: {table.num_inputs} inputs in batches of {', '.join(map(str, table.sizes))}")
+    typer.echo(f"Assumed: {solution.assumption}")
+    if solution.schedule is not None:
+        device = solution.schedule.device
+        rows = [[name, str(int((device == d).any(axis=1).sum())), str(int((device == d).sum()) * table.group)]
+                for d, name in enumerate(costs.device_names)]  # fmt: skip
+        print_table(None, ["device", "batches", "inputs of ops"], rows)
+    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
+    if solution.value_s is not None and solution.gap is not None:
+        rate = f", {solution.inputs_per_s:.4g} inputs a second" if solution.inputs_per_s else ""
+        typer.echo(
+            f"Simulated makespan {milliseconds(solution.value_s)} ms{rate}; {bound}, gap {100 * solution.gap:.4g}%"
+        )
+    else:
+        typer.echo(f"No schedule; {bound}")
+    typer.echo(
+        f"{solution.options.method}: {solution.elapsed_s:.1f} s; {solution.status.value}. {solution.status.sentence}"
+    )
+    if solution.interrupted:
+        typer.echo("The search was interrupted.")
 
 
 def _show(solution: Solution, output: Path | None) -> None:

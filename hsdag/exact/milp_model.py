@@ -1,15 +1,13 @@
 """DiviML's mixed-integer program (1)-(7), the reference formulation: batches, big-M precedences, order variables.
 
-Legend: N ops, D devices, L inputs, S batch sizes.
+Legend: N ops, D devices, L inputs (groups, where some stay together), S batch sizes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from hsdag.exact.batches import BatchTable
+from hsdag.exact.batches import BatchSchedule, BatchTable
 from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry
 from hsdag.exact.linear import LinearModel
 from hsdag.ir.graph import FloatArray, IntArray
@@ -17,20 +15,13 @@ from hsdag.ir.graph import FloatArray, IntArray
 Terms = list[tuple[int, float]]
 
 
-@dataclass(frozen=True, eq=False)
-class BatchSchedule:
-    """Where and when: device of each op and input, and the start of each op's batch on each device."""
-
-    device: IntArray  # [N, L]
-    start_s: FloatArray  # [N, D], NaN where a device has no batch of an op
-
-
 class BatchedModel:
     """The program of a problem with a batch table; minimises C, the end of all inputs.
 
     ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: (3) holds for pairs
-    that share an input, as section III says, not for all; edges of one result may differ in size, and the largest
-    that leads to a device counts; memory may ask for less than (6). PEAK memory is not linear here, and is refused.
+    that share an input, as section III says, not for all; a transfer carries all inputs that its two batches share,
+    in the paper each by itself; edges of one result may differ in size, and the largest that leads to a device counts;
+    memory may ask for less than (6). PEAK memory is not linear here, and is refused.
     """
 
     def __init__(self, f: Formulation, horizon_s: float, batches: BatchTable | None = None) -> None:
@@ -43,7 +34,8 @@ class BatchedModel:
         self._big = horizon_s / self.unit_s * (1 + 1e-9)
         self._time = self._batches.time_s / self.unit_s  # [N, D, S]
         self._overhead = p.op_overhead_s / self.unit_s
-        self._is_single = self._batches.num_inputs == 1
+        self._sizes = [size // self._batches.group for size in self._batches.sizes]
+        self._is_single = self._batches.num_groups == 1
         self.linear = LinearModel()
         self._choose_devices()
         self._choose_batches()
@@ -69,7 +61,7 @@ class BatchedModel:
         """(4) and (5): on each device at most one batch of an op, of a size that is allowed; its start."""
         self.batch: list[dict[int, dict[int, int]]] = []
         self.start: list[dict[int, int]] = []
-        heads = self._f.heads_s / self.unit_s if self._is_single else np.zeros(self._p.num_ops)
+        heads = self._f.heads_s / self.unit_s if self._batches.num_inputs == 1 else np.zeros(self._p.num_ops)
         for i in range(self._p.num_ops):
             of_op: dict[int, dict[int, int]] = {}
             for d in self.on[i][0]:
@@ -77,7 +69,7 @@ class BatchedModel:
                 of_op[d] = {k: self.linear.binary() for k in sizes}
                 self.linear.row([(b, 1.0) for b in of_op[d].values()], high=1)
                 members = [(self.on[i][n][d], -1.0) for n in self._inputs]
-                self.linear.row([*[(b, self._batches.sizes[k]) for k, b in of_op[d].items()], *members], 0, 0)
+                self.linear.row([*[(b, self._sizes[k]) for k, b in of_op[d].items()], *members], 0, 0)
             self.batch.append(of_op)
             first = self.linear.variable(min(float(heads[i]), self._big), self._big)
             others = list(of_op)[1:]
@@ -110,7 +102,9 @@ class BatchedModel:
 
     def _wait(self, u: int, v: int, size: float, beside: int | None) -> None:
         """v starts when u has ended and ``size`` bytes have come, where w, if any, is on the device of v too."""
+        size *= self._batches.group
         cost = self._f.transfer_s(size) / self.unit_s
+        fixed = self._f.transfer_s(0.0) / self.unit_s
         if self._is_single and beside is None:
             whole = [term for a in self.on[u][0] for term in self._taken(u, a)]
             starts = [(next(iter(self.start[u].values())), 1.0), (next(iter(self.start[v].values())), -1.0)]
@@ -118,6 +112,9 @@ class BatchedModel:
         for a in self.on[u][0]:
             for b in self.on[v][0]:
                 if (beside is not None and (a == b or b not in self.on[beside][0])) or (self._is_single and a == b):
+                    continue
+                if not self._is_single and cost[a, b] > fixed[a, b]:
+                    self._after_all(u, v, a, b, beside, (float(fixed[a, b]), float(cost[a, b] - fixed[a, b])))
                     continue
                 for n in self._inputs:
                     literals = [self.on[u][n][a], self.on[v][n][b]]
@@ -129,6 +126,19 @@ class BatchedModel:
         big = gap if self._is_single else self._big + gap  # for a single input the order itself holds anyway
         on = [(x, big) for x in literals]
         self.linear.row([(first, 1.0), *taken, (second, -1.0), *on], high=big * len(literals) - gap)
+
+    def _after_all(self, u: int, v: int, a: int, b: int, beside: int | None, cost: tuple[float, float]) -> None:
+        """v on b starts when what both share of u's batch on a has come: a fixed cost, and one for each input."""
+        fixed, each = cost
+        sent = [self.linear.variable(0, 1) for _ in self._inputs]
+        for n, y in enumerate(sent):
+            literals = [self.on[u][n][a], self.on[v][n][b]]
+            literals += [self.on[beside][n][b]] if beside is not None else []
+            self.linear.row([(y, 1.0), *((x, -1.0) for x in literals)], low=1.0 - len(literals))
+        big = self._big + fixed + each * len(sent)
+        ends = [(self.start[u][a], 1.0), *self._taken(u, a), (self.start[v][b], -1.0), *((y, each) for y in sent)]
+        for y in sent:
+            self.linear.row([*ends, (y, big)], high=big - fixed)
 
     def _let_no_batches_overlap(self) -> None:
         """(7), for pairs that no path orders; several inputs can make batches of ordered ops overlap as well."""
@@ -165,7 +175,7 @@ class BatchedModel:
             there = [i for i in range(p.num_ops) if d in self.batch[i]]
             held = [(b, float(p.weight_bytes[i]) / room) for i in there for b in self.batch[i][d].values() if room]
             if f.memory is MemoryRule.RESERVED:
-                each = f.reserved_bytes / room if room else f.reserved_bytes
+                each = f.reserved_bytes * self._batches.group / (room or 1.0)
                 held += [(self.on[i][n][d], float(each[i])) for i in there for n in self._inputs]
             self.linear.row(held, high=1.0 if room else 0.0)
             if f.memory is MemoryRule.RUNNING and room:
@@ -192,12 +202,12 @@ class BatchedModel:
 
     @property
     def _inputs(self) -> range:
-        return range(self._batches.num_inputs)
+        return range(self._batches.num_groups)
 
     def read(self, values: FloatArray) -> BatchSchedule:
         """The schedule that a solution stands for."""
         n, d = self._p.num_ops, self._p.num_devices
-        device = np.empty((n, self._batches.num_inputs), dtype=np.int64)
+        device = np.empty((n, self._batches.num_groups), dtype=np.int64)
         start_s = np.full((n, d), np.nan)
         for i in range(n):
             for k in self._inputs:
@@ -207,6 +217,12 @@ class BatchedModel:
         return BatchSchedule(device, start_s)
 
     def hint(self, device: IntArray) -> tuple[list[int], list[float]]:
-        """Variables and values of a placement [N] of all inputs, to begin with."""
-        chosen = [(x, float(device[i] == d)) for i, each in enumerate(self.on) for of in each for d, x in of.items()]
+        """Variables and values of a placement, [N] of all inputs or [N, L], to begin with."""
+        table = np.broadcast_to(device[:, None] if device.ndim == 1 else device, (len(device), len(self._inputs)))
+        chosen = [
+            (x, float(table[i, n] == d))
+            for i, each in enumerate(self.on)
+            for n, of in enumerate(each)
+            for d, x in of.items()
+        ]
         return [x for x, _ in chosen], [value for _, value in chosen]

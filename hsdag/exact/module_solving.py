@@ -7,9 +7,10 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,10 +37,15 @@ class ModuleAnswer:
 
 
 class ModuleSolver:
-    """Solves modules of one problem; ``num_solved`` counts those that were not known already."""
+    """Solves modules of one problem; ``num_solved`` counts those that were not known already.
 
-    def __init__(self, limits: SolverLimits, num_threads: int = 2, *, use_milp: bool = False) -> None:
-        self._limits, self._use_milp = limits, use_milp
+    What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound.
+    """
+
+    def __init__(
+        self, limits: SolverLimits, num_threads: int = 2, *, use_milp: bool = False, deadline: float = np.inf
+    ) -> None:
+        self._limits, self._use_milp, self._deadline = limits, use_milp, deadline
         self._pool = ThreadPoolExecutor(num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
         self.num_asked, self.num_solved = 0, 0
@@ -64,8 +70,11 @@ class ModuleSolver:
         """The answer with ops in canonical order."""
         if any(np.isnan(module.time_s[i, d]) for i, d in pinned.items()):
             return ModuleAnswer(float("inf"))
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            return ModuleAnswer(_longest_path_s(module))
         solve = _by_milp if self._use_milp and not pinned else _by_cpsat
-        answer = solve(module, pinned, self._limits)
+        answer = solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s)))
         if answer.device is None or answer.start_s is None:
             return answer
         return ModuleAnswer(answer.bound_s, answer.value_s, answer.device[order], answer.start_s[order])
@@ -121,6 +130,11 @@ def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimi
     device = found.device[:, 0]
     start_s = found.start_s[np.arange(module.num_ops), device]
     return ModuleAnswer(bound_s, float(answer.values[model.makespan]) * model.unit_s, device, start_s)
+
+
+def _longest_path_s(module: ScheduleProblem) -> float:
+    """Seconds of the longest path with every op at its best, without transfers."""
+    return float((Formulation(module).heads_s + np.nanmin(module.time_s, axis=1)).max(initial=0.0))
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:

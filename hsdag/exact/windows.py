@@ -5,17 +5,20 @@ Legend: N ops, M ops of a window, D devices.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from hsdag.exact.cpsat_model import LatencyModel, Surroundings
 from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry, induced
 from hsdag.exact.module_solving import durations_of, generous_horizon_s
-from hsdag.exact.solving import SolverLimits, solve_model
+from hsdag.exact.solving import SolverLimits
 from hsdag.exact.ticks import Ticks
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 
 IMPROVEMENT = 1e-9
 """A share of the makespan that counts."""
@@ -34,19 +37,40 @@ Judged = Callable[[IntArray, FloatArray], Plan | None]
 """Simulates devices [N] in the order of starts [N]; None where that is not legal."""
 
 
-class WindowSolver:
-    """Solves windows of one problem."""
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A window solved anew: its ops [M], their devices and starts, and the end of the plan with them."""
 
-    def __init__(self, f: Formulation, limits: SolverLimits) -> None:
-        self._f, self._p, self._limits = f, f.problem, limits
+    ops: IntArray
+    device: IntArray
+    start_s: FloatArray
+    end_s: float
+
+
+class WindowSolver:
+    """Solves windows of one problem, several at once, each by one worker within ``effort``.
+
+    Effort is what CP-SAT counts instead of seconds: answers do not depend on the machine until ``deadline``, a moment
+    of time.monotonic(), is near.
+    """
+
+    def __init__(self, f: Formulation, effort: float, deadline: float, num_threads: int = 2, seed: int = 0) -> None:
+        self._f, self._p, self._effort, self._deadline, self._seed = f, f.problem, effort, deadline, seed
+        self._pool = ThreadPoolExecutor(num_threads)
         self._producers: list[dict[int, float]] = [{} for _ in range(f.problem.num_ops)]
         for (u, v), size in f.edges.items():
             self._producers[v][u] = size
 
+    def __enter__(self) -> WindowSolver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
     def forward(self, parts: Sequence[IntArray], on_step: Callable[[], None]) -> tuple[IntArray, FloatArray] | None:
         """Module after module, each solved together with the next one and then fixed; devices and starts [N].
 
-        None where a window found nothing in its time.
+        None where a window found nothing within its effort.
         """
         device, start_s = np.full(self._p.num_ops, -1, dtype=np.int64), np.zeros(self._p.num_ops)
         for t, part in enumerate(parts):
@@ -55,30 +79,33 @@ class WindowSolver:
             if found is None:
                 return None
             kept = slice(None) if t + 2 >= len(parts) else slice(0, len(part))
-            device[ops[kept]], start_s[ops[kept]] = found[0][kept], found[1][kept]
+            device[ops[kept]], start_s[ops[kept]] = found.device[kept], found.start_s[kept]
             on_step()
             if t + 2 >= len(parts):
                 break
         return device, start_s
 
-    def improve(self, plan: Plan, ops: IntArray, judged: Judged) -> Plan | None:
-        """A better plan with ``ops`` [M], neighbours in time, solved anew and the ops behind them moved as a block."""
-        inside = np.zeros(self._p.num_ops, dtype=np.bool_)
-        inside[ops] = True
-        behind = (plan.start_s >= plan.start_s[ops].min()) & ~inside
-        before = ~inside & ~behind
+    def improve(self, plan: Plan, windows: Sequence[IntArray], judged: Judged) -> Plan | None:
+        """A better plan with disjoint ``windows``, each of neighbours in time, solved anew side by side.
+
+        What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
+        """
+        found = [part for part in self._pool.map(lambda ops: self._anew(plan, ops), windows) if part is not None]
+        found = [part for part in found if part.end_s < plan.makespan_s * (1 - IMPROVEMENT)]
+        found.sort(key=lambda part: float(plan.start_s[part.ops].min()))
+        better = _better(plan, judged(*_joined(plan, found))) if found else None
+        if better is None and len(found) > 1:
+            for part in sorted(found, key=lambda part: part.end_s):
+                better = better or _better(plan, judged(*_joined(plan, [part])))
+        return better
+
+    def _anew(self, plan: Plan, ops: IntArray) -> _Part | None:
+        behind = _behind_of(plan, ops)
+        before = ~behind
+        before[ops] = False
         fixed = np.where(before, plan.device, -1)
         around = self._before_block(ops, self._behind(ops, fixed, plan.start_s), plan, behind)
-        found = self._solve(ops, around, plan, plan.makespan_s)
-        if found is None:
-            return None
-        device, start_s = plan.device.copy(), plan.start_s.copy()
-        device[ops], start_s[ops] = found[0], found[1]
-        start_s[behind] -= plan.makespan_s - found[2]
-        better = judged(device, start_s)
-        if better is None or better.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
-            return None
-        return better
+        return self._solve(ops, around, plan, plan.makespan_s)
 
     def _behind(self, ops: IntArray, device: IntArray, start_s: FloatArray) -> Surroundings:
         """What is fixed before ``ops`` (device not -1), and the least that is to come behind them."""
@@ -101,7 +128,7 @@ class WindowSolver:
                     tail_s[k] = np.maximum(tail_s[k], least + self._f.tails_s[w])
         return Surroundings(arrival_s, free_s, tail_s, np.zeros(d))
 
-    def _before_block(self, ops: IntArray, around: Surroundings, plan: Plan, behind: np.ndarray) -> Surroundings:
+    def _before_block(self, ops: IntArray, around: Surroundings, plan: Plan, behind: BoolArray) -> Surroundings:
         """The surroundings with all that is ``behind`` as a block that ends the plan."""
         p = self._p
         tail_s, device_tail_s = np.zeros_like(around.tail_s), np.zeros(p.num_devices)
@@ -114,10 +141,10 @@ class WindowSolver:
                     tail_s[k] = np.maximum(tail_s[k], plan.makespan_s - plan.start_s[w] + sent)
         return Surroundings(around.arrival_s, around.device_free_s, tail_s, device_tail_s)
 
-    def _solve(
-        self, ops: IntArray, around: Surroundings, plan: Plan | None, horizon_s: float
-    ) -> tuple[IntArray, FloatArray, float] | None:
-        """Devices, starts and end of a window."""
+    def _solve(self, ops: IntArray, around: Surroundings, plan: Plan | None, horizon_s: float) -> _Part | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            return None
         f = Formulation(induced(self._p, ops), MemoryRule.RUNNING, Symmetry.NONE)
         ticks = Ticks.choose(
             [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
@@ -125,11 +152,37 @@ class WindowSolver:
         model = LatencyModel(f, ticks, horizon_s, around)
         if plan is not None:
             model.hint(plan.device[ops], plan.start_s[ops])
-        answer = solve_model(model, self._limits)
-        if answer.solution is None or answer.value_ticks is None:
+        solver = SolverLimits(left_s, 1, self._seed).solver()
+        solver.parameters.max_deterministic_time = self._effort
+        if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
-        found = answer.solution
-        return found.device, ticks.seconds(found.start_ticks), float(ticks.seconds(answer.value_ticks))
+        found, end_s = model.read(solver.value), float(ticks.seconds(round(solver.objective_value)))
+        return _Part(ops, found.device, ticks.seconds(found.start_ticks), end_s)
+
+
+def _behind_of(plan: Plan, ops: IntArray) -> BoolArray:
+    """[N] what begins with a window or later and is not of it."""
+    behind = plan.start_s >= plan.start_s[ops].min()
+    behind[ops] = False
+    return np.asarray(behind, dtype=np.bool_)
+
+
+def _joined(plan: Plan, parts: Sequence[_Part]) -> tuple[IntArray, FloatArray]:
+    """Devices and starts of a plan with windows, in order of time, put in; each gains for all behind it."""
+    device, start_s = plan.device.copy(), plan.start_s.copy()
+    gained_s = 0.0
+    for part in parts:
+        device[part.ops], start_s[part.ops] = part.device, part.start_s - gained_s
+        start_s[_behind_of(plan, part.ops)] -= plan.makespan_s - part.end_s
+        gained_s += plan.makespan_s - part.end_s
+    return device, start_s
+
+
+def _better(plan: Plan, other: Plan | None) -> Plan | None:
+    """``other`` where it is better than ``plan`` by what counts."""
+    if other is None or other.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
+        return None
+    return other
 
 
 def sweeps(plan: Plan, size: int) -> list[IntArray]:

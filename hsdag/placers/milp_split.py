@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,23 +15,32 @@ from hsdag.exact.module_solving import ModuleSolver
 from hsdag.exact.single_channel import ChainAnswer, solve_chain
 from hsdag.exact.solving import SolverLimits
 from hsdag.exact.split_bound import submit_bound
-from hsdag.exact.windows import Plan, WindowSolver, sweeps
+from hsdag.exact.windows import Judged, Plan, WindowSolver, sweeps
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.cpsat import CpSatPlacer
 
-MOST_OPS_OF_A_SEGMENT = 48
+MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
-MODULE_S, WINDOW_S = 5.0, 0.4
-"""What one module and one window may take."""
-WINDOW_OPS = 20
+FEW_OPS_OF_A_SEGMENT = 48
+"""Beyond which windows come first, for segments take long."""
+MODULE_S, LEAST_S = 5.0, 0.2
+"""What one module may take, and gets at least."""
+EFFORT = 0.01
+"""What one window may take, in CP-SAT's deterministic time: some 0.05 s."""
+WINDOW_OPS = (16, 28)
+"""Ops of a window; the larger come when the smaller find little more."""
+GAINS = (1e-3, 0.0)
+"""Share of the makespan that a sweep has to gain for another to follow: before the bound is computed, and after."""
+SIDE_BY_SIDE = 8
+"""Windows of one plan; the next ones see what became of them."""
 
 
 class MilpSplitPlacer(CpSatPlacer):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
-    One channel: dynamic programming over pivots. Several: modules are solved in turn, each together with the next,
-    and windows over the seams are solved again while that helps.
+    One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
+    again, side by side, while that helps, from the best heuristic's schedule or from modules solved in turn.
     """
 
     method = "milp-split"
@@ -41,19 +51,32 @@ class MilpSplitPlacer(CpSatPlacer):
         self._cut_rules, self._use_milp = rules or CutRules(), use_milp
         self.num_modules = 0
         self.num_solved = 0
+        self.progress: list[tuple[float, float]] = []  # seconds into the search, best value in seconds
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
+        self._note_progress(judge)
         found = pivots(formulation)
         gaps = np.diff([0, *(int(formulation.reach[:, o].sum()) + 1 for o in found), formulation.problem.num_ops])
-        of_module = SolverLimits(min(MODULE_S, limits.seconds), 1, limits.seed)
-        with ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp) as solver:
-            if gaps.max(initial=0) <= MOST_OPS_OF_A_SEGMENT:
-                self.num_modules = int((gaps > 0).sum())
+        is_chain = bool(gaps.max(initial=0) <= MOST_OPS_OF_A_SEGMENT)
+        parts = modules(formulation, self._cut_rules)
+        self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
+        if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
+            self._join(formulation, parts, judge, GAINS[0], deadline, limits.seed)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        pairs = len(gaps) * formulation.problem.num_devices**2
+        each_s = min(MODULE_S, max(left_s * NUM_WORKERS / pairs, LEAST_S)) if is_chain else MODULE_S
+        of_module = SolverLimits(min(each_s, left_s), 1, limits.seed)
+        with ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp, deadline=deadline) as solver:
+            if is_chain:
                 self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
             else:
-                self._join(formulation, solver, limits, judge, deadline)
+                self._prove(formulation, submit_bound(formulation, parts, solver).seconds(), judge)
             self.num_solved = solver.num_solved
+        if not is_chain:
+            self._join(formulation, parts, judge, GAINS[1], deadline, limits.seed)
 
     def _take_chain(self, answer: ChainAnswer, formulation: Formulation, judge: Judge) -> None:
         if answer.device is not None and answer.segment is not None and answer.start_s is not None:
@@ -61,47 +84,48 @@ class MilpSplitPlacer(CpSatPlacer):
             judge.consider(answer.device, start_ranks(judge.costs, ends[answer.segment] + answer.start_s))
         self._prove(formulation, answer.bound_s, judge)
 
+    def _note_progress(self, judge: Judge) -> None:
+        if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):
+            self.progress.append((judge.best_after_s, float(judge.best_s)))
+
     def _join(
-        self, formulation: Formulation, solver: ModuleSolver, limits: SolverLimits, judge: Judge, deadline: float
+        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, gain: float, deadline: float, seed: int
     ) -> None:
-        """Modules of several channels."""
-        parts = modules(formulation, self._cut_rules)
-        self.num_modules = len(parts)
-        windows = WindowSolver(formulation, SolverLimits(min(WINDOW_S, limits.seconds), NUM_WORKERS, limits.seed))
+        """The best heuristic's schedule, or modules in turn; then windows over modules and seams."""
 
         def judged(device: IntArray, start_s: FloatArray) -> Plan | None:
             judge.consider(device, start_ranks(judge.costs, start_s))
+            self._note_progress(judge)
             return _plan_of(judge, device)
 
-        plan = _plan_of(judge, judge.best) if judge.best is not None else None
-        first = windows.forward(parts, judge.wake)
-        if first is not None:
-            begun = judged(*first)
-            plan = begun if plan is None or (begun is not None and begun.makespan_s < plan.makespan_s) else plan
-        while plan is not None and time.monotonic() < deadline:
-            better = self._sweep(plan, windows, judge, deadline)
-            if better is None:
-                break
-            plan = better
-        if deadline - time.monotonic() > 0:
-            self._prove(formulation, submit_bound(formulation, parts, solver).seconds(), judge)
+        with WindowSolver(formulation, EFFORT, deadline, NUM_WORKERS, seed) as windows:
+            plan = _plan_of(judge, judge.best) if judge.best is not None else None
+            if plan is None:
+                first = windows.forward(parts, judge.wake)
+                plan = judged(*first) if first is not None else None
+            for size in WINDOW_OPS:
+                while plan is not None and time.monotonic() < deadline:
+                    better = _swept(plan, size, windows, judged, judge, deadline)
+                    gained_s = 0.0 if better is None else plan.makespan_s - better.makespan_s
+                    enough_s = gain * plan.makespan_s
+                    plan = better or plan
+                    if better is None or gained_s < enough_s:
+                        break
 
-    def _sweep(self, plan: Plan, windows: WindowSolver, judge: Judge, deadline: float) -> Plan | None:
-        """Every window once; None where none is better."""
-        is_better = False
 
-        def judged(device: IntArray, start_s: FloatArray) -> Plan | None:
-            judge.consider(device, start_ranks(judge.costs, start_s))
-            return _plan_of(judge, device)
-
-        for k in range(len(sweeps(plan, WINDOW_OPS))):
+def _swept(plan: Plan, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float) -> Plan | None:
+    """Every window once, disjoint ones side by side; None where none is better."""
+    is_better = False
+    for first in (0, 1):
+        count = len(sweeps(plan, size)[first::2])
+        for k in range(0, count, SIDE_BY_SIDE):
             if time.monotonic() > deadline:
                 break
             judge.wake()
-            better = windows.improve(plan, sweeps(plan, WINDOW_OPS)[k], judged)
+            better = windows.improve(plan, sweeps(plan, size)[first::2][k : k + SIDE_BY_SIDE], judged)
             if better is not None:
                 plan, is_better = better, True
-        return plan if is_better else None
+    return plan if is_better else None
 
 
 def _plan_of(judge: Judge, device: IntArray) -> Plan | None:

@@ -23,7 +23,7 @@ from hsdag.runtime.bounds import lower_bound_s
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Order, simulate
-from hsdag.search.packing import Packing, pack_weights, running_bytes
+from hsdag.search.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.search.searching import NoJournal, Watcher
 from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, Status, relative_gap
 from hsdag.search.threads import one_torch_thread
@@ -102,7 +102,7 @@ class _Search:
 
     def run(self) -> Solution:
         self._watcher.on_phase("simulating every single device")
-        packing = pack_weights(self._problem, self._units)
+        packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
         is_impossible = packing.status is Packing.IMPOSSIBLE
         self._recorder = self._record([] if is_impossible else self._first_guesses(packing.placement))
         if is_impossible:

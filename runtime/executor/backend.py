@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -29,26 +30,40 @@ class Attempt:
 
 
 class Inbox:
-    """Where endings are reported, from any thread."""
+    """Where endings are reported, from any thread. ``help`` is called after each, where those who report help."""
 
-    def __init__(self) -> None:
+    def __init__(self, help: Callable[[], None] | None = None) -> None:
         self.queue: SimpleQueue[tuple[object, float, BaseException | None]] = SimpleQueue()
+        self._help = help
+
+    def put(self, message: object, at_s: float, error: BaseException | None = None) -> None:
+        """A message with the moment it is about."""
+        self.queue.put((message, at_s, error))
+        self.help()
+
+    def help(self) -> None:
+        """Have what was put handled, where that is not left to another thread."""
+        if self._help is not None:
+            self._help()
 
     def done(self, attempt: Attempt) -> None:
         """An attempt ended well, now."""
-        self.queue.put((attempt, time.perf_counter(), None))
+        self.put(attempt, time.perf_counter())
 
     def done_at(self, attempt: Attempt, end_s: float) -> None:
         """An attempt ended well at a moment of ``time.perf_counter``."""
-        self.queue.put((attempt, end_s, None))
+        self.put(attempt, end_s)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
         """An attempt ended with an error."""
-        self.queue.put((attempt, time.perf_counter(), error))
+        self.put(attempt, time.perf_counter(), error)
 
 
 class Backend(ABC):
-    """Starts tasks. All methods are called by the engine's own thread, ``close`` once, after its last task.
+    """Starts tasks. One thread at a time calls its methods, ``close`` once, after its last task.
+
+    That is the engine's own thread; with ``is_helped`` it is also the threads that report endings, so that a device can
+    go on with its next task without a change of thread.
 
     What ``cancel``, ``abandon`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
     ``start``, ``poll`` and ``run_ended`` raise is the failure of the runs concerned.
@@ -57,6 +72,7 @@ class Backend(ABC):
     """
 
     poll_s: float | None = None
+    is_helped: bool = False
 
     @abstractmethod
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:

@@ -84,6 +84,7 @@ class Engine:
             run.thread_ident = thread.ident
             loop.slots.add(slot)
             loop.inbox.queue.put((run, time.perf_counter(), None))
+        loop.inbox.help()
         return run
 
     def _started_thread(self) -> threading.Thread:
@@ -101,7 +102,7 @@ class Engine:
     def cancel(self, run: Run) -> None:
         """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""
         if not run.is_over:
-            self._loop.inbox.queue.put((Cancellation(run), 0.0, None))
+            self._loop.inbox.put(Cancellation(run), 0.0)
 
     def close(self) -> None:
         """Cancel what is in flight, end the thread, and close the backend; called again, wait for the same.
@@ -116,6 +117,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
         if not loop.is_closed:
             loop.is_closed = True
             loop.inbox.queue.put((STOP, 0.0, None))
+    loop.alarm.set()
     if loop.thread is None:
         loop.shut()
     elif loop.thread is not threading.current_thread():
@@ -125,6 +127,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
 def _forgotten(loop: Loop) -> None:
     """Stop a loop whose engine nobody holds any more; takes no lock that the thread it is called in may hold."""
     loop.inbox.queue.put((STOP, 0.0, None))
+    loop.alarm.set()
     if loop.thread is None:
         loop.shut()
 

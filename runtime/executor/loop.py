@@ -36,14 +36,19 @@ class Loop:
     """Handles messages and starts what is ready, in turns.
 
     Other threads may put messages into the inbox, and read and write ``is_closed``, ``is_over`` and ``slots`` under
-    the lock; the rest is for the thread that is in ``main``.
+    the lock; the rest is for the thread whose turn it is. That is always the one in ``main``, unless the backend wants
+    those who report to help: then whoever puts a message handles it, with all others that have come, and ``main`` only
+    watches time limits. One thread at a time either way.
     """
 
     def __init__(
         self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, barrier: bool, grace_s: float
     ) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
-        self.inbox = Inbox()
+        self.inbox = Inbox(self.help if backend.is_helped else None)
+        self.turn = threading.Lock()
+        self.alarm = threading.Event()  # wakes the watching thread
+        self.defect: BaseException | None = None  # of a helping thread
         self.thread: threading.Thread | None = None
         self.lock = threading.Lock()
         self.is_closed = False  # nothing more may be submitted
@@ -67,11 +72,55 @@ class Loop:
     def main(self) -> None:
         """Handle messages until told to stop and all runs are over; then close the backend."""
         try:
-            self._work()
+            if self.backend.is_helped:
+                self._watch()
+            else:
+                self._work()
         except BaseException as defect:
             self.shut(defect)
             raise
         self.shut()
+
+    def help(self) -> None:
+        """Handle what is in the inbox, unless another thread is at it, which then handles this too."""
+        queue = self.inbox.queue
+        while not queue.empty() and self.defect is None:
+            if not self.turn.acquire(blocking=False):
+                return  # who holds the turn looks into the inbox again after giving it up
+            try:
+                self._take_turn()
+            except BaseException as defect:  # noqa: BLE001 - the watching thread ends what is left
+                self.defect = defect
+                self.alarm.set()
+            finally:
+                self.turn.release()
+
+    def _take_turn(self) -> None:
+        """Handle all messages, start what is ready."""
+        queue, look_s = self.inbox.queue, self.look_s
+        while self.touched or not queue.empty():
+            while not queue.empty():
+                self._handle(*queue.get())
+            self._dispatch()
+        if self.look_s < look_s or (self.is_stopping and not self.runs):
+            self.alarm.set()
+
+    def _watch(self) -> None:
+        """Look at limits when their time comes, until told to stop and all runs are over; others do the work."""
+        while True:
+            self.alarm.clear()
+            with self.turn:
+                if self.defect is not None:
+                    raise self.defect
+                self._take_turn()
+                if time.perf_counter() >= self.look_s:
+                    self._look()
+                    self._take_turn()
+                if self.is_stopping and not self.runs:
+                    return
+                wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
+            self.help()  # what came while this thread had the turn
+            self.alarm.wait(max(wait_s, 0.0))
 
     def shut(self, defect: BaseException | None = None) -> None:
         """End what is left, and close the backend; called once there is no thread, or by it at its end."""

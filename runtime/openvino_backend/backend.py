@@ -38,6 +38,8 @@ class OpenVinoBackend(Backend):
     ``compile_submodel`` compiles subgraph s; again where a request hangs, for others of its stream wait for it.
     """
 
+    is_helped = True
+
     def __init__(self, cut: Cut, submodels: Sequence[Submodel], compile_submodel: Callable[[int], Any]) -> None:
         self._submodels, self._compile = submodels, compile_submodel
         self._compiled = [compile_submodel(s) for s in range(len(submodels))]

@@ -21,8 +21,9 @@ from hsdag.exact.module_solving import ModuleSolver, canonical_order, identity
 from hsdag.exact.solving import SolverLimits
 from hsdag.exact.split_bound import submit_bound
 from hsdag.exact.ticks import Ticks
+from hsdag.exact.windows import Plan, WindowSolver, sweeps
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.cpsat import CpSatPlacer
 from hsdag.placers.registry import make_placer
@@ -113,6 +114,43 @@ def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
     with ModuleSolver(SolverLimits(), 1) as solver:
         bound_s = submit_bound(f, parts, solver).seconds()
     assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
+
+
+def swept_twice(num_threads: int) -> tuple[Plan, Plan]:
+    """A plan of a random problem, each op on its fastest device, and what windows make of it."""
+    problem = random_problem(3, 40, 3, density=0.1)
+    device = np.nanargmin(problem.time_s, axis=1)
+    in_order = np.argsort(problem.topological_order)
+
+    def judged(device: IntArray, start_s: FloatArray) -> Plan:
+        ranks = np.argsort(np.lexsort((in_order, start_s)))
+        run = simulate(problem, device, Semantics(order=Order.PRIORITY), ranks)
+        return Plan(device, run.start_s, run.makespan_s)
+
+    first = plan = judged(device, in_order.astype(float))
+    with WindowSolver(Formulation(problem), 0.01, np.inf, num_threads) as solver:
+        for windows in (sweeps(plan, 12)[0::2], sweeps(plan, 12)[1::2]):
+            plan = solver.improve(plan, windows, judged) or plan
+    return first, plan
+
+
+def test_windows_solved_side_by_side_make_a_plan_better() -> None:
+    first, plan = swept_twice(2)
+    assert plan.makespan_s < 0.9 * first.makespan_s
+
+
+def test_windows_do_not_depend_on_the_number_of_threads() -> None:
+    one, two = swept_twice(1)[1], swept_twice(2)[1]
+    assert np.array_equal(one.device, two.device)
+    assert one.makespan_s == two.makespan_s
+
+
+def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:
+    chain = ScheduleProblem.from_arrays([[3.0, 5.0], [4.0, 2.0], [1.0, 1.0]], [(0, 1)], link_latency_s=7.0)
+    with ModuleSolver(SolverLimits(), 1, deadline=-np.inf) as solver:
+        answer = solver.submit(chain, {}).result()
+    assert answer.device is None
+    assert answer.bound_s == 5.0  # 3 and 2, without the transfer
 
 
 def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:

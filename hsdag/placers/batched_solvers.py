@@ -1,0 +1,77 @@
+"""Batches placed exactly: DiviML's formulation through CP-SAT, and as the paper's mixed-integer program.
+
+Legend: N ops, D devices, G groups of inputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.exact.batched_bound import BatchedBounds
+from hsdag.exact.batched_cpsat import BatchedIntervals, ticks_of
+from hsdag.exact.batched_incumbent import BatchIncumbent
+from hsdag.exact.formulation import Formulation, MemoryRule
+from hsdag.exact.highs import solve_linear
+from hsdag.exact.milp_model import BatchedModel
+from hsdag.exact.solving import Ending, SolverLimits, solve_aloud
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.batched_lists import warm_start
+
+NUM_WORKERS = 2
+SHARE_OF_BUDGET = 0.95
+"""What a solver may take of the time that is left when it begins."""
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+
+
+def search_cpsat(incumbent: BatchIncumbent) -> None:
+    """The whole problem at once, from the best list schedule."""
+    warm_start(incumbent)
+    problem, limits = incumbent.problem, limits_of(incumbent)
+    incumbent.prove(BatchedBounds(problem, limits).whole_s())
+    horizon_s = incumbent.best_s if incumbent.best is not None else problem.horizon_s
+    model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s)
+    if incumbent.best is not None:
+        model.hint(incumbent.best)
+
+    def on_solution(found: tuple[IntArray, FloatArray]) -> None:
+        incumbent.consider(*found)
+
+    def on_wait(bound_ticks: int) -> None:
+        incumbent.prove(float(ticks.seconds(bound_ticks)))
+        incumbent.wake()
+
+    answer = solve_aloud(model, limits, on_solution, on_wait)
+    incumbent.prove(np.inf if answer.ending is Ending.INFEASIBLE else float(ticks.seconds(answer.bound_ticks)))
+    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+
+
+def search_milp(incumbent: BatchIncumbent) -> None:
+    """The program (1)-(7) through HiGHS, from the best list schedule."""
+    warm_start(incumbent)
+    problem, limits = incumbent.problem, limits_of(incumbent)
+    incumbent.prove(BatchedBounds(problem, limits).whole_s())
+    horizon_s = (incumbent.best_s if incumbent.best is not None else problem.horizon_s) * (1 + TOLERANCE)
+    model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), horizon_s, problem.batches)
+
+    def on_solution(values: FloatArray) -> None:
+        found = model.read(values)
+        incumbent.consider(found.device, found.start_s)
+
+    def on_wait(bound: float) -> None:
+        incumbent.prove(bound * model.unit_s * (1 - TOLERANCE))
+        incumbent.wake()
+
+    hint = model.hint(incumbent.best.device) if incumbent.best is not None else None
+    answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
+    if answer.ending is Ending.INFEASIBLE:
+        incumbent.prove(incumbent.best_s * (1 - TOLERANCE))
+    elif np.isfinite(answer.bound):
+        incumbent.prove(answer.bound * model.unit_s * (1 - TOLERANCE))
+    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+
+
+def limits_of(incumbent: BatchIncumbent) -> SolverLimits:
+    """What is left for a solver. Raises SearchStopped when that is nothing."""
+    incumbent.wake()
+    return SolverLimits(max(incumbent.left_s * SHARE_OF_BUDGET, 1e-3), NUM_WORKERS, incumbent.seed)

@@ -1,0 +1,354 @@
+"""Faults: the error names the op and its device, and the next run works."""
+
+from __future__ import annotations
+
+import gc
+import re
+import signal
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.executor import Attempt, Engine, Inbox, NullBackend, Resource, Run, RunStatus, TaskGraph
+from tests.runtime.executor.hand_backend import HandBackend, chain
+from tests.runtime.executor.virtual_backend import VirtualBackend
+
+FOREVER_S = 60.0
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What went to threading.excepthook."""
+    found: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: found.append(str(args.exc_value)))
+    return found
+
+
+def side_by_side(count: int) -> TaskGraph:
+    """Tasks on a device each."""
+    devices = tuple(Resource(f"d{k}", k) for k in range(count))
+    return TaskGraph.of(tuple(f"t{t}" for t in range(count)), range(count), devices, [])
+
+
+def failure(run: Run) -> str:
+    with pytest.raises(ExecutionError, match=r".") as caught:
+        run.wait(FOREVER_S)
+    return str(caught.value)
+
+
+def test_a_task_that_raises_is_named_with_its_device_on_one_line() -> None:
+    with Engine(chain(4, 2), NullBackend(failures={3: "out of\n  memory"})) as engine:
+        run = engine.submit()
+        assert failure(run) == "'t3' on device d1 failed: out of memory"
+        assert run.status is RunStatus.FAILED
+        assert isinstance(run.error and run.error.__cause__, RuntimeError)
+
+
+def test_an_error_without_text_is_told_by_its_type() -> None:
+    class Silent(NullBackend):
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+            raise MemoryError
+
+    with Engine(chain(1), Silent()) as engine:
+        assert failure(engine.submit()) == "'t0' on device d0 failed: MemoryError"
+
+
+def test_a_task_that_fails_later_is_named_with_its_device_and_nothing_more_is_started() -> None:
+    backend = HandBackend(frozenset({1}))
+    with Engine(chain(3, 2), backend) as engine:
+        run = engine.submit()
+        attempt, inbox = backend.await_start()
+        inbox.failed(attempt, OSError("device lost"))
+        assert failure(run) == "'t1' on device d1 failed: device lost"
+        assert backend.calls_of("start") == [0, 1]
+
+
+def test_after_a_failure_the_next_run_on_the_slot_works() -> None:
+    backend = HandBackend(raising=("start",))
+    with Engine(chain(2), backend) as engine:
+        failure(engine.submit())
+        backend.raising.clear()
+        assert engine.submit().wait(FOREVER_S)
+        assert backend.calls_of("run_ended") == [0, 0]
+
+
+def test_a_failure_ends_one_run_and_leaves_the_others() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(2), backend) as engine:
+        first, second = engine.submit(0), engine.submit(1)
+        attempt, inbox = backend.await_start()
+        inbox.failed(attempt, OSError("gone"))
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+        assert failure(first) == "'t0' on device d0 failed: gone"
+
+
+def test_a_failed_run_waits_for_its_other_tasks_before_its_slot_is_put_away() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(side_by_side(2), backend, grace_s=FOREVER_S) as engine:
+        run = engine.submit()
+        backend.await_start(2)
+        (first, inbox), (second, _) = backend.waiting
+        inbox.failed(first, OSError("gone"))
+        assert not run.wait(0.02)
+        assert (backend.calls_of("cancel"), backend.calls_of("run_ended")) == ([1], [])
+        inbox.done(second)
+        failure(run)
+        assert backend.calls_of("abandon") == []
+
+
+def test_a_hanging_task_is_named_given_up_and_the_next_run_works() -> None:
+    backend = HandBackend(frozenset({1}))
+    with Engine(chain(3, 2), backend, grace_s=0.01) as engine:
+        run = engine.submit(limit_s=0.02)
+        assert failure(run) == "the inference of 'tasks' took more than 0.02 s; it waited for 't1' on device d1"
+        assert run.status is RunStatus.TIME_LIMIT
+        assert (backend.calls_of("cancel"), backend.calls_of("abandon")) == ([1], [1])
+        backend.by_hand = frozenset()
+        assert engine.submit().wait(FOREVER_S)
+
+
+def test_a_run_that_never_got_its_turn_says_so() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        first, second = engine.submit(0), engine.submit(1, limit_s=0.02)
+        assert failure(second).endswith("it waited for its turn")
+        backend.end()
+        assert first.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0]
+
+
+def test_a_chain_of_tasks_that_end_at_once_can_be_cut_short_by_a_limit() -> None:
+    class Slow(NullBackend):
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:
+            time.sleep(0.002)
+            return super().start(attempt, inbox)
+
+    backend = Slow()
+    with Engine(chain(5000), backend) as engine:
+        assert "took more than" in failure(engine.submit(limit_s=0.02))
+        assert len(backend.started) < 5000
+
+
+def test_the_late_end_of_an_abandoned_task_is_ignored() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(2), backend, grace_s=0.0) as engine:
+        failure(engine.submit(limit_s=0.01))
+        second = engine.submit()
+        backend.await_start(2)
+        late, inbox = backend.waiting[0]
+        inbox.done(late)
+        inbox.failed(late, OSError("late"))
+        assert not second.wait(0.02)
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0, 0, 1]
+
+
+def test_an_end_told_twice_counts_once() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(chain(3), backend) as engine:
+        run = engine.submit()
+        backend.end(1)
+        backend.end(1)
+        backend.await_start(2)
+        backend.end(1)
+        assert not run.wait(0.02)
+        backend.end(2)
+        assert run.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0, 1, 2]
+
+
+def test_a_cancelled_run_says_so_and_the_next_one_works() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(2), backend) as engine:
+        run = engine.submit()
+        backend.await_start()
+        engine.cancel(run)
+        backend.end()
+        assert failure(run) == "the inference of 'tasks' was cancelled"
+        assert run.status is RunStatus.CANCELLED
+        second = engine.submit()
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+
+
+def test_cancelling_what_is_over_changes_nothing() -> None:
+    with Engine(chain(2), NullBackend()) as engine:
+        run = engine.submit()
+        assert run.wait(FOREVER_S)
+        engine.cancel(run)
+        assert engine.submit().wait(FOREVER_S)
+        assert run.status is RunStatus.DONE
+
+
+@pytest.mark.parametrize("method", ["cancel", "abandon", "run_ended"])
+def test_a_backend_that_breaks_while_a_run_is_taken_out_ends_no_thread(method: str, reported: list[str]) -> None:
+    backend = HandBackend(frozenset({0}), raising=(method,))
+    with Engine(chain(1), backend, grace_s=0.0) as engine:
+        assert "took more than" in failure(engine.submit(limit_s=0.01))
+        assert reported == [f"{method} is broken"]
+        backend.by_hand, backend.raising = frozenset(), set()
+        assert engine.submit().wait(FOREVER_S)
+
+
+def test_a_run_that_cannot_be_put_away_has_failed() -> None:
+    with Engine(chain(1), HandBackend(raising=("run_ended",))) as engine:
+        assert failure(engine.submit()) == "the inference of 'tasks' could not be put away: run_ended is broken"
+
+
+def test_a_poll_that_raises_is_the_failure_of_what_runs() -> None:
+    backend = HandBackend(frozenset({1}), raising=("poll",))
+    backend.poll_s = 0.0
+    with Engine(chain(2, 2), backend, grace_s=0.01) as engine:
+        assert failure(engine.submit()) == "'t1' on device d1 failed: poll is broken"
+        backend.raising.clear()
+        second = engine.submit()
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+def test_what_on_end_raises_is_reported_and_the_next_run_works(error: BaseException, reported: list[str]) -> None:
+    def fail(_: Run) -> None:
+        raise error
+
+    with Engine(chain(2), NullBackend()) as engine:
+        assert engine.submit(on_end=fail).wait(FOREVER_S)
+        assert engine.submit().wait(FOREVER_S)
+    assert reported == [str(error)]
+
+
+def test_a_task_that_ends_the_thread_fails_its_run_and_closes_the_engine(reported: list[str]) -> None:
+    class Leaving(HandBackend):
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+            raise SystemExit
+
+    backend = Leaving()
+    engine = Engine(chain(2), backend)
+    assert "the executor broke down: SystemExit()" in failure(engine.submit())
+    engine.close()
+    with pytest.raises(ExecutionError, match="is closed"):
+        engine.submit()
+    assert backend.calls_of("close") == [0]
+
+
+def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
+    ended, over = [], threading.Event()
+    with Engine(chain(2), NullBackend()) as engine:
+
+        def again(run: Run) -> None:
+            ended.append(run.number)
+            if len(ended) == 50:
+                over.set()
+            else:
+                engine.submit(on_end=again)
+
+        engine.submit(on_end=again)
+        assert over.wait(FOREVER_S)
+    assert ended == list(range(1, 51))
+
+
+def test_waiting_for_another_run_in_on_end_is_an_error_and_no_deadlock() -> None:
+    found: list[str] = []
+
+    def wait(_: Run) -> None:
+        with pytest.raises(RuntimeError, match="must not wait") as caught:
+            engine.submit(1).wait()
+        found.append(str(caught.value))
+
+    with Engine(chain(1), NullBackend()) as engine:
+        assert engine.submit(0, on_end=wait).wait(FOREVER_S)
+        engine.submit(2).wait(FOREVER_S)
+    assert len(found) == 1
+
+
+def test_a_slot_in_flight_is_refused() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        run = engine.submit(3)
+        with pytest.raises(ValueError, match="slot 3 of 'tasks' is used by a run in flight"):
+            engine.submit(3)
+        backend.end()
+        assert run.wait(FOREVER_S)
+        engine.cancel(engine.submit(3))
+
+
+@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
+def test_a_limit_that_is_no_time_is_refused(limit_s: float) -> None:
+    with Engine(chain(1), NullBackend()) as engine, pytest.raises(ValueError, match="limit_s must be a positive"):
+        engine.submit(limit_s=limit_s)
+
+
+def test_a_limit_of_centuries_is_no_limit() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        run = engine.submit(limit_s=1e15)
+        backend.end()
+        assert run.wait(FOREVER_S)
+
+
+def test_an_interrupted_wait_leaves_the_run_in_flight() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        run = engine.submit()
+        main = threading.main_thread().ident or 0
+        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            run.wait(FOREVER_S)
+        backend.end()
+        assert run.wait(FOREVER_S)
+
+
+def test_the_error_of_a_task_holds_nothing_of_it() -> None:
+    """The tensors in the frames of a task that ran out of memory must go before its run does."""
+
+    class Greedy(NullBackend):
+        held: weakref.ref[np.ndarray] | None = None
+
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+            tensor = np.zeros(3)
+            self.held = weakref.ref(tensor)
+            raise MemoryError("no memory")
+
+    backend = Greedy()
+    gc.disable()
+    try:
+        with Engine(chain(1), backend) as engine:
+            run = engine.submit()
+            assert re.search("no memory", failure(run))
+            assert backend.held is not None
+            assert backend.held() is None
+    finally:
+        gc.enable()
+
+
+def test_polling_all_the_time_lets_other_threads_in() -> None:
+    """Where each thread may keep the interpreter for a long turn, one that polls must give way sooner."""
+    turn_s, usual_s = 5.0, sys.getswitchinterval()
+    backend = HandBackend(frozenset({0}))
+    backend.poll_s = 0.0
+    with Engine(chain(1), backend) as engine:
+        run = engine.submit()
+        attempt, inbox = backend.await_start()
+        threading.Timer(0.02, inbox.done, (attempt,)).start()
+        sys.setswitchinterval(turn_s)
+        begin_s = time.monotonic()
+        try:
+            assert run.wait(FOREVER_S)
+        finally:
+            sys.setswitchinterval(usual_s)
+    assert time.monotonic() - begin_s < turn_s
+
+
+def test_the_clock_of_virtual_time_fails_no_run() -> None:
+    """Ends that a device tells in its own time may come before the start; the interval is then empty."""
+    with Engine(chain(3), VirtualBackend(np.zeros(3))) as engine:
+        run = engine.submit()
+        assert run.wait(FOREVER_S)
+    assert (run.times.end_s >= run.times.start_s).all()

@@ -1,0 +1,86 @@
+"""Task graphs: what is refused, levels, ranks, and names for people."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph, critical_path_ranks
+from tests.runtime.executor.hand_backend import chain
+from tests.runtime.executor.reference_engine import Case, cases, depth_of
+
+DEVICE = (Resource("a", 0),)
+
+
+@given(cases())
+def test_levels_are_depths(case: Case) -> None:
+    assert case.graph.level.tolist() == depth_of(case.graph)
+    by_level = [level.tolist() for level in case.graph.levels]
+    assert sorted(itertools.chain(*by_level)) == list(range(case.graph.num_tasks))
+    assert all(depth_of(case.graph)[t] == k for k, level in enumerate(by_level) for t in level)
+
+
+@given(cases())
+def test_ranks_of_the_critical_path_are_longest_ways_to_the_end(case: Case) -> None:
+    ways: dict[int, float] = {}
+
+    def way(task: int) -> float:
+        if task not in ways:
+            after = [b for a, b in case.graph.edges.tolist() if a == task]
+            ways[task] = float(case.duration_s[task]) + max(map(way, after), default=0.0)
+        return ways[task]
+
+    found = critical_path_ranks(case.graph, case.duration_s)
+    assert (-found).tolist() == [way(t) for t in range(case.graph.num_tasks)]
+
+
+def test_an_edge_given_twice_counts_once() -> None:
+    graph = TaskGraph.of(("x", "y"), [0, 0], DEVICE, [(0, 1), (0, 1)])
+    assert graph.num_predecessors.tolist() == [0, 1]
+
+
+def test_people_are_told_the_task_and_its_device_or_channel() -> None:
+    resources = (Resource("a", 0), Resource("b", 1), Resource("a to b", 0, 1))
+    graph = TaskGraph.of(("make", "send"), [0, 2], resources, [(0, 1)])
+    assert [graph.where(t) for t in (0, 1)] == ["'make' on device a", "'send' on channel a to b"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "edges", "message"),
+    [
+        ([0], [], "need a type, a resource and a size each, for 2 tasks"),
+        ([0, 1], [], "names a resource beyond 1"),
+        ([0, -1], [], "names a resource beyond 1"),
+        ([0, 0], [(0, 2)], "names a task beyond 2"),
+        ([0, 0], [(0, 1), (1, 0)], "cycle"),
+        ([0, 0], [(1, 1)], "cycle"),
+    ],
+)
+def test_a_graph_that_cannot_be_run_is_refused(resource: list[int], edges: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TaskGraph.of(("x", "y"), resource, DEVICE, edges)
+
+
+@pytest.mark.parametrize("place", [Resource("x", 1), Resource("x", 0, 1), Resource("x", -1), Resource("x", 0, -1)])
+def test_a_resource_of_a_device_that_is_not_there_is_refused(place: Resource) -> None:
+    with pytest.raises(ValueError, match="resource 'x' names a device beyond 1"):
+        TaskGraph.of(("t",), [0], (place,), [], device_names=("a",))
+
+
+def test_a_resource_that_takes_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="must take at least one task, not 0"):
+        Resource("a", 0, capacity=0)
+
+
+@pytest.mark.parametrize("ranks", [np.zeros(3), np.array([0.0, np.nan])])
+def test_ranks_that_are_not_a_number_for_each_task_are_refused(ranks: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="ranks must be 2 numbers"):
+        Engine(chain(2), NullBackend(), ranks=ranks)
+
+
+def test_a_grace_that_is_no_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="grace_s must be a number of seconds"):
+        Engine(chain(2), NullBackend(), grace_s=-1.0)

@@ -1,0 +1,84 @@
+"""What a run tells of itself: a measured timeline, and its makespan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.executor import Engine, NullBackend, Resource, Run, TaskGraph
+from tests.runtime.executor.hand_backend import HandBackend, chain
+from tests.runtime.executor.reference_engine import Case, cases, inputs_of
+
+FOREVER_S = 60.0
+
+
+def run_once(graph: TaskGraph, duration_s: np.ndarray | None = None) -> Run:
+    with Engine(graph, NullBackend(duration_s)) as engine:
+        run = engine.submit()
+        assert run.wait(FOREVER_S)
+    return run
+
+
+def sent() -> TaskGraph:
+    """A result made on a, sent to b, and read there."""
+    resources = (Resource("a", 0), Resource("b", 1), Resource("a to b", 0, 1))
+    names, sizes = ("make", "send", "read"), [0.0, 64.0, 0.0]
+    return TaskGraph.of(names, [0, 2, 1], resources, [(0, 1), (1, 2)], size_bytes=sizes)
+
+
+def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
+    timeline = run_once(sent()).timeline
+    assert timeline.used_links == [(0, 1)]
+    assert (timeline.transfers.op.tolist(), timeline.transfers.size_bytes.tolist()) == ([1], [64.0])
+    assert (timeline.ops.op.tolist(), timeline.ops.device.tolist()) == ([0, 2], [0, 1])
+
+
+def test_a_timeline_of_a_run_is_measured() -> None:
+    timeline = run_once(sent()).timeline
+    assert not timeline.simulated
+    assert timeline.device_names == ("a", "b")
+
+
+@given(cases(one_at_a_time=True))
+@settings(max_examples=15)
+def test_tasks_of_one_resource_do_not_overlap_and_follow_their_inputs(case: Case) -> None:
+    run = run_once(case.graph, case.duration_s / 1000)
+    start_s, end_s = run.times.start_s, run.times.end_s
+    for place in range(len(case.graph.resources)):
+        here = np.flatnonzero(case.graph.resource == place)
+        here = here[np.lexsort((end_s[here], start_s[here]))]
+        assert (end_s[here][:-1] <= start_s[here][1:]).all()
+    for task, inputs in enumerate(inputs_of(case.graph)):
+        assert all(end_s[u] <= start_s[task] for u in inputs)
+
+
+def test_the_makespan_is_the_end_of_the_last_task() -> None:
+    run = run_once(chain(3), np.array([0.001, 0.001, 0.001]))
+    assert run.makespan_s == run.timeline.end_s == run.times.end_s[2]
+    assert run.makespan_s >= 0.003
+
+
+def test_a_run_of_nothing_ends_at_once() -> None:
+    run = run_once(TaskGraph.of((), [], (Resource("a", 0),), []))
+    assert run.makespan_s == 0.0
+    assert len(run.timeline.ops.op) == 0
+
+
+def test_a_timeline_of_a_failed_run_shows_what_ended() -> None:
+    with Engine(chain(3), NullBackend(failures={1: "no"})) as engine:
+        run = engine.submit()
+        with pytest.raises(ExecutionError, match="no"):
+            run.wait(FOREVER_S)
+    assert run.timeline.ops.op.tolist() == [0]
+
+
+def test_a_run_in_flight_has_no_times_yet() -> None:
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        run = engine.submit()
+        with pytest.raises(RuntimeError, match="not ended yet"):
+            run.makespan_s  # noqa: B018
+        backend.end()
+        assert run.wait(FOREVER_S)
