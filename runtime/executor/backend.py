@@ -30,21 +30,17 @@ class Attempt:
 
 
 class Inbox:
-    """Where endings are reported, from any thread. ``help`` is called after each, where those who report help."""
+    """Where endings are reported, from any thread. ``on_put`` is called after each."""
 
-    def __init__(self, help: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_put: Callable[[], None] | None = None) -> None:
         self.queue: SimpleQueue[tuple[object, float, BaseException | None]] = SimpleQueue()
-        self._help = help
+        self._on_put = on_put
 
     def put(self, message: object, at_s: float, error: BaseException | None = None) -> None:
         """A message with the moment it is about."""
         self.queue.put((message, at_s, error))
-        self.help()
-
-    def help(self) -> None:
-        """Have what was put handled, where that is not left to another thread."""
-        if self._help is not None:
-            self._help()
+        if self._on_put is not None:
+            self._on_put()
 
     def done(self, attempt: Attempt) -> None:
         """An attempt ended well, now."""

@@ -64,7 +64,7 @@ class Engine:
     def submit(
         self, slot: int = 0, *, limit_s: float | None = None, on_end: Callable[[Run], None] | None = None
     ) -> Run:
-        """Start a run on a slot, which no other run in flight may use; ``on_end`` is called by the engine's thread.
+        """Start a run on a slot, which no other run in flight may use; ``on_end`` is called by a thread of the engine.
 
         ``limit_s`` is counted from now. What ``on_end`` raises goes to ``threading.excepthook``; it may submit,
         cancel and close, but not wait. Raises ExecutionError when the engine is closed, and ValueError when the slot
@@ -78,16 +78,16 @@ class Engine:
                 raise ExecutionError(f"the executor of {self.graph.name!r} is closed; compile the model again")
             if slot in loop.slots:
                 raise ValueError(f"slot {slot} of {self.graph.name!r} is used by a run in flight; wait for its end")
-            thread = self._started_thread()
+            self._start_thread()
             self._number += 1
             run = Run(self.graph, self._number, slot, limit_s, on_end)
-            run.thread_ident = thread.ident
+            run.is_in_turn = loop.is_in_turn
             loop.slots.add(slot)
             loop.inbox.queue.put((run, time.perf_counter(), None))
-        loop.inbox.help()
+        loop.alarm.set()
         return run
 
-    def _started_thread(self) -> threading.Thread:
+    def _start_thread(self) -> None:
         loop = self._loop
         if loop.thread is None:
             loop.thread = threading.Thread(target=loop.main, name="hsdag-engine", daemon=True)
@@ -97,17 +97,17 @@ class Engine:
                 loop.thread = loop.thread if loop.thread.is_alive() else None
                 raise
             _WORKING.add(loop)
-        return loop.thread
 
     def cancel(self, run: Run) -> None:
         """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""
         if not run.is_over:
-            self._loop.inbox.put(Cancellation(run), 0.0)
+            self._loop.inbox.queue.put((Cancellation(run), 0.0, None))
+            self._loop.alarm.set()
 
     def close(self) -> None:
         """Cancel what is in flight, end the thread, and close the backend; called again, wait for the same.
 
-        Called by the engine's own thread, from ``on_end``, it returns at once.
+        Called from ``on_end`` it returns at once.
         """
         _close(self._loop)
 
@@ -120,7 +120,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
     loop.alarm.set()
     if loop.thread is None:
         loop.shut()
-    elif loop.thread is not threading.current_thread():
+    elif loop.thread is not threading.current_thread() and not loop.is_in_turn():
         loop.thread.join(timeout_s)
 
 

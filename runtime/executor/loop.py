@@ -47,6 +47,7 @@ class Loop:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
         self.inbox = Inbox(self.help if backend.is_helped else None)
         self.turn = threading.Lock()
+        self.turn_holder: int | None = None  # the thread that has it
         self.alarm = threading.Event()  # wakes the watching thread
         self.defect: BaseException | None = None  # of a helping thread
         self.thread: threading.Thread | None = None
@@ -82,7 +83,10 @@ class Loop:
         self.shut()
 
     def help(self) -> None:
-        """Handle what is in the inbox, unless another thread is at it, which then handles this too."""
+        """Handle what is in the inbox, unless another thread is at it, which then handles this too.
+
+        Not for the threads of callers: an interrupt must not break a turn off.
+        """
         queue = self.inbox.queue
         while not queue.empty() and self.defect is None:
             if not self.turn.acquire(blocking=False):
@@ -95,32 +99,43 @@ class Loop:
             finally:
                 self.turn.release()
 
+    def is_in_turn(self) -> bool:
+        """Whether the calling thread has the turn, so that it must not wait for a run, nor for the end of the loop."""
+        return self.turn_holder == threading.get_ident()
+
     def _take_turn(self) -> None:
-        """Handle all messages, start what is ready."""
+        """Handle all messages, start what is ready, look at limits whose time has come; with the turn."""
         queue, look_s = self.inbox.queue, self.look_s
-        while self.touched or not queue.empty():
-            while not queue.empty():
-                self._handle(*queue.get())
-            self._dispatch()
+        self.turn_holder = threading.get_ident()
+        try:
+            while self.touched or not queue.empty():
+                while not queue.empty():
+                    self._handle(*queue.get())
+                self._dispatch()
+                if time.perf_counter() >= self.look_s:
+                    self._look()
+        finally:
+            self.turn_holder = None
         if self.look_s < look_s or (self.is_stopping and not self.runs):
             self.alarm.set()
 
     def _watch(self) -> None:
-        """Look at limits when their time comes, until told to stop and all runs are over; others do the work."""
+        """Begin runs, and look at limits when their time comes, until told to stop and all runs are over."""
         while True:
             self.alarm.clear()
             with self.turn:
                 if self.defect is not None:
                     raise self.defect
-                self._take_turn()
                 if time.perf_counter() >= self.look_s:
                     self._look()
-                    self._take_turn()
+                self._take_turn()
                 if self.is_stopping and not self.runs:
                     return
                 wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
-            self.help()  # what came while this thread had the turn
-            self.alarm.wait(max(wait_s, 0.0))
+            if wait_s <= 0:
+                time.sleep(0)  # who polls all the time must let other threads in
+            elif self.inbox.queue.empty():  # else something came while this thread had the turn
+                self.alarm.wait(wait_s)
 
     def shut(self, defect: BaseException | None = None) -> None:
         """End what is left, and close the backend; called once there is no thread, or by it at its end."""
@@ -140,6 +155,7 @@ class Loop:
 
     def _work(self) -> None:
         queue = self.inbox.queue
+        self.turn_holder = threading.get_ident()
         while self.runs or not self.is_stopping:
             if not self.touched and queue.empty():
                 self._await_message()

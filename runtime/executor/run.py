@@ -78,7 +78,7 @@ class Run:
         self.start_s: list[float] = [np.nan] * graph.num_tasks
         self.end_s: list[float] = [np.nan] * graph.num_tasks
         self.begun_s = 0.0
-        self.thread_ident: int | None = None
+        self.is_in_turn: Callable[[], bool] | None = None
         self._graph = graph
         self._on_end = on_end
         self._ended = threading.Event()
@@ -91,10 +91,11 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False when it has not come within ``timeout_s``.
 
-        Raises ExecutionError when the run did not end well, and RuntimeError in the engine's own thread, which
+        Raises ExecutionError when the run did not end well, and RuntimeError in ``on_end``: the thread that calls it
         would wait for itself.
         """
-        if not self.is_over and threading.get_ident() == self.thread_ident:
+        is_in_turn = self.is_in_turn
+        if not self.is_over and is_in_turn is not None and is_in_turn():
             raise RuntimeError("on_end must not wait for another run: it is called by the thread that runs it")
         if not self._ended.wait(timeout_s):
             return False
@@ -126,7 +127,7 @@ class Run:
         if self.status is RunStatus.RUNNING:
             self.status = RunStatus.DONE
         on_end, self._on_end = self._on_end, None
-        self.waits_for, self.level_left = [], []
+        self.waits_for, self.level_left, self.is_in_turn = [], [], None
         self._ended.set()
         if on_end is not None:
             on_end(self)

@@ -1,8 +1,21 @@
-"""The modules beside the tests of the executor can be imported by name."""
+"""Every test of the engine runs twice: its own thread does all the work, or those who report endings help."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from hsdag.runtime.executor import NullBackend
+from tests.runtime.executor.hand_backend import HandBackend
+
+
+@pytest.fixture(params=[False, True], ids=["own-thread", "helped"], autouse=True)
+def is_helped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether backends of tests want help."""
+    for backend in (NullBackend, HandBackend):
+        monkeypatch.setattr(backend, "is_helped", request.param)
+    return bool(request.param)

@@ -1,0 +1,179 @@
+"""CapturedProgram: a whole placed graph as one CUDA graph, which replays without Python.
+
+Every resource has a stream. Inside the capture they fork from the first stream, wait for each other's events where a
+task reads what another stream made, and join the first again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.ir.graph import FloatArray
+from hsdag.runtime.torch_backend.cuda_handle import new_event, new_stream
+from hsdag.runtime.torch_backend.device import NO_LIMIT
+from hsdag.runtime.torch_backend.executor import Inputs
+from hsdag.runtime.torch_backend.graph import Tensor
+from hsdag.runtime.torch_backend.memory import MemoryLedger
+from hsdag.runtime.torch_backend.program import UNUSED, Program
+from hsdag.runtime.torch_backend.residents import Residents
+from hsdag.runtime.torch_backend.sm_partition import partition_streams
+from hsdag.runtime.torch_backend.stream_plan import Step, stream_plan
+from hsdag.runtime.torch_backend.task_error import task_error
+
+WARM_UPS = 2
+"""Passes before the capture: libraries load, workspaces are allocated, indices are copied to the GPU."""
+
+
+class CapturedProgram:
+    """A program captured with the inputs it was given, which later calls may overwrite.
+
+    All devices must stand on one GPU. ``ranks`` [N ops] give the order on each stream, smallest first; None takes
+    the order of the ops. Results that other streams read are not reused within the graph, so that it takes more
+    memory than the dynamic loop.
+
+    Raises ExecutionError where the devices cannot be captured, an input is missing, or a task cannot run.
+    """
+
+    def __init__(self, program: Program, inputs: Inputs, *, ranks: FloatArray | None = None) -> None:
+        self._gpu = _only_gpu(program)
+        self.program = program
+        self._ledgers = [
+            MemoryLedger(device.name, device.memory_bytes) if device.memory_bytes < NO_LIMIT else None
+            for device in program.devices
+        ]
+        self._residents = Residents(program, self._ledgers)
+        self._residents.load(inputs)
+        self._residents.feed({})  # says what is missing
+        streams, self.partition = partition_streams(program.devices)
+        names = [resource.name for resource in program.tasks.resources]
+        self._streams = [streams.get(name) or new_stream(self._gpu) for name in names]
+        self._main = new_stream(self._gpu)
+        self._done = new_event()
+        self._plan = stream_plan(program, None if ranks is None else program.task_ranks(ranks))
+        with torch.no_grad(), torch.cuda.device(self._gpu):
+            self._graph, self._outputs = self._capture()
+
+    def infer(self, inputs: Inputs | None = None) -> dict[str, Tensor]:
+        """Results by name, as tensors of their own. ``inputs`` replace those of before, for later calls too."""
+        if inputs:
+            self._overwrite(inputs)
+        self.replay()
+        return {name: tensor.clone() for name, tensor in self._outputs.items()}
+
+    def replay(self) -> None:
+        """Run the graph on the present inputs and wait for its end; the results stay inside."""
+        before = new_event()
+        before.record(torch.cuda.current_stream(self._gpu))  # the caller may still read the last results
+        self._main.wait_event(before)
+        with torch.cuda.stream(self._main):
+            self._graph.replay()
+            self._done.record(self._main)
+        self._done.synchronize()
+
+    def close(self) -> None:
+        """Free the graph and its memory."""
+        torch.cuda.synchronize(self._gpu)
+        self._outputs = {}
+        self._graph.reset()
+        self._residents.close()
+
+    def _capture(self) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
+        for _ in range(WARM_UPS):
+            with torch.cuda.stream(self._main):
+                self._issue()
+            torch.cuda.synchronize(self._gpu)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # engines of other executors may ask their events meanwhile, from threads of their own
+            with torch.cuda.graph(graph, stream=self._main, capture_error_mode="thread_local"):
+                outputs, _kept = self._issue()
+        except RuntimeError as error:
+            if isinstance(error.__context__, ExecutionError):  # what broke the capture off, with op and device
+                raise error.__context__ from error
+            raise ExecutionError(f"{self.program.graph.name!r} cannot be captured: {task_error(error)}") from error
+        return graph, outputs
+
+    def _issue(self) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        """Enqueue everything; the results, and all tensors that must live until it is done."""
+        values: list[Tensor | None] = list(self._residents.held)
+        counted: set[int] = set()
+        events: dict[int, torch.cuda.Event] = {}
+        torch.cuda.set_stream(self._main)
+        fork = new_event()
+        fork.record(self._main)
+        for stream in self._streams:
+            stream.wait_event(fork)
+        try:
+            for step in self._plan:
+                self._enqueue(step, values, counted, events)
+        finally:
+            for stream in self._streams:
+                join = new_event()
+                join.record(stream)
+                self._main.wait_event(join)
+            torch.cuda.set_stream(self._main)
+            for buffer in counted:
+                self._give(buffer, values)
+        outputs = {name: values[buffer] for name, buffer in self.program.outputs.items()}
+        return {name: x for name, x in outputs.items() if x is not None}, values
+
+    def _enqueue(
+        self, step: Step, values: list[Tensor | None], counted: set[int], events: dict[int, torch.cuda.Event]
+    ) -> None:
+        stream, work = self._streams[step.resource], self.program.works[step.task]
+        torch.cuda.set_stream(stream)
+        for before in step.waits:
+            stream.wait_event(events[before])
+        try:
+            results = work.run([values[b] for b in work.reads])  # type: ignore[misc]  # the plan has them before
+            self._keep(work.writes, results, values, counted)
+        except Exception as error:
+            where = self.program.tasks.where(step.task)
+            raise ExecutionError(f"{where} failed: {task_error(error)}") from error
+        if step.records:
+            events[step.task] = new_event()
+            events[step.task].record(stream)
+        for buffer in step.drops:
+            if buffer in counted:
+                self._give(buffer, values)
+                counted.discard(buffer)
+            values[buffer] = None
+
+    def _keep(
+        self, writes: Sequence[int], results: Sequence[Tensor], values: list[Tensor | None], counted: set[int]
+    ) -> None:
+        for buffer, tensor in zip(writes, results, strict=False):
+            if buffer == UNUSED:
+                continue
+            ledger = self._ledgers[self.program.buffer_device[buffer]]
+            if ledger is not None:
+                ledger.take(tensor)
+                counted.add(buffer)
+            values[buffer] = tensor
+
+    def _give(self, buffer: int, values: list[Tensor | None]) -> None:
+        ledger, tensor = self._ledgers[self.program.buffer_device[buffer]], values[buffer]
+        assert ledger is not None
+        assert tensor is not None
+        ledger.give(tensor)
+
+    def _overwrite(self, inputs: Inputs) -> None:
+        for buffer, tensor in self._residents.feed(inputs).items():
+            held = self._residents.held[buffer]
+            assert held is not None
+            held.copy_(tensor)
+        torch.cuda.current_stream(self._gpu).synchronize()
+
+
+def _only_gpu(program: Program) -> torch.device:
+    """The one GPU behind all devices. Raises ExecutionError where there is none, or more."""
+    found = {device.torch_device for device in program.devices}
+    if len(found) != 1 or not program.devices[0].is_cuda:
+        raise ExecutionError(
+            f"capturing needs all devices on one GPU, but these are on {', '.join(sorted(found))}; "
+            "use the dynamic mode (TorchExecutor)"
+        )
+    return program.devices[0].physical

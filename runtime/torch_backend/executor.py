@@ -1,0 +1,156 @@
+"""TorchExecutor: a placed graph, ready to run inference after inference, work-conserving or level by level."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.ir.graph import FloatArray
+from hsdag.runtime.executor import Engine, Run
+from hsdag.runtime.executor.engine import GRACE_S
+from hsdag.runtime.timeline import Timeline
+from hsdag.runtime.torch_backend.backend import TorchBackend
+from hsdag.runtime.torch_backend.device import NO_LIMIT
+from hsdag.runtime.torch_backend.graph import Tensor
+from hsdag.runtime.torch_backend.memory import DeviceMemoryError, MemoryLedger
+from hsdag.runtime.torch_backend.program import Program
+from hsdag.runtime.torch_backend.residents import Residents
+from hsdag.runtime.torch_backend.state import RunState
+
+Inputs = Mapping[str, Tensor | NDArray[np.generic]]
+
+
+class Inference:
+    """One inference in flight; ``run`` has its times."""
+
+    def __init__(self, run: Run, state: RunState, engine: Engine) -> None:
+        self.run = run
+        self._state = state
+        self._engine = engine
+
+    def wait(self, timeout_s: float | None = None) -> dict[str, Tensor]:
+        """The results by name, each on the device that made it.
+
+        Raises ExecutionError where it ended badly; TimeoutError when it has not ended within ``timeout_s``.
+        """
+        if not self.run.wait(timeout_s):
+            raise TimeoutError(f"the inference has not ended within {timeout_s:g} s")
+        found = self._state.outputs
+        assert found is not None
+        for tensor in found.values():
+            if tensor.is_cuda:  # whoever reads it works on a stream of their own
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        return found
+
+    def cancel(self) -> None:
+        """End it early."""
+        self._engine.cancel(self.run)
+
+    @property
+    def timeline(self) -> Timeline:
+        """What ran where and when."""
+        return self.run.timeline
+
+
+class TorchExecutor:
+    """Runs a program. ``ranks`` [N ops] order what is ready, smallest first; None takes it as it became ready.
+
+    ``barrier`` runs level by level: bulk-synchronous, for comparison. ``count_memory`` keeps count of the bytes on
+    every device, not only on those with a limit; ``always_hand_over`` is for measuring (see WorkerLane). Close it, or
+    use it as a context manager.
+
+    Raises DeviceMemoryError where a device has no room for the constants of the ops on it.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        ranks: FloatArray | None = None,
+        barrier: bool = False,
+        count_memory: bool = False,
+        always_hand_over: bool = False,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.program = program
+        self._ledgers = [
+            MemoryLedger(device.name, device.memory_bytes) if count_memory or device.memory_bytes < NO_LIMIT else None
+            for device in program.devices
+        ]
+        self._residents = Residents(program, self._ledgers)
+        self._backend = TorchBackend(program, always_hand_over=always_hand_over)
+        task_ranks = None if ranks is None else program.task_ranks(ranks)
+        self._engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+        self._lock = threading.Lock()
+        self._free_slots: list[int] = []
+        self._num_slots = 0
+
+    def __enter__(self) -> TorchExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def partition(self) -> str:
+        """Whether devices on one GPU have multiprocessors of their own, in words."""
+        return self._backend.partition
+
+    @property
+    def peak_memory_bytes(self) -> dict[str, int]:
+        """The most bytes that lay on each device whose memory is counted."""
+        return {ledger.device: ledger.peak_bytes for ledger in self._ledgers if ledger is not None}
+
+    @property
+    def held_memory_bytes(self) -> dict[str, int]:
+        """The bytes that lie on each device whose memory is counted, now."""
+        return {ledger.device: ledger.held_bytes for ledger in self._ledgers if ledger is not None}
+
+    def load(self, inputs: Inputs) -> None:
+        """Put inputs where they are read, for all inferences from now on.
+
+        Raises ExecutionError for a name or shape that does not fit, DeviceMemoryError where there is no room.
+        """
+        self._residents.load(inputs)
+
+    def submit(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> Inference:
+        """Start an inference, with ``inputs`` in place of those that were loaded; several may be in flight.
+
+        The tensors given must not change before the end. Raises ExecutionError where an input is missing or does
+        not fit, DeviceMemoryError where there is no room for it.
+        """
+        fed = self._residents.feed(inputs or {})
+        try:
+            state = RunState(self.program, self._residents.held, fed, self._ledgers)
+        except DeviceMemoryError as error:
+            raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error
+        with self._lock:
+            if not self._free_slots:
+                self._free_slots.append(self._num_slots)
+                self._num_slots += 1
+            slot = self._free_slots.pop()
+            self._backend.states[slot] = state
+        try:
+            run = self._engine.submit(slot, limit_s=limit_s, on_end=self._free)
+        except ExecutionError:
+            self._backend.run_ended(slot)
+            raise
+        return Inference(run, state, self._engine)
+
+    def infer(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> dict[str, Tensor]:
+        """Run an inference and wait for it; see ``submit`` and ``Inference.wait``."""
+        return self.submit(inputs, limit_s=limit_s).wait()
+
+    def close(self) -> None:
+        """Cancel what is in flight and free threads and memory."""
+        self._engine.close()
+        self._residents.close()
+
+    def _free(self, run: Run) -> None:
+        with self._lock:
+            self._free_slots.append(run.slot)

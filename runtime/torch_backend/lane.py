@@ -1,0 +1,34 @@
+"""Lane: what carries out the tasks of one resource, one after another."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from hsdag.runtime.executor import Attempt, Inbox
+from hsdag.runtime.torch_backend.state import RunState
+
+
+class Lane(ABC):
+    """Starts tasks in order. All methods are called by the engine's thread."""
+
+    @abstractmethod
+    def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
+        """Start a task; True when it has ended already."""
+
+    def poll(self, inbox: Inbox) -> None:  # noqa: B027 - lanes with threads report by themselves
+        """Report tasks that have ended."""
+
+    def abandon(self, attempt: Attempt) -> None:  # noqa: B027 - lanes that end at once have none running
+        """Let the tasks behind this one go on without it."""
+
+    def close(self) -> None:  # noqa: B027 - nothing to free
+        """Free threads and memory."""
+
+
+class InlineLane(Lane):
+    """Tasks that take no time: results that are shared, not moved."""
+
+    def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:  # noqa: ARG002
+        """Do it at once."""
+        state.perform(attempt.task)
+        return True

@@ -1,0 +1,212 @@
+"""Program: a graph and a placement turned into tasks, one per op and one per result and device it is sent to.
+
+Legend: N nodes, T tasks, B buffers, D devices. A buffer is one result on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.executor import Resource, TaskGraph
+from hsdag.runtime.torch_backend.device import LogicalDevice, check_names
+from hsdag.runtime.torch_backend.graph import TensorFunction, TorchGraph
+from hsdag.runtime.torch_backend.transfer import Transfer, transfer_between
+
+QUEUE = 2
+"""Tasks that a device or channel holds at once: one runs, the next is there already when it ends."""
+
+UNUSED = -1
+"""The buffer of a result that nothing reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a task does: read buffers on its device, compute, write buffers (UNUSED where nobody reads a result)."""
+
+    run: TensorFunction
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Tasks with their work. ``uses`` [B] counts the reads of a buffer, one more where it is a result."""
+
+    graph: TorchGraph
+    devices: tuple[LogicalDevice, ...]
+    device_of: IntArray  # [N]
+    tasks: TaskGraph
+    works: tuple[Work, ...]  # [T]
+    node_of: IntArray  # [T] the op that runs, or whose result is sent
+    transfers: tuple[Transfer | None, ...]  # [R] how each resource moves results; None for devices
+    buffer_device: tuple[int, ...]  # [B]
+    uses: tuple[int, ...]  # [B]
+    feeds: dict[int, int]  # fed node -> buffer
+    constants: tuple[tuple[int, int, int], ...]  # node, port, buffer
+    outputs: dict[str, int]  # name -> buffer
+
+    @property
+    def num_buffers(self) -> int:
+        """B."""
+        return len(self.buffer_device)
+
+    def task_ranks(self, op_ranks: FloatArray) -> FloatArray:
+        """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
+        if op_ranks.shape != (self.graph.num_nodes,):
+            raise ValueError(f"{self.graph.num_nodes} ranks are needed, one for each op, not {op_ranks.shape}")
+        ranks = np.array(op_ranks, dtype=np.float64)[self.node_of]
+        is_transfer = np.array([t is not None for t in self.transfers])[self.tasks.resource]
+        for task in np.flatnonzero(is_transfer).tolist():
+            ranks[task] = ranks[self.tasks.successors.of(task)].min()
+        return ranks
+
+
+def build_program(
+    graph: TorchGraph,
+    device_of: ArrayLike,
+    devices: Sequence[LogicalDevice],
+    *,
+    share: bool = False,
+    queue: int = QUEUE,
+) -> Program:
+    """The program of ``graph`` with each node on ``devices[device_of[v]]``.
+
+    Constants lie on the devices of their readers from the start. ``share`` lets devices on one physical device
+    read each other's results where they are; else they are copied, as between devices of their own.
+
+    Raises OptionError where the placement does not fit the graph or the devices.
+    """
+    check_names(devices)
+    placed = np.asarray(device_of, dtype=np.int64)
+    if placed.shape != (graph.num_nodes,) or (placed.size and not 0 <= placed.min() <= placed.max() < len(devices)):
+        raise OptionError(
+            f"a placement of {graph.name!r} gives each of its {graph.num_nodes} ops a device below {len(devices)}"
+        )
+    return _Builder(graph, placed, tuple(devices), share, queue).build()
+
+
+class _Builder:
+    """Collects buffers, tasks and resources, node by node."""
+
+    def __init__(
+        self, graph: TorchGraph, placed: IntArray, devices: tuple[LogicalDevice, ...], share: bool, queue: int
+    ) -> None:
+        self.graph, self.placed, self.devices, self.share, self.queue = graph, placed, devices, share, queue
+        self.home: list[int] = placed.tolist()
+        self.buffers: dict[tuple[int, int, int], int] = {}  # (node, port, device)
+        self.buffer_device: list[int] = []
+        self.writer: dict[int, int] = {}  # buffer -> task
+        self.resources = [Resource(device.name, i, capacity=queue) for i, device in enumerate(devices)]
+        self.transfers: list[Transfer | None] = [None] * len(devices)
+        self.channels: dict[tuple[int, int], int] = {}
+        self.names: list[str] = []
+        self.types: list[str] = []
+        self.resource: list[int] = []
+        self.sizes: list[float] = []
+        self.works: list[Work] = []
+        self.node_of: list[int] = []
+        self.readers = self._readers()
+
+    def build(self) -> Program:
+        """All of it."""
+        feeds: dict[int, int] = {}
+        constants: list[tuple[int, int, int]] = []
+        for v in self.graph.order.tolist():
+            node = self.graph.nodes[v]
+            if node.constants:
+                at = [(port, d) for port in sorted(self.readers[v]) for d in sorted(self.readers[v][port])]
+                constants += [(v, port, self._buffer(v, port, d)) for port, d in at]
+                continue
+            if node.feed is not None:
+                feeds[v] = self._buffer(v, 0, self.home[v])
+            else:
+                self._add_op(v)
+            self._add_transfers(v)
+        outputs = {name: self.buffers[u, port, self.home[u]] for name, (u, port) in self.graph.outputs.items()}
+        uses = [0] * len(self.buffer_device)
+        for buffer in [b for work in self.works for b in work.reads] + list(outputs.values()):
+            uses[buffer] += 1
+        return Program(
+            self.graph, self.devices, self.placed, self._task_graph(), tuple(self.works),
+            np.array(self.node_of, dtype=np.int64), tuple(self.transfers), tuple(self.buffer_device), tuple(uses),
+            feeds, tuple(constants), outputs,
+        )  # fmt: skip
+
+    def _readers(self) -> list[dict[int, set[int]]]:
+        """By node and port, the devices that need the result; outputs are needed where they are made."""
+        readers: list[dict[int, set[int]]] = [{} for _ in self.graph.nodes]
+        for v, node in enumerate(self.graph.nodes):
+            for u, port in node.reads:
+                readers[u].setdefault(port, set()).add(self.home[v])
+        for u, port in self.graph.outputs.values():
+            readers[u].setdefault(port, set()).add(self.home[u])
+        return readers
+
+    def _buffer(self, v: int, port: int, device: int) -> int:
+        """The buffer of a result on a device; a new one at the first call."""
+        key = (v, port, device)
+        if key not in self.buffers:
+            self.buffers[key] = len(self.buffer_device)
+            self.buffer_device.append(device)
+        return self.buffers[key]
+
+    def _add_op(self, v: int) -> None:
+        node, device = self.graph.nodes[v], self.home[v]
+        reads = tuple(self.buffers[u, port, device] for u, port in node.reads)
+        num_ports = max(self.readers[v], default=-1) + 1
+        writes = tuple(
+            self._buffer(v, port, device) if port in self.readers[v] else UNUSED for port in range(num_ports)
+        )
+        assert node.run is not None
+        self._add_task(v, node.name, node.op_type, device, 0.0, Work(node.run, reads, writes))
+
+    def _add_transfers(self, v: int) -> None:
+        node, source = self.graph.nodes[v], self.home[v]
+        for port in sorted(self.readers[v]):
+            read = self._buffer(v, port, source)
+            size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
+            for device in sorted(self.readers[v][port] - {source}):
+                resource = self._channel(source, device)
+                transfer = self.transfers[resource]
+                assert transfer is not None
+                label = f"{node.name} to {self.devices[device].name}" + (f" (port {port})" if port else "")
+                work = Work(transfer.run, (read,), (self._buffer(v, port, device),))
+                self._add_task(v, label, node.op_type, resource, size, work)
+
+    def _add_task(self, v: int, name: str, op_type: str, resource: int, size: float, work: Work) -> None:
+        for buffer in work.writes:
+            self.writer[buffer] = len(self.works)
+        self.names.append(name)
+        self.types.append(op_type)
+        self.resource.append(resource)
+        self.sizes.append(size)
+        self.works.append(work)
+        self.node_of.append(v)
+
+    def _channel(self, source: int, destination: int) -> int:
+        """The resource that sends from one device to another; made when first needed."""
+        if (source, destination) not in self.channels:
+            a, b = self.devices[source], self.devices[destination]
+            self.channels[source, destination] = len(self.resources)
+            self.resources.append(Resource(f"{a.name}->{b.name}", source, destination, self.queue))
+            self.transfers.append(transfer_between(a, b, self.share))
+        return self.channels[source, destination]
+
+    def _task_graph(self) -> TaskGraph:
+        edges = [(self.writer[b], t) for t, work in enumerate(self.works) for b in work.reads if b in self.writer]
+        return TaskGraph.of(
+            tuple(self.names),
+            self.resource,
+            tuple(self.resources),
+            edges,
+            device_names=tuple(device.name for device in self.devices),
+            task_types=tuple(self.types),
+            size_bytes=self.sizes,
+            name=self.graph.name,
+        )

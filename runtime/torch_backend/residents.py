@@ -1,0 +1,108 @@
+"""Residents: the tensors that lie on devices before an inference begins, constants and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.torch_backend.graph import Feed, Tensor
+from hsdag.runtime.torch_backend.memory import DeviceMemoryError
+from hsdag.runtime.torch_backend.program import Program
+from hsdag.runtime.torch_backend.state import Ledgers
+
+
+class Residents:
+    """Constants, from the start, and inputs, once loaded. ``held`` [B] has them by buffer.
+
+    Raises ExecutionError that names constant and device where there is no room.
+    """
+
+    def __init__(self, program: Program, ledgers: Ledgers) -> None:
+        self._program = program
+        self._ledgers = ledgers
+        self.held: list[Tensor | None] = [None] * program.num_buffers
+        try:
+            for node, port, buffer in program.constants:
+                tensor = program.graph.nodes[node].constants[port]
+                self._hold(buffer, tensor.to(self._device(buffer)), f"constant {program.graph.nodes[node].name!r}")
+            _synchronize(program)
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
+        """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
+        node_of = {buffer: node for node, buffer in self._program.feeds.items()}
+        for buffer, tensor in self._parts(inputs, copy=True):
+            self._let_go(buffer)
+            self._hold(buffer, tensor, f"input {self._program.graph.nodes[node_of[buffer]].name!r}")
+        _synchronize(self._program)
+
+    def feed(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> dict[int, Tensor]:
+        """The parts of inputs by buffer, for one inference. Raises ExecutionError where one is missing or misfits."""
+        fed = dict(self._parts(inputs))
+        graph, feeds = self._program.graph, self._program.feeds
+        lacking = [v for v, buffer in feeds.items() if buffer not in fed and self.held[buffer] is None]
+        if lacking:
+            names = ", ".join(dict.fromkeys(repr(_feed(self._program, v).tensor) for v in lacking))
+            raise ExecutionError(f"{graph.name!r} has no value for its inputs {names}; load them or give them")
+        if fed:
+            _synchronize(self._program)
+        return fed
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for buffer in range(len(self.held)):
+            self._let_go(buffer)
+
+    def _parts(
+        self, inputs: Mapping[str, Tensor | NDArray[np.generic]], copy: bool = False
+    ) -> Iterable[tuple[int, Tensor]]:
+        known = self._program.graph.inputs
+        for name in inputs:
+            if name not in known:
+                raise ExecutionError(f"{self._program.graph.name!r} has no input {name!r}; it has {', '.join(known)}")
+        for node, buffer in self._program.feeds.items():
+            feed = _feed(self._program, node)
+            if feed.tensor in inputs:
+                try:
+                    part = feed.cut(torch.as_tensor(inputs[feed.tensor]))
+                except ValueError as error:
+                    raise ExecutionError(f"input {feed.tensor!r} of {self._program.graph.name!r}: {error}") from error
+                part = part.to(device=self._device(buffer), dtype=feed.dtype, copy=copy).contiguous()
+                is_view = part.untyped_storage().nbytes() > part.nbytes  # would keep the whole input alive
+                yield buffer, part.clone() if is_view else part
+
+    def _device(self, buffer: int) -> torch.device:
+        return self._program.devices[self._program.buffer_device[buffer]].physical
+
+    def _hold(self, buffer: int, tensor: Tensor, what: str) -> None:
+        ledger = self._ledgers[self._program.buffer_device[buffer]]
+        if ledger is not None:
+            try:
+                ledger.take(tensor)
+            except DeviceMemoryError as error:
+                raise DeviceMemoryError(f"{what} on device {ledger.device}: {error}") from error
+        self.held[buffer] = tensor
+
+    def _let_go(self, buffer: int) -> None:
+        tensor, ledger = self.held[buffer], self._ledgers[self._program.buffer_device[buffer]]
+        if tensor is not None and ledger is not None:
+            ledger.give(tensor)
+        self.held[buffer] = None
+
+
+def _feed(program: Program, node: int) -> Feed:
+    feed = program.graph.nodes[node].feed
+    assert feed is not None
+    return feed
+
+
+def _synchronize(program: Program) -> None:
+    """Wait until copies to GPUs, which ran on the caller's streams, are there."""
+    for physical in {device.physical for device in program.devices if device.is_cuda}:
+        torch.cuda.current_stream(physical).synchronize()

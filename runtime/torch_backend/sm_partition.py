@@ -1,0 +1,74 @@
+"""Green contexts: streams on disjoint sets of a GPU's multiprocessors.
+
+Torch's own GreenContext cuts each partition from the whole GPU, so that two of them may be the same
+multiprocessors; disjoint ones need the driver's interface, which CUDA builds of torch bring as cuda.bindings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from hsdag.runtime.torch_backend.device import LogicalDevice
+
+
+def partition_streams(devices: Sequence[LogicalDevice]) -> tuple[dict[str, torch.cuda.Stream], str]:
+    """A stream by device name for the devices with a share, and a sentence on what was done.
+
+    The streams stay for the life of the process. Where green contexts cannot be had the answer is empty, and the
+    sentence says why.
+    """
+    shared = tuple(device for device in devices if device.is_cuda and device.share is not None)
+    return _partition(shared) if shared else ({}, "no device asks for a share of a GPU")
+
+
+@cache
+def _partition(shared: tuple[LogicalDevice, ...]) -> tuple[dict[str, torch.cuda.Stream], str]:
+    """Made once for the same devices: contexts are dear, and are never given back."""
+    try:
+        driver = import_module("cuda.bindings.driver")
+    except ImportError:
+        return {}, "cuda.bindings is not installed, so devices on one GPU share its multiprocessors"
+    streams: dict[str, torch.cuda.Stream] = {}
+    try:
+        for physical in sorted({device.torch_device for device in shared}):
+            streams |= _split(driver, physical, [device for device in shared if device.torch_device == physical])
+    except (RuntimeError, AttributeError, TypeError) as error:
+        return {}, f"green contexts are not to be had ({error}), so devices on one GPU share its multiprocessors"
+    return streams, f"{len(streams)} devices have multiprocessors of their own"
+
+
+def _split(driver: Any, physical: str, devices: Sequence[LogicalDevice]) -> dict[str, torch.cuda.Stream]:
+    """One group of multiprocessors after another, each cut from what is left."""
+    torch.zeros(1, device=physical)  # the primary context must be there
+    handle = _checked(driver.cuDeviceGet(torch.device(physical).index))[0]
+    left = _checked(driver.cuDeviceGetDevResource(handle, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))[0]
+    total = left.sm.smCount
+    streams: dict[str, torch.cuda.Stream] = {}
+    for device in devices:
+        assert device.share is not None
+        wanted = max(1, int(device.share * total))
+        if wanted >= left.sm.smCount:
+            group = left
+        else:
+            groups, _, left = _checked(driver.cuDevSmResourceSplitByCount(1, left, 0, wanted))
+            group = groups[0]
+        description = _checked(driver.cuDevResourceGenerateDesc([group], 1))[0]
+        flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+        context = _checked(driver.cuGreenCtxCreate(description, handle, flags))[0]
+        kind = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        stream = _checked(driver.cuGreenCtxStreamCreate(context, kind, 0))[0]
+        streams[device.name] = torch.cuda.ExternalStream(int(stream), device=physical)  # type: ignore[no-untyped-call]
+    return streams
+
+
+def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a driver call gave; raises RuntimeError with the driver's code where it failed."""
+    code, *values = answer
+    if int(code) != 0:
+        raise RuntimeError(f"the CUDA driver answers {code}")
+    return tuple(values)

@@ -1,0 +1,107 @@
+"""RunState: the tensors of one inference; each is dropped after its last use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from hsdag.runtime.torch_backend.graph import Tensor
+from hsdag.runtime.torch_backend.memory import MemoryLedger
+from hsdag.runtime.torch_backend.program import UNUSED, Program
+
+KEPT = 1 << 60
+"""More uses than any buffer has: for what outlives the inference."""
+
+Ledgers = Sequence[MemoryLedger | None]
+"""By device; None for devices without a limit, which need no counting."""
+
+
+class RunState:
+    """Buffers of one inference, filled and dropped by tasks from any thread.
+
+    ``held`` [B] are tensors that outlive it: constants and inputs that were loaded; ``fed`` are its own inputs by
+    buffer. Raises DeviceMemoryError where a device has no room for the inputs.
+    """
+
+    def __init__(
+        self, program: Program, held: Sequence[Tensor | None], fed: Mapping[int, Tensor], ledgers: Ledgers
+    ) -> None:
+        self.program = program
+        self.works = program.works
+        self.outputs: dict[str, Tensor] | None = None
+        self.is_over = False
+        self.is_cancelled = False
+        self._values = list(held)
+        self._left = [uses if x is None else KEPT for uses, x in zip(program.uses, held, strict=True)]
+        self._ledger = [ledgers[d] for d in program.buffer_device]
+        self._counted: set[int] = set()  # buffers in a ledger
+        self._lock = threading.Lock()
+        try:
+            for buffer, tensor in fed.items():
+                self._left[buffer] = program.uses[buffer]
+                self._keep(buffer, tensor)
+        except BaseException:
+            self.end()
+            raise
+
+    def inputs(self, task: int) -> list[Tensor]:
+        """What a task reads; the engine starts it when all of it is there."""
+        values = self._values
+        return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
+
+    def perform(self, task: int) -> None:
+        """Run a task from reading to dropping, where its results are there when it returns."""
+        self.store(task, self.works[task].run(self.inputs(task)))
+        self.release(task)
+
+    def store(self, task: int, results: Sequence[Tensor]) -> None:
+        """Keep those results of a task that are read later. Raises DeviceMemoryError where there is no room."""
+        writes = self.works[task].writes
+        if len(results) < len(writes):
+            raise RuntimeError(f"{len(writes)} results are expected, but it gave {len(results)}")
+        with self._lock:
+            if self.is_over:
+                return
+            for buffer, tensor in zip(writes, results, strict=False):
+                if buffer != UNUSED:
+                    self._keep(buffer, tensor)
+
+    def release(self, task: int) -> None:
+        """A task has read what it reads; what no other reads is dropped."""
+        left = self._left
+        with self._lock:
+            if self.is_over:
+                return
+            for buffer in self.works[task].reads:
+                left[buffer] -= 1
+                if not left[buffer]:
+                    self._drop(buffer)
+
+    def end(self) -> None:
+        """Drop everything; the results stay in ``outputs`` where all of them are there."""
+        with self._lock:
+            if self.is_over:
+                return
+            self.is_over = self.is_cancelled = True
+            found = {name: self._values[buffer] for name, buffer in self.program.outputs.items()}
+            results = {name: x for name, x in found.items() if x is not None}
+            self.outputs = results if len(results) == len(found) else None
+            for buffer in list(self._counted):
+                self._drop(buffer)
+            self._values = [None] * len(self._values)
+
+    def _keep(self, buffer: int, tensor: Tensor) -> None:
+        ledger = self._ledger[buffer]
+        if ledger is not None:
+            ledger.take(tensor)
+            self._counted.add(buffer)
+        self._values[buffer] = tensor
+
+    def _drop(self, buffer: int) -> None:
+        if buffer in self._counted:
+            ledger, tensor = self._ledger[buffer], self._values[buffer]
+            assert ledger is not None
+            assert tensor is not None
+            ledger.give(tensor)
+            self._counted.discard(buffer)
+        self._values[buffer] = None

@@ -1,0 +1,52 @@
+"""Helping: the thread that reports an ending starts what waited for it, where the backend asks for that."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hsdag.runtime.executor import Engine, Run
+from tests.runtime.executor.hand_backend import HandBackend, chain
+
+
+def test_only_with_help_does_the_reporting_thread_start_the_next_task(is_helped: bool) -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(chain(2), backend) as engine:
+        run = engine.submit()
+        backend.await_start()
+        reporter = threading.Thread(target=backend.end, name="reporter")
+        reporter.start()
+        reporter.join()
+        backend.end(2)
+        run.wait(60.0)
+    assert ("reporter" in backend.threads) is is_helped
+
+
+def test_a_helping_thread_must_not_wait_for_another_run() -> None:
+    refused: list[bool] = []
+
+    def wait_for_second(_: Run) -> None:
+        with pytest.raises(RuntimeError, match="must not wait"):
+            second.wait()
+        refused.append(True)
+
+    backend = HandBackend(frozenset({0}))
+    with Engine(chain(1), backend) as engine:
+        engine.submit(0, on_end=wait_for_second)
+        backend.await_start()
+        second = engine.submit(1)
+        backend.end()
+        backend.end(2)
+        second.wait(60.0)
+    assert refused == [True]
+
+
+def test_a_helping_thread_may_close_the_engine() -> None:
+    backend = HandBackend(frozenset({0}))
+    engine = Engine(chain(1), backend)
+    run = engine.submit(on_end=lambda _: engine.close())
+    backend.end()
+    run.wait(60.0)
+    engine.close()
+    assert backend.calls_of("close") == [0]
