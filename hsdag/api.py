@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
 from hsdag.runtime.problem import Objective
-from hsdag.search.options import PlaceOptions, parse_duration, parse_objective
+from hsdag.search.options import PlaceOptions, parse_duration, parse_executor, parse_objective
 from hsdag.search.place import run_place
 from hsdag.search.searching import Watcher
 
@@ -26,6 +26,7 @@ def place(
     preset: str = "default",
     reward: str | None = None,
     objective: str | Objective = Objective.LATENCY,
+    executor: str = "hetero",
     budget: str | float = "60s",
     seed: int = 0,
     shape: str | Mapping[str, tuple[int, ...]] | None = None,
@@ -37,9 +38,9 @@ def place(
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and
-    ``shape`` are written as at the command line; ``budget`` is a duration such as ``"60s"`` or seconds. With
-    ``run_folder`` the search is kept on disk and ``resume`` goes on with it. The answer is never slower than the
-    best single device beyond the 95% interval.
+    ``shape`` are written as at the command line; ``executor``, ``"hetero"`` or ``"work-conserving"``, is what runs the
+    placed model; ``budget`` is a duration such as ``"60s"`` or seconds. With ``run_folder`` the search is kept on disk
+    and ``resume`` goes on with it. The answer is never slower than the best single device beyond the 95% interval.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -49,6 +50,7 @@ def place(
         method=method,
         preset=preset,
         reward=reward,
+        executor=parse_executor(executor),
         objective=objective if isinstance(objective, Objective) else parse_objective(objective),
         budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
         seed=seed,

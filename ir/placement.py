@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,6 +17,9 @@ from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[1] = 1
+
+ExecutorName: TypeAlias = Literal["hetero", "work-conserving"]
+"""What runs a placed model: OpenVINO's HETERO, one submodel after another, or our own executor, side by side."""
 
 
 class _Record(BaseModel):
@@ -75,7 +78,7 @@ class Placement(_Record):
     method: str
     seed: int
     objective: Literal["latency", "throughput"]
-    executor: Literal["hetero", "work-conserving"]
+    executor: ExecutorName
     latency: LatencyRecord | None = None
     baselines: dict[str, LatencyRecord] = {}
     speedup: SpeedupRecord | None = None

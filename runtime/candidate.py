@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.problem import Objective
 from hsdag.runtime.worker_client import CandidateFailed, WorkerClient
 
@@ -16,11 +18,16 @@ MAX_PERMUTED = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op."""
+    """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
+
+    For the work-conserving executor the target lists the devices in their order, and ``priority`` may rank ops.
+    """
 
     target: str
     devices: tuple[str, ...] | None = None  # [N]
     properties: Mapping[str, str] = field(default_factory=dict)
+    executor: ExecutorName = "hetero"
+    priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
 
     @staticmethod
     def on_device(spec: DeviceSpec) -> Candidate:
@@ -34,6 +41,20 @@ class Candidate:
         if len(used) == 1:
             return Candidate(used[0])
         return Candidate("HETERO:" + ",".join(used), tuple(devices))
+
+    @staticmethod
+    def side_by_side(
+        devices: Sequence[str], order: Sequence[str], priority: Sequence[int | None] | None = None
+    ) -> Candidate:
+        """A placement for the work-conserving executor; plainly on the device where there is only one.
+
+        ``devices`` [N] and ``order``, that of the devices among themselves, are OpenVINO's names.
+        """
+        used = [name for name in order if name in set(devices)]
+        if len(used) == 1:
+            return Candidate(used[0])
+        ranks = tuple(priority) if priority is not None else None
+        return Candidate(",".join(used), tuple(devices), executor="work-conserving", priority=ranks)
 
 
 @dataclass(frozen=True)
@@ -52,6 +73,11 @@ class Limits:
     compile_s: float = 120.0
     run_s: float = 60.0
 
+    @property
+    def inference_s(self) -> float:
+        """Seconds after which the executor gives an inference up, so that a hung device does not cost the worker."""
+        return 0.4 * self.run_s
+
 
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost."""
@@ -66,17 +92,26 @@ class CandidateRunner:
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self._candidates[key] = candidate
-        hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if self.objective is Objective.THROUGHPUT else {}
-        answer = self.client.call(
-            "open",
-            self.limits.compile_s,
-            key=key,
-            target=candidate.target,
-            devices=list(candidate.devices) if candidate.devices is not None else None,
-            properties={**hint, **candidate.properties},
-        )
+        answer = self.client.call("open", self.limits.compile_s, key=key, **self.request(candidate))
         self._opened_in[key] = self.client.num_starts
         return Opened(float(answer["compile_s"]), int(answer["submodels"]), tuple(answer["devices"]))
+
+    def request(self, candidate: Candidate) -> dict[str, Any]:
+        """What the worker needs to know of a candidate.
+
+        For throughput OpenVINO is told so, but not under the work-conserving executor, of which a device gets one task
+        at a time.
+        """
+        side_by_side = candidate.executor == "work-conserving"
+        hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if self.objective is Objective.THROUGHPUT and not side_by_side else {}
+        return {
+            "target": candidate.target,
+            "devices": list(candidate.devices) if candidate.devices is not None else None,
+            "properties": {**hint, **candidate.properties},
+            "executor": candidate.executor,
+            "priority": list(candidate.priority) if candidate.priority is not None else None,
+            "inference_limit_s": self.limits.inference_s,
+        }
 
     def run(self, key: str, runs: int) -> list[float]:
         """Seconds per inference of ``runs`` inferences; for throughput, seconds per inference in flight.

@@ -13,30 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs import CostModel, CostSource
+from hsdag.runtime.factor_fit import Trust, fit_factors
 from hsdag.runtime.submodels import SubmodelCollector
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How far figures may be off, as shares of themselves: what weighs observations against what was known before.
-
-    ``observed`` is the scatter of measured latencies around the model, ``work`` that of op times, which profiling
-    ties to the whole model, ``scale`` that of all launches and links together: probes of small models meet warm
-    caches and so see too little. ``single`` is that of one device or pair beside the others.
-    """
-
-    observed: float = 0.01
-    work: float = 0.02
-    scale: float = 20.0
-    single: float = 0.2
-
-
-LEAST_FACTOR = 0.2
-"""Calibration makes nothing cheaper than this share of what it was: probes see too little, not too much."""
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
@@ -99,9 +80,9 @@ class HeteroCosts:
         shared = np.zeros((len(start), d + 3))
         shared[np.arange(len(start)), kinds] = 1.0
         spread = np.array([trust.work] * d + [trust.scale] * 3)
-        factors = _fit(rows @ shared, spread, trust.observed)[kinds]
+        factors = fit_factors(rows @ shared, spread, trust.observed)[kinds]
         spread = np.array([trust.work] * d + [trust.single] * (len(start) - d))
-        factors *= _fit(rows * factors, spread, trust.observed)
+        factors *= fit_factors(rows * factors, spread, trust.observed)
         return self._with(start * factors)
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
@@ -146,20 +127,3 @@ class HeteroCosts:
             source=CostSource.CALIBRATED,
         )
         return replace(self, costs=costs)
-
-
-def _fit(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
-    """Factors f >= LEAST_FACTOR that make ``rows @ f`` near 1 within ``scatter``, and f near 1 within ``spread``.
-
-    Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
-    """
-    factors = np.ones(rows.shape[1])
-    for _ in range(2):
-        matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
-        wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
-        factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
-        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
-        if found <= scatter:
-            break
-        scatter = found
-    return np.asarray(factors, dtype=np.float64)

@@ -24,7 +24,7 @@ from hsdag.ir.affinity import set_affinities
 from hsdag.ir.build import graph_of
 from hsdag.ir.copies import merge_copies, name_uniquely
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.errors import HsdagError
+from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.devices import make_core
 from hsdag.runtime.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
@@ -50,6 +50,7 @@ class Worker:
         self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
         self.compiled: dict[str, Any] = {}
         self.requests: dict[str, Any] = {}
+        self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
         self.stateful = bool(self.model.get_variables())
 
     def handle(self, request: Request) -> Answer:
@@ -64,11 +65,14 @@ class Worker:
             "automatic": self.automatic,
             "op_times": self.op_times,
             "probe": self.probe,
+            "timeline": self.timeline,
         }
         return actions[request["do"]](request)
 
     def open(self, request: Request) -> Answer:
         """Compile a candidate: ``target`` alone, or with ``devices``, OpenVINO's device name per op."""
+        if request.get("executor", "hetero") == "work-conserving":
+            return self._open_side_by_side(request)
         devices = request.get("devices")
         if devices is not None:
             merge_copies(self.placed)
@@ -78,8 +82,7 @@ class Worker:
         kept = hetero_properties(self.specs) if request["target"].startswith("HETERO:") else {}
         compiled = self.core.compile_model(model, request["target"], {**kept, **request.get("properties", {})})
         compile_s = time.perf_counter() - begin
-        self.compiled[request["key"]] = compiled
-        self.requests[request["key"]] = self._infer_request(compiled)
+        self._keep(request["key"], compiled)
         submodels = 1
         if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
             submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
@@ -102,7 +105,9 @@ class Worker:
     def throughput(self, request: Request) -> Answer:
         """Seconds per inference with ``requests`` in flight, over ``runs`` inferences."""
         compiled = self.compiled[request["key"]]
-        count = max(int(request["requests"]), int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+        count = int(request["requests"])
+        if request["key"] not in self.side_by_side:
+            count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         requests = [self._infer_request(compiled) for _ in range(count)]
         runs = max(request["runs"], count)
         begin = time.perf_counter()
@@ -116,9 +121,23 @@ class Worker:
 
     def close(self, request: Request) -> Answer:
         """Forget a candidate."""
-        self.requests.pop(request["key"], None)
-        self.compiled.pop(request["key"], None)
+        key = request["key"]
+        self.requests.pop(key, None)
+        compiled = self.compiled.pop(key, None)
+        if key in self.side_by_side:
+            self.side_by_side.discard(key)
+            compiled.close()
         return {}
+
+    def timeline(self, request: Request) -> Answer:
+        """When every subgraph ran in the median one of ``runs`` inferences; for the work-conserving executor."""
+        from hsdag.runtime.worker_executor import timeline_document
+
+        self._open_side_by_side(request)
+        try:
+            return timeline_document(self.requests[request["key"]], request["runs"])
+        finally:
+            self.close(request)
 
     def difference(self, request: Request) -> Answer:
         """How far the outputs of ``key`` are from those of ``reference`` on the same inputs."""
@@ -154,6 +173,26 @@ class Worker:
     def probe(self, request: Request) -> Answer:
         """Seconds that a small model takes beside its ops, on one device or cut between two."""
         return probe(self.core, self.specs, request)
+
+    def _open_side_by_side(self, request: Request) -> Answer:
+        from hsdag.runtime.worker_executor import compile_side_by_side  # only here: what it compiles takes long
+
+        begin = time.perf_counter()
+        compiled = compile_side_by_side(self.core, self.model, self.graph, self.specs, request)
+        compile_s = time.perf_counter() - begin
+        self._keep(request["key"], compiled)
+        self.side_by_side.add(request["key"])
+        return {
+            "compile_s": compile_s,
+            "submodels": len(compiled.cut.subgraphs),
+            "devices": request["target"].split(","),
+        }
+
+    def _keep(self, key: str, compiled: Any) -> None:
+        """Have a compiled candidate under a key, in place of what was there."""
+        self.close({"key": key})
+        self.compiled[key] = compiled
+        self.requests[key] = self._infer_request(compiled)
 
     def _infer_request(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
@@ -236,7 +275,8 @@ def serve(make_worker: Callable[[Request], Worker], requests: TextIO, answers: T
                 answer = worker.handle(request)
         except (RuntimeError, ValueError, MemoryError, HsdagError) as error:
             message = str(error) if isinstance(error, HsdagError) else last_line(error)
-            answer = {"error": message, "user": isinstance(error, HsdagError)}
+            users = isinstance(error, HsdagError) and not isinstance(error, ExecutionError)  # a candidate's own
+            answer = {"error": message, "user": users}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -32,6 +32,9 @@ def bench(
     placement: list[Path] = typer.Option([], "--placement", "-p", help="A placement file; may be repeated."),
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
     devices: str | None = DEVICES_OPTION,
+    executor: str | None = typer.Option(
+        None, "--executor", help="What runs placements: hetero or work-conserving. Default: what their files name."
+    ),
     time: str = typer.Option("20s", "--time", "-t", help="How long to measure in all."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: str | None = SHAPE_OPTION,
@@ -49,10 +52,13 @@ def bench(
     from hsdag.runtime.latency import Protocol
     from hsdag.runtime.profile_cache import ProfileCache
     from hsdag.search.bench import run_bench
-    from hsdag.search.options import model_files, parse_duration
+    from hsdag.search.options import model_files, parse_duration, parse_executor
     from hsdag.search.per_op import run_per_op
 
     limit_s = parse_duration(time, "--time")
+    chosen = parse_executor(executor) if executor is not None else None
+    if chosen is not None and not placement:
+        raise OptionError("--executor says what runs a placement: name one with --placement")
     targets = [d for d in device if ":" in d or d in ("AUTO", "HETERO")]
     named = list(parse_devices(devices)) if devices else []
     named += [DeviceSpec.parse(d) for d in device if d not in targets]
@@ -86,6 +92,7 @@ def bench(
         protocol=Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0.0, hopeless=0.0),
         targets=targets,
         with_timeline=bool(trace or gantt),
+        executor=chosen,
     )
     if result.timeline is not None:
         write_timeline(result.timeline, trace, gantt)

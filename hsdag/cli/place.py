@@ -36,7 +36,7 @@ def place(
     fresh: bool = typer.Option(False, "--fresh", help="Profile anew, whatever the cache holds."),
     preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
-    executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero."),
+    executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
     budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many measured ones."),
     candidate_limit: str = typer.Option("120s", "--candidate-limit", help="A candidate that takes longer is hung."),
@@ -56,6 +56,7 @@ def place(
         check_not_model,
         check_writable,
         parse_duration,
+        parse_executor,
         parse_objective,
     )
     from hsdag.search.place import run_place
@@ -66,7 +67,7 @@ def place(
         method=method,
         preset=preset,
         objective=parse_objective(objective),
-        executor=executor,
+        executor=parse_executor(executor),
         reward=reward,
         fresh=fresh,
         budget_s=parse_duration(budget),

@@ -23,7 +23,7 @@ from hsdag.cli.simulate import (
 if TYPE_CHECKING:
     from hsdag.runtime.simulator import Simulation
     from hsdag.search.batched import BatchSolution
-    from hsdag.search.solution import Solution
+    from hsdag.search.solution import Solution, SolveOptions
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -56,15 +56,9 @@ def solve(
         _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, output or trace or gantt)
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
-    from hsdag.cli.progress import SearchProgress
-    from hsdag.placers.base import PlacerSettings
-    from hsdag.placers.registry import make_placer
-    from hsdag.runtime.problem_file import read_problem
-    from hsdag.runtime.simulator import Execution
     from hsdag.search.options import parse_duration, parse_objective
     from hsdag.search.simulate import parse_semantics
     from hsdag.search.solution import SolveOptions
-    from hsdag.search.solve import solve as run_solve
 
     options = SolveOptions(
         method=method,
@@ -74,11 +68,30 @@ def solve(
         max_evaluations=max_evaluations,
         seed=seed,
     )
-    settings = PlacerSettings(seed=seed, is_cheap=True, semantics=options.semantics, budget_s=options.budget_s)
-    placer = make_placer(method, settings)
+    solution = _solve_one(problem, options, output, trace, gantt)
+    if as_json:
+        print_json(solution.document())
+    else:
+        _show(solution, output)
+
+
+def _solve_one(
+    problem: Path, options: SolveOptions, output: Path | None, trace: Path | None, gantt: Path | None
+) -> Solution:
+    """Search, and write the files that were asked for."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.placers.base import PlacerSettings
+    from hsdag.placers.registry import make_placer
+    from hsdag.runtime.problem_file import read_problem
+    from hsdag.runtime.simulator import Execution
+    from hsdag.search.solve import solve as run_solve
+
+    semantics = options.semantics
+    settings = PlacerSettings(seed=options.seed, is_cheap=True, semantics=semantics, budget_s=options.budget_s)
+    placer = make_placer(options.method, settings)
     check_files([output, trace, gantt], [problem], gantt)
     costs = read_problem(problem)
-    if costs.devices and options.semantics.execution is Execution.WORK_CONSERVING:
+    if costs.devices and semantics.execution is Execution.WORK_CONSERVING:
         say("note: HETERO runs a placed model's parts one after another; --execution sequential simulates that")
     with SearchProgress(options.budget_s) as progress:
         solution = run_solve(costs, placer, options, progress.watcher)
@@ -86,10 +99,7 @@ def solve(
         write_timeline(solution.timeline, trace, gantt)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    if as_json:
-        print_json(solution.document())
-    else:
-        _show(solution, output)
+    return solution
 
 
 def _refuse_beside_batch(

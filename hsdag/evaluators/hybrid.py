@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.hetero_costs import HeteroCosts
+from hsdag.runtime.placement_costs import PlacementCosts
 from hsdag.runtime.problem import Objective, Problem
 
 ILLEGAL = "an op is on a device that does not support it"
@@ -54,7 +54,7 @@ class HybridEvaluator(Evaluator):
     def __init__(
         self,
         problem: Problem,
-        costs: HeteroCosts,
+        costs: PlacementCosts,
         measured: RecordingEvaluator,
         plan: HybridPlan | None = None,
         *,

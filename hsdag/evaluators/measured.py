@@ -1,4 +1,4 @@
-"""Measured evaluation: every placement is compiled and run under HETERO in the worker process."""
+"""Measured evaluation: every placement is compiled and run by its executor in the worker process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.worker_client import CandidateFailed
@@ -36,6 +37,15 @@ class SearchMeasurement:
         return SearchMeasurement(warm_ups=5, runs=5, give_up=float("inf"), use_mean=True)
 
 
+def candidate_of(
+    problem: Problem, devices: Sequence[DeviceSpec], placement: IntArray, executor: ExecutorName
+) -> Candidate:
+    """A placement [U] over ``devices`` as something to compile for an executor."""
+    names = [spec.openvino_name for spec in devices]
+    of_ops = [names[d] for d in problem.expand(placement).tolist()]
+    return Candidate.placed(of_ops) if executor == "hetero" else Candidate.side_by_side(of_ops, names)
+
+
 class MeasuredEvaluator(Evaluator):
     """Latency (or period) of placements, measured one at a time."""
 
@@ -45,16 +55,17 @@ class MeasuredEvaluator(Evaluator):
         devices: Sequence[DeviceSpec],
         runner: CandidateRunner,
         measurement: SearchMeasurement | None = None,
+        executor: ExecutorName = "hetero",
     ) -> None:
         self.problem = problem
         self.measurement = measurement or SearchMeasurement()
-        self._names = [spec.openvino_name for spec in devices]
+        self._devices, self._executor = tuple(devices), executor
         self._runner = runner
         self._best_s = np.inf
 
     def candidate(self, placement: IntArray) -> Candidate:
         """The placement [U] as something to compile."""
-        return Candidate.placed([self._names[d] for d in self.problem.expand(placement).tolist()])
+        return candidate_of(self.problem, self._devices, placement, self._executor)
 
     def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
         """Compile and time each placement; those that fail, crash or hang say why."""

@@ -35,6 +35,9 @@ _METHODS: Mapping[str, tuple[str, str]] = {
     "milp-split": ("batched_split", "search_split"),
 }
 
+MOST_INPUTS = 1_000_000
+"""Of a batch: sums of times and bytes of so many are still right to ten digits."""
+
 
 @dataclass(frozen=True)
 class BatchOptions:
@@ -54,6 +57,8 @@ class BatchOptions:
             raise OptionError(f"method {self.method!r} has no batched form; choose one of {', '.join(_METHODS)}")
         if self.num_inputs < 1:
             raise OptionError(f"--batch must be at least 1, not {self.num_inputs}")
+        if self.num_inputs > MOST_INPUTS:
+            raise OptionError(f"--batch must be at most {MOST_INPUTS:,}, not {self.num_inputs}")
         if not 0 <= self.fixed_share <= 1:
             raise OptionError(f"--fixed-share must be between 0 and 1, not {self.fixed_share:g}")
         if not self.budget_s > 0:

@@ -10,7 +10,7 @@ from typing import Any
 from hsdag.ir.affinity import check_colocation
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
-from hsdag.ir.placement import LatencyRecord, Placement
+from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
 from hsdag.runtime.candidate import Candidate, CandidateRunner
 from hsdag.runtime.devices import DeviceSet, make_core
 from hsdag.runtime.latency import Comparison, Protocol, Ratio, compare
@@ -53,12 +53,15 @@ def run_bench(
     protocol: Protocol | None = None,
     targets: Sequence[str] = (),
     with_timeline: bool = False,
+    executor: ExecutorName | None = None,
 ) -> BenchResult:
     """Measure a model on devices alone, under placements (by shown name), and on OpenVINO targets.
 
-    ``with_timeline`` adds that of the first candidate.
+    A placement is run by the executor its file names, or by ``executor``. ``with_timeline`` adds that of the first
+    candidate.
 
-    Raises PlacementError when a placement is for another model, DeviceError when a device is absent.
+    Raises PlacementError when a placement is for another model, DeviceError when a device is absent, and ModelError
+    where the work-conserving executor cannot run the model.
     """
     protocol = protocol or Protocol()
     specs = _all_devices(devices, placements)
@@ -67,7 +70,7 @@ def run_bench(
         candidates = {spec.name: Candidate.on_device(spec) for spec in devices}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placements.items():
-            candidates[name] = _placed(session, name, placement)
+            candidates[name] = _placed(session, name, placement, executor or placement.executor)
         if not candidates:
             raise OptionError("nothing to measure: name a --device or a --placement")
         half = replace(protocol, limit_s=protocol.limit_s / 2)
@@ -91,7 +94,7 @@ def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placeme
     return tuple(found.values())
 
 
-def _placed(session: Session, name: str, placement: Placement) -> Candidate:
+def _placed(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     if placement.model.fingerprint != session.model_record.fingerprint:
         raise PlacementError(
             f"{name} is for model {placement.model.name!r}, not for this one ({session.model_record.name!r}): "
@@ -101,7 +104,12 @@ def _placed(session: Session, name: str, placement: Placement) -> Candidate:
         raise PlacementError(f"{name} does not name the ops of the model it claims to be for")
     names = {device.name: device.spec().openvino_name for device in placement.devices}
     check_colocation(session.graph, [placement.affinity[op] for op in session.graph.op_names])
-    return Candidate.placed([names[placement.affinity[op]] for op in session.graph.op_names])
+    devices = [names[placement.affinity[op]] for op in session.graph.op_names]
+    if executor == "hetero":
+        return Candidate.placed(devices)
+    ranks = placement.priority
+    priority = [ranks.get(op) for op in session.graph.op_names] if ranks else None
+    return Candidate.side_by_side(devices, [names[device.name] for device in placement.devices], priority)
 
 
 def _measure(

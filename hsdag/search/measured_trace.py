@@ -1,4 +1,4 @@
-"""Measured timelines: what a placed model's primitives took under HETERO, in the order in which they ran.
+"""Measured timelines: what a placed model's primitives took under HETERO, or when its subgraphs ran side by side.
 
 Legend: N ops, A primitives that plugins add by themselves, I intervals.
 """
@@ -15,13 +15,15 @@ from hsdag.search.session import Session
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
-    """The median run of a candidate, primitive by primitive.
+    """The median run of a candidate, primitive by primitive; subgraph by subgraph where they ran side by side.
 
     HETERO runs one submodel after another and counters give durations alone, so intervals are laid end to end in
     order of execution; what the whole takes longer than its primitives is spread evenly over the starts of
     submodels. A primitive stands at its heaviest op; those that plugins add, such as layout changes, follow the
     model's ops under names of their own. Raises SearchError when the candidate does not run.
     """
+    if candidate.executor == "work-conserving":
+        return _side_by_side(session, candidate, runs)
     graph = session.graph
     target, devices = candidate.target, candidate.devices
     first = next(spec for spec in session.devices.all if spec.openvino_name in (devices or (target,)))
@@ -71,6 +73,27 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         ops=OpIntervals(op_idx, device, start_s, end_s),
         transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
         edges=np.stack([graph.edge_src, graph.edge_dst], axis=1),
+        simulated=False,
+    )
+
+
+def _side_by_side(session: Session, candidate: Candidate, runs: int) -> Timeline:
+    """When every subgraph ran in the median inference of the work-conserving executor, as it took the times itself."""
+    request = session.runner.request(candidate)
+    try:
+        answer = session.client.call("timeline", 300.0, key="timeline", runs=runs, **request)
+    except CandidateFailed as failure:
+        raise SearchError(f"no trace: {failure.reason}") from failure
+    none, no_time = np.zeros(0, dtype=np.int64), np.zeros(0)
+    op, device = (np.array(answer[key], dtype=np.int64) for key in ("op", "device"))
+    return Timeline(
+        name=session.model_record.name,
+        op_names=tuple(answer["names"]),
+        op_types=tuple(answer["types"]),
+        device_names=tuple(answer["devices"]),
+        ops=OpIntervals(op, device, np.array(answer["start_s"]), np.array(answer["end_s"])),
+        transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
+        edges=np.array(answer["edges"], dtype=np.int64).reshape(-1, 2),
         simulated=False,
     )
 

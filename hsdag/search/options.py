@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.latency import Protocol
 from hsdag.runtime.problem import Objective
 
-EXECUTORS = ("hetero",)
+EXECUTORS: tuple[ExecutorName, ...] = ("hetero", "work-conserving")
 REWARDS = ("measured", "simulated", "hybrid")
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -30,7 +31,7 @@ class PlaceOptions:
     method: str = "hsdag"
     preset: str = "default"
     objective: Objective = Objective.LATENCY
-    executor: str = "hetero"
+    executor: ExecutorName = "hetero"
     reward: str | None = None
     fresh: bool = False
     budget_s: float = 60.0
@@ -51,8 +52,7 @@ class PlaceOptions:
             raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
         if not self.candidate_limit_s > 0:
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
-        if self.executor not in EXECUTORS:
-            raise OptionError(f"unknown executor {self.executor!r}; choose one of {', '.join(EXECUTORS)}")
+        parse_executor(self.executor)
         if self.reward is not None and self.reward not in REWARDS:
             raise OptionError(f"unknown reward {self.reward!r}; choose one of {', '.join(REWARDS)}")
         if self.inputs is not None and not self.inputs.is_file():
@@ -87,6 +87,14 @@ def parse_objective(text: str) -> Objective:
     except ValueError as error:
         choices = ", ".join(o.value for o in Objective)
         raise OptionError(f"unknown objective {text!r}; choose one of {choices}") from error
+
+
+def parse_executor(text: str) -> ExecutorName:
+    """An executor by name. Raises OptionError that lists the choices."""
+    for name in EXECUTORS:
+        if text == name:
+            return name
+    raise OptionError(f"unknown executor {text!r}; choose one of {', '.join(EXECUTORS)}")
 
 
 def model_files(model: Path, inputs: Path | None = None) -> list[Path]:

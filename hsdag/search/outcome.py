@@ -77,11 +77,13 @@ def speed_sentence(
     ratio: Ratio,
     rivals: Mapping[str, Ratio],
     turned_down: Mapping[str, str] | None = None,
+    over_hetero: Ratio | None = None,
 ) -> str:
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
-    the reason why they are not the answer.
+    the reason why they are not the answer; ``over_hetero`` is what another executor gains over HETERO with the same
+    placement.
     """
     if answer == best_single and turned_down:
         reasons = "; ".join(f"{name} was faster, but its {reason}" for name, reason in turned_down.items())
@@ -93,6 +95,9 @@ def speed_sentence(
     else:
         gain = f"{100 * (ratio.value - 1):.1f}% faster (95% interval {100 * (ratio.low - 1):.1f}% to"
         sentence = f"The placement is {gain} {100 * (ratio.high - 1):.1f}%) than the best single device, {best_single}"
+    if over_hetero is not None:
+        interval = f"95% interval {over_hetero.low:.2f} to {over_hetero.high:.2f}"
+        sentence += f"; HETERO takes {over_hetero.value:.2f} times as long with the same placement ({interval})"
     faster = [name for name, over in rivals.items() if over.is_faster]
     if faster:
         names = " and ".join(faster)

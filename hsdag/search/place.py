@@ -20,6 +20,7 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.candidate import Candidate, automatic_targets
 from hsdag.runtime.devices import DeviceSet, resolve_devices
 from hsdag.runtime.latency import Protocol, Ratio
+from hsdag.runtime.openvino_backend.submodels import check_stateless
 from hsdag.runtime.problem import Problem
 from hsdag.search.final import FinalResult, final_comparison, outputs_differ, tolerance_for
 from hsdag.search.options import PlaceOptions
@@ -34,6 +35,9 @@ FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 
 LEAST_CANDIDATE_LIMIT_S = 30.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hung."""
+
+UNDER_HETERO = "HETERO:"
+"""What goes before the name of a placement that HETERO runs for comparison."""
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
@@ -68,8 +72,7 @@ def run_place(
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
-        if resume and len(devices.placed) == 1:
-            raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
+        _check(session, options, resume)
         if len(devices.placed) == 1:
             return _conclude(session, session.problem(), options, [], None, watcher, alone=True)
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=watcher)
@@ -80,6 +83,14 @@ def run_place(
             num_evaluations=found.recorder.num_evaluations,
             num_simulated=found.num_simulated,
         )
+
+
+def _check(session: Session, options: PlaceOptions, resume: bool) -> None:
+    """Raise ModelError for a model the executor cannot run, and SearchError where there is nothing to resume."""
+    if options.executor == "work-conserving":
+        check_stateless(session.graph)
+    if resume and len(session.devices.placed) == 1:
+        raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
 
 
 def _conclude(
@@ -98,9 +109,9 @@ def _conclude(
     names = {f"placement {rank}": placement for rank, placement in enumerate(finalists, start=1)}
     result = final_comparison(
         session.runner,
-        {name: session.placed(problem, placement) for name, placement in names.items()},
+        {name: session.placed(problem, placement, options.executor) for name, placement in names.items()},
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
-        {} if alone else _automatic(session.devices),
+        {} if alone else {**_under_hetero(session, problem, options, names), **_automatic(session.devices)},
         _final_protocol(options, interrupted),
         tolerance_for(session.devices.all),
         _reference(session.devices),
@@ -123,6 +134,15 @@ def _conclude(
         run_folder=folder.path if folder else None,
         interrupted=interrupted,
     )
+
+
+def _under_hetero(
+    session: Session, problem: Problem, options: PlaceOptions, names: Mapping[str, IntArray]
+) -> dict[str, Candidate]:
+    """The finalists of another executor under HETERO, which shows what the executor gains."""
+    if options.executor == "hetero":
+        return {}
+    return {f"{UNDER_HETERO}{name}": session.placed(problem, placement) for name, placement in names.items()}
 
 
 def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
@@ -174,7 +194,7 @@ def _placement(
         method=options.method,
         seed=options.seed,
         objective=options.objective.value,
-        executor="hetero",
+        executor=options.executor if result.answer in names else "hetero",
         latency=samples[result.answer].record(),
         baselines={name: samples[name].record() for name in samples if name not in names},
         speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
@@ -197,8 +217,9 @@ def _rows(session: Session, problem: Problem, result: FinalResult, names: Mappin
     rows = []
     for name, samples in result.comparison.samples.items():
         record = samples.record()
-        if name in names:
-            counts = np.bincount(problem.expand(names[name]), minlength=problem.num_devices).tolist()
+        placed = names.get(name.removeprefix(UNDER_HETERO))
+        if placed is not None:
+            counts = np.bincount(problem.expand(placed), minlength=problem.num_devices).tolist()
             ops = dict(zip(problem.devices, counts, strict=True))
         else:
             ops = _ops_of(session, name, result)
@@ -235,7 +256,9 @@ def _sentence(devices: DeviceSet, result: FinalResult) -> str:
     own = {device.name for device in devices.all}
     turned_down = {name: outputs_differ(d) for name, d in result.differences.items() if name not in own}
     turned_down.pop(result.answer, None)
-    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over, turned_down)
+    twin = f"{UNDER_HETERO}{result.answer}"
+    gain = result.comparison.ratio(result.answer, twin) if twin in samples else None
+    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over, turned_down, gain)
 
 
 def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:

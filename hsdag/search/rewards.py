@@ -11,9 +11,11 @@ from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.hetero_costs import HeteroCosts
+from hsdag.runtime.placement_costs import PlacementCosts
 from hsdag.runtime.problem import Problem
 from hsdag.runtime.profile_cache import ProfileCache
 from hsdag.runtime.profiling import Effort
+from hsdag.runtime.work_conserving_costs import WorkConservingCosts
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import PAPER_SHARE, Session, with_costs
 
@@ -26,7 +28,7 @@ class Ground:
     """The problem to search over, and its simulated costs where the reward needs them."""
 
     problem: Problem
-    costs: HeteroCosts | None
+    costs: PlacementCosts | None
     memory_bytes: FloatArray | None = None  # [D]
 
     def left_s(self, budget_s: float, spent_s: float) -> float:
@@ -76,4 +78,5 @@ def prepare(
         on_phase(f"{error}; measuring every placement instead")
         return Ground(session.problem(max_share=max_share), None)
     problem = session.problem(max_share=max_share, profile=profile)
-    return Ground(problem, HeteroCosts.of(session.graph, profile.costs()), profile.memory_bytes)
+    of = HeteroCosts.of if options.executor == "hetero" else WorkConservingCosts.of
+    return Ground(problem, of(session.graph, profile.costs()), profile.memory_bytes)

@@ -39,6 +39,7 @@ class RunRecord(BaseModel):
     seed: int
     objective: str
     reward: str = "measured"
+    executor: str = "hetero"
     num_units: int
 
 

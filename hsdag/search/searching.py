@@ -18,6 +18,7 @@ from hsdag.evaluators.hybrid import HybridEvaluator
 from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import ExecutorName
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.candidate import automatic_targets
@@ -31,6 +32,12 @@ from hsdag.search.threads import one_torch_thread
 
 LEARNING_METHODS = ("hsdag", "best-device")
 """Methods that learn from evaluations alone, or have nothing to learn."""
+
+EXECUTION: dict[ExecutorName, Execution] = {
+    "hetero": Execution.SEQUENTIAL,
+    "work-conserving": Execution.WORK_CONSERVING,
+}
+"""What methods that compute on costs take for granted, by executor."""
 
 MOST_ROUNDS = 4
 """Rounds of solving and measuring for methods that compute on costs."""
@@ -87,7 +94,7 @@ def search_placements(
             preset=options.preset,
             seed=options.seed,
             is_cheap=evaluator is not recorder,
-            semantics=Semantics(execution=Execution.SEQUENTIAL),
+            semantics=Semantics(execution=EXECUTION[options.executor]),
             budget_s=options.budget_s,
         )
         _search_in_rounds(ground, options, settings, evaluator, folder)
@@ -136,6 +143,7 @@ def _open_folder(
         seed=options.seed,
         objective=options.objective.value,
         reward=options.resolved_reward,
+        executor=options.executor,
         num_units=problem.num_units,
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
@@ -152,7 +160,7 @@ def _recorder(
     session: Session, problem: Problem, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
 ) -> RecordingEvaluator:
     how = SearchMeasurement.paper() if options.preset == "paper" else SearchMeasurement()
-    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, how)
+    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, how, options.executor)
     evaluations = options.max_evaluations if options.max_evaluations is not None else float("inf")
     recorder = RecordingEvaluator(
         inner,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag.evaluators.measured import candidate_of
 from hsdag.ir.build import fingerprint, graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
@@ -20,7 +21,7 @@ from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.costs import CostModel
@@ -161,10 +162,9 @@ class Session:
         except CandidateFailed:
             return []
 
-    def placed(self, problem: Problem, placement: IntArray) -> Candidate:
-        """A placement [U] as something to compile."""
-        names = [spec.openvino_name for spec in self.devices.placed]
-        return Candidate.placed([names[d] for d in problem.expand(placement).tolist()])
+    def placed(self, problem: Problem, placement: IntArray, executor: ExecutorName = "hetero") -> Candidate:
+        """A placement [U] as something to compile for an executor."""
+        return candidate_of(problem, self.devices.placed, placement, executor)
 
     def _supported_units(self, units: CoarseGraph, spec: DeviceSpec) -> BoolArray:
         """[U] whether a device runs all ops of a unit that do work on data."""

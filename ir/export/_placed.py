@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openvino as ov
 
+from hsdag.ir.affinity import check_placement
 from hsdag.ir.build import graph_of, ordered_ops
 from hsdag.ir.copies import merge_copies, name_uniquely
 from hsdag.ir.graph import ComputationGraph
@@ -17,6 +18,17 @@ def placed_clone(placement: Placement, model: ov.Model) -> ov.Model:
     """
     clone = placement.apply(model.clone())
     name_uniquely(clone)
+    return clone
+
+
+def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
+    """A copy of the model as it is without any placement, after making sure that this one is for it.
+
+    Raises PlacementError when the placement is for another model.
+    """
+    clone = model.clone()
+    merge_copies(clone)
+    check_placement(placement, graph_of(clone))
     return clone
 
 

@@ -24,6 +24,11 @@ class CppExporter(Exporter):
         """Write the program and, where the model is at hand, the IR beside it."""
         if out_path.suffix not in SUFFIXES:
             raise OptionError(f"--format cpp writes a C++ file: end the output's name in .cpp, not {out_path}")
+        if placement.executor != "hetero" and len(placement.used_devices) > 1:
+            raise OptionError(
+                f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
+                "executor; use --format python"
+            )
         placed = None if model is None else placed_clone(placement, model)
         default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
         specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]

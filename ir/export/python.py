@@ -1,15 +1,19 @@
-"""Format python: a script that runs the placed model with openvino and numpy alone."""
+"""Format python: a script that runs the placed model with openvino and numpy alone.
+
+For the work-conserving executor the script needs hsdag, which is that executor.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from pprint import pformat
 from typing import final
 
 import openvino as ov
 
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import deployed_map, placed_clone
+from hsdag.ir.export._placed import deployed_map, placed_clone, unplaced_clone
 from hsdag.ir.export.base import Exporter, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
@@ -22,6 +26,8 @@ class PythonExporter(Exporter):
         """Write the script and, where the model is at hand, the IR beside it."""
         if out_path.suffix != ".py":
             raise OptionError(f"--format python writes a script: end the output's name in .py, not {out_path}")
+        if placement.executor == "work-conserving":
+            return _write_side_by_side(placement, model, out_path)
         placed = None if model is None else placed_clone(placement, model)
         default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
         specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]
@@ -41,6 +47,17 @@ class PythonExporter(Exporter):
         beside = [] if placed is None else write_ir(placed, out_path.with_suffix(".xml"))
         write_atomically(out_path, (text + _BODY).encode())
         return [out_path, *beside]
+
+
+def _write_side_by_side(placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    """The script for the work-conserving executor; beside it the model as it is, for that executor cuts it itself."""
+    checked = None if model is None else unplaced_clone(placement, model)
+    default = f"{placement.model.name}.xml" if checked is None else out_path.with_suffix(".xml").name
+    document = pformat(placement.model_dump(exclude_none=True), width=100, sort_dicts=False)
+    beside = [] if checked is None else write_ir(checked, out_path.with_suffix(".xml"))
+    text = f"{_SIDE_BY_SIDE_HEAD}DEFAULT_MODEL = {default!r}\nPLACEMENT = {document}\n{_SIDE_BY_SIDE_BODY}"
+    write_atomically(out_path, text.encode())
+    return [out_path, *beside]
 
 
 def _device(spec: DeviceSpec) -> tuple[str, str | None, dict[str, str]]:
@@ -124,6 +141,48 @@ def main():
     start = time.perf_counter()
     request.infer(inputs)
     print(f"latency_ms: {1000 * (time.perf_counter() - start):.3f}")
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+_SIDE_BY_SIDE_HEAD = '''"""Runs a placed model, its devices side by side: python THIS_FILE [MODEL.xml]."""
+
+import sys
+from pathlib import Path
+
+import hsdag
+import numpy as np
+
+'''
+
+_SIDE_BY_SIDE_BODY = '''
+
+def random_inputs(compiled):
+    """One array per input: normal floats, zeros and ones for integers."""
+    rng = np.random.default_rng(0)
+    inputs = []
+    for port in compiled.inputs:
+        shape, dtype = list(port.get_shape()), port.get_element_type().to_dtype()
+        if np.issubdtype(dtype, np.floating):
+            inputs.append(rng.standard_normal(shape).astype(dtype))
+        else:
+            inputs.append(rng.integers(0, 2, shape).astype(dtype))
+    return inputs
+
+
+def main():
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name(DEFAULT_MODEL)
+    if not path.exists():
+        sys.exit(f"no such file: {path}; usage: python {sys.argv[0]} MODEL.xml")
+    placement = hsdag.Placement.model_validate(PLACEMENT)
+    with hsdag.compile_work_conserving(path, placement) as compiled:
+        print(f"subgraphs: {len(compiled.cut.subgraphs)}")
+        request = compiled.create_infer_request()
+        request.infer(random_inputs(compiled))
+        request.infer()
+        print(f"latency_ms: {request.latency:.3f}")
 
 
 if __name__ == "__main__":

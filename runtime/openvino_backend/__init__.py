@@ -1,9 +1,18 @@
 """Work-conserving execution on OpenVINO devices: cutting a placed model, compiling its parts, running them."""
 
-from hsdag.runtime.openvino_backend.compiling import CutOptions, CutPlan, cleaned, compile_cut, plan_cut, task_graph
+from hsdag.runtime.openvino_backend.compiling import (
+    CutOptions,
+    CutPlan,
+    cleaned,
+    compile_cut,
+    plan_cut,
+    plan_parts,
+    task_graph,
+)
 from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor
 from hsdag.runtime.openvino_backend.merging import CutCosts, part_schedule
-from hsdag.runtime.openvino_backend.requests import Outputs, WorkConservingModel, WorkConservingRequest
+from hsdag.runtime.openvino_backend.ports import Outputs
+from hsdag.runtime.openvino_backend.requests import WorkConservingModel, WorkConservingRequest
 
 __all__ = [
     "Cut",
@@ -19,5 +28,6 @@ __all__ = [
     "compile_cut",
     "part_schedule",
     "plan_cut",
+    "plan_parts",
     "task_graph",
 ]

@@ -12,57 +12,53 @@ one-thread devices took 0.81 of one device, in device threads 0.72.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import openvino as ov
-
-from hsdag.ir.reader import last_line
+from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Attempt, Backend, Inbox
-from hsdag.runtime.openvino_backend.cut import MODEL_INPUT, Cut, Tensor
+from hsdag.runtime.openvino_backend.cut import Cut, Tensor
 from hsdag.runtime.openvino_backend.device_thread import DeviceThread
+from hsdag.runtime.openvino_backend.slots import Slot, Wiring
 from hsdag.runtime.openvino_backend.submodels import Submodel
 
 CLOSE_S = 5.0
 """How long closing waits for each device."""
-
-_infer = ov.InferRequest.__bases__[0].infer  # without the checks of arrays: inputs are bound beforehand
-
-_hung: list[Any] = []
-"""Requests that never came back: letting go of one would wait for it for ever."""
 
 
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot.
 
     ``compile_submodel`` compiles subgraph s; again where a request hangs, for others of its stream wait for it.
+    Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
     is_helped = True
 
     def __init__(self, cut: Cut, submodels: Sequence[Submodel], compile_submodel: Callable[[int], Any]) -> None:
-        self._submodels, self._compile = submodels, compile_submodel
+        self._compile = compile_submodel
         self._compiled = [compile_submodel(s) for s in range(len(submodels))]
+        self._wiring = Wiring(submodels, self._compiled)
         self._device: list[int] = cut.device.tolist()
         self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(max(self._device, default=-1) + 1)]
-        self._slots: dict[int, list[Any]] = {}
-        self._next_slot = 0
-        self._stale: set[int] = set()
-        self._output_of = {t: (s, k) for s, sub in enumerate(submodels) for k, t in enumerate(sub.outputs)}
-        self._inputs = [
-            [(k, *self._output_of[t]) for k, t in enumerate(sub.inputs) if t.source != MODEL_INPUT] for sub in submodels
-        ]
-        self._late = [[bound for bound in inputs if self._is_dynamic(*bound[1:])] for inputs in self._inputs]
+        self._slots: dict[int, Slot] = {}
+        self._numbers = itertools.count()
+        self._stale: set[int] = set()  # subgraphs of which a request hangs
+        self._jobs: dict[Attempt, _Job] = {}  # that have not come back; one who takes a job out reports it or gives up
+        self._is_closed = False
 
     def add_slot(self) -> int:
-        """Requests for one more run in flight, their tensors bound; the slot's number."""
-        slot = self._next_slot
-        self._next_slot += 1
-        requests = [compiled.create_infer_request() for compiled in self._compiled]
-        for s in range(len(requests)):
-            self._bind(s, requests)
-        self._slots[slot] = requests
-        return slot
+        """Requests for one more run in flight, their tensors bound; the slot's number.
+
+        Raises ExecutionError when the backend is closed.
+        """
+        compiled = [None if s in self._stale else each for s, each in enumerate(self._compiled)]  # that would block
+        if self._is_closed:
+            raise ExecutionError("the executor is closed; compile the model again")
+        number = next(self._numbers)
+        self._slots[number] = Slot(self._wiring, compiled)
+        return number
 
     def drop_slot(self, slot: int) -> None:
         """Free the requests of a slot that nothing runs on."""
@@ -70,76 +66,108 @@ class OpenVinoBackend(Backend):
 
     def tensor(self, slot: int, tensor: Tensor) -> Any:
         """The ov.Tensor in which a slot holds what a subgraph handed out."""
-        s, k = self._output_of[tensor]
-        return self._slots[slot][s].get_output_tensor(k)
+        return self._slots[slot].tensor(*self._wiring.output_of[tensor])
 
     def bind_input(self, slot: int, op: int, tensor: Any) -> None:
         """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
-        for s, sub in enumerate(self._submodels):
-            for k, read in enumerate(sub.inputs):
-                if read.source == MODEL_INPUT and read.op == op:
-                    self._slots[slot][s].set_input_tensor(k, tensor)
+        self._slots[slot].give(op, tensor)
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Give a request to the thread of its device."""
-        task = attempt.task
-        if task in self._stale:
-            self._renew(task)
-        requests = self._slots[attempt.slot]
-        for k, source, out in self._late[task]:
-            requests[task].set_input_tensor(k, requests[source].get_output_tensor(out))
-        request = requests[task]
-
-        def job() -> None:
-            try:
-                _infer(request, {}, True, False)
-            except Exception as error:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
-                inbox.failed(attempt, RuntimeError(last_line(error)))
-            else:
-                inbox.done(attempt)
-
-        self._threads[self._device[task]].give(job)
+        job = _Job(self, attempt, inbox)
+        self._jobs[attempt] = job
+        self._threads[self._device[attempt.task]].give(job)
         return False
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""
-        with contextlib.suppress(RuntimeError):
-            self._slots[attempt.slot][attempt.task].cancel()
+        job = self._jobs.get(attempt)
+        if job is not None:
+            job.cancel()
 
     def abandon(self, attempt: Attempt) -> None:
         """Put a hung request and its thread aside; the subgraph is compiled anew before it runs again."""
-        device = self._device[attempt.task]
-        _hung.append((self._slots[attempt.slot][attempt.task], self._compiled[attempt.task]))
+        job = self._jobs.pop(attempt, None)
+        if job is None:
+            return  # it has just come back
         self._stale.add(attempt.task)
+        job.put_aside()
+        device = self._device[attempt.task]
         self._threads[device].end()
         self._threads[device] = DeviceThread(f"hsdag-device-{device}")
 
     def close(self) -> None:
-        """End the threads and let go of all requests."""
+        """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""
+        self._is_closed = True
         for thread in self._threads:
             thread.end()
         for thread in self._threads:
             thread.join(CLOSE_S)
-        self._slots.clear()
+        self._compiled.clear()
 
-    def _renew(self, s: int) -> None:
-        """A new compilation of a subgraph for all slots, in place of one that hangs."""
-        self._compiled[s] = self._compile(s)
-        self._stale.discard(s)
-        readers = [r for r, inputs in enumerate(self._inputs) if any(source == s for _, source, _ in inputs)]
-        for requests in self._slots.values():
-            old, requests[s] = requests[s], self._compiled[s].create_infer_request()
-            for k, tensor in enumerate(self._submodels[s].inputs):
-                if tensor.source == MODEL_INPUT:
-                    requests[s].set_input_tensor(k, old.get_input_tensor(k))
-            for r in (s, *readers):
-                self._bind(r, requests)
+    def compiled(self, s: int) -> Any:
+        """Subgraph s compiled, anew where a request of it hangs; called by the thread of its device."""
+        if s in self._stale:
+            self._compiled[s] = self._compile(s)
+            self._stale.discard(s)
+        return self._compiled[s]
 
-    def _is_dynamic(self, s: int, k: int) -> bool:
-        return bool(self._compiled[s].output(k).get_partial_shape().is_dynamic)
+    def came_back(self, attempt: Attempt) -> bool:
+        """Strike an attempt off those that run; False where it was given up."""
+        return self._jobs.pop(attempt, None) is not None
 
-    def _bind(self, s: int, requests: list[Any]) -> None:
-        """Make a subgraph read the output tensors of those it reads from, where their sizes are known beforehand."""
-        for k, source, out in self._inputs[s]:
-            if not self._is_dynamic(source, out):
-                requests[s].set_input_tensor(k, requests[source].get_output_tensor(out))
+    def slot(self, number: int) -> Slot:
+        """A slot by its number."""
+        return self._slots[number]
+
+
+class _Job:
+    """One inference of one submodel, for the thread of its device."""
+
+    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox) -> None:
+        self._backend, self._attempt, self._inbox = backend, attempt, inbox
+        self._slot = backend.slot(attempt.slot)
+        self._is_cancelled = False
+
+    def __call__(self) -> None:
+        """Infer, and report; who reports may go on to start other tasks."""
+        error = self._infer()
+        if not self._backend.came_back(self._attempt):
+            return
+        if error is None:
+            self._inbox.done(self._attempt)
+        else:
+            self._inbox.failed(self._attempt, error)
+
+    def _infer(self) -> BaseException | None:
+        """Infer; what went wrong, without the frames it went through."""
+        task = self._attempt.task
+        try:
+            if self._is_cancelled:
+                raise ExecutionError("cancelled")
+            self._slot.infer(task, self._backend.compiled(task), lambda: self._is_cancelled)
+        except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
+            return RuntimeError(reason_of(raised))
+        return None
+
+    def cancel(self) -> None:
+        """Ask the plugin to stop between two ops."""
+        self._is_cancelled = True
+        with contextlib.suppress(RuntimeError):
+            self._slot.cancel(self._attempt.task)
+
+    def put_aside(self) -> None:
+        """Nothing but this job touches its request any more."""
+        self._is_cancelled = True
+        self._slot.put_aside(self._attempt.task)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error of OpenVINO's says, without the source files it went through and the stack of a Python op."""
+    kept: list[str] = []
+    for line in (line.strip() for line in str(error).splitlines()):
+        if line == "At:":
+            break
+        if line and not line.startswith(("Exception from", "Caught exception: Exception from")):
+            kept.append(line)
+    return ": ".join(kept) or type(error).__name__

@@ -6,13 +6,14 @@ Legend: N ops, D devices, S subgraphs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.build import graph_of
+from hsdag.ir.build import graph_of, ordered_ops
+from hsdag.ir.colocation import SHAPE_OF_TYPES
 from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, PlacementError
@@ -24,7 +25,10 @@ from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
 from hsdag.runtime.openvino_backend.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
-from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
+from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
+
+DATA_SHAPE_OF = "DataShapeOf"
+"""The type of a ShapeOf that no constant can stand for."""
 
 MOST_SUBGRAPHS = 4000
 """A placement that falls into more subgraphs is refused: each is compiled, and costs a launch."""
@@ -66,6 +70,18 @@ def plan_cut(
     The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
     ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.
     """
+    instances, parts, ranks = plan_parts(graph, device, num_devices, options, priority)
+    return CutPlan(cut_of(graph, instances, parts), ranks, instances, parts)
+
+
+def plan_parts(
+    graph: ComputationGraph,
+    device: IntArray,
+    num_devices: int,
+    options: CutOptions | None = None,
+    priority: FloatArray | None = None,
+) -> tuple[Instances, Partition, FloatArray]:
+    """The instances, the grouping and the ranks [S] of ``plan_cut``, without the tensors that parts hand on."""
     options = options or CutOptions()
     costs = CutCosts.assumed(graph, num_devices)
     instances = instances_of(graph, device, copies=options.copies)
@@ -84,7 +100,7 @@ def plan_cut(
     else:
         ranks = np.full(parts.num_groups, np.inf)
         np.minimum.at(ranks, parts.labels, priority[instances.op])
-    return CutPlan(cut_of(graph, instances, parts), ranks, instances, parts)
+    return instances, parts, ranks
 
 
 def compile_cut(
@@ -128,7 +144,20 @@ def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
 
 
 def cleaned(model: ov.Model) -> tuple[ov.Model, ComputationGraph]:
-    """A clone of a model without the copies of an applied placement, and its graph."""
+    """A clone of a model without the copies of an applied placement, and its graph.
+
+    A ShapeOf of a shape that depends on the data is called DATA_SHAPE_OF there: it does not float, but runs where it
+    was placed, and what it gives is handed on.
+    """
     clone = model.clone()
     merge_copies(clone)
-    return clone, graph_of(clone)
+    return clone, with_data_shapes(clone, graph_of(clone))
+
+
+def with_data_shapes(model: ov.Model, graph: ComputationGraph) -> ComputationGraph:
+    """The graph of a model, with ShapeOf ops that depend on the data called DATA_SHAPE_OF."""
+    types = [
+        DATA_SHAPE_OF if kind in SHAPE_OF_TYPES and not is_static_shape_of(node) else kind
+        for kind, (_, node) in zip(graph.op_types, ordered_ops(model), strict=True)
+    ]
+    return replace(graph, op_types=tuple(types))

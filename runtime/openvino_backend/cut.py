@@ -3,6 +3,7 @@
 An op may have instances on several devices: joins such as Concat are cheaper computed where they are read than sent
 there, since part of what they join is there already. Floating ops (constants, arithmetic on shapes) and Parameters
 have no instance: every subgraph takes them along, or reads the model's input. Nor have Results: they name a tensor.
+Nor have ops of which only the shape is read: it is known without running them.
 
 Legend: N ops, D devices, I instances, J edges between instances, S subgraphs.
 """
@@ -15,14 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.colocation import floating_ops
-from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
+from hsdag.ir.graph import ComputationGraph, Csr, IntArray
 from hsdag.ir.partition import Partition
-
-JOIN_TYPES = frozenset(
-    "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()
-)
-"""Ops so cheap beside a transfer of their result that they may be computed once more where it is read."""
+from hsdag.runtime.openvino_backend.instance_kernels import cheaper_again, crossings_around, homes_of, instance_edges
+from hsdag.runtime.openvino_backend.running_ops import RunningOps
 
 MODEL_INPUT = -1
 """The source of a tensor that the caller gives."""
@@ -94,29 +91,22 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
     ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own, else the smaller of its result
     and, for a join, what its producers cost there. O((N + E) D).
     """
-    has_instance = ops_with_instances(graph)
-    neighbours = _neighbours(graph, has_instance)
-    again = _cheaper_again(graph, device, has_instance, neighbours[0]) if copies else None
-    homes: list[list[int]] = [[] for _ in range(graph.num_ops)]
-    is_result = _read_by_results(graph)
-    for v in graph.topological_order[::-1].tolist():
-        if has_instance[v]:
-            wanted = {d for w in neighbours[1][v] for d in homes[w]}
-            copied = {d for d in wanted if again is not None and again[v, d]}
-            at_home = {int(device[v])} if is_result[v] or wanted - copied or not wanted else set()
-            homes[v] = sorted(copied | at_home)
-    index: dict[tuple[int, int], int] = {}
-    for v in graph.topological_order.tolist():
-        for d in homes[v]:
-            index[v, d] = len(index)
-    edges = [
-        (index.get((u, d), index.get((u, int(device[u])), -1)), i)
-        for (v, d), i in index.items()
-        for u in neighbours[0][v]
-    ]
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-    keys = np.asarray(list(index), dtype=np.int64).reshape(-1, 2)
-    return Instances(keys[:, 0].copy(), keys[:, 1].copy(), pairs[:, 0].copy(), pairs[:, 1].copy(), device)
+    known = RunningOps.of(graph)
+    num_devices = int(device.max(initial=0)) + 1
+    reads, readers = known.producers, known.readers
+    again = np.zeros((graph.num_ops, num_devices), dtype=np.bool_)
+    if copies:
+        again = cheaper_again(
+            known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes, device, num_devices
+        )
+    is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
+    homes = homes_of(known.order, readers.indptr, readers.indices, is_end, again, device)
+    rank, on = np.nonzero(homes[known.order])
+    op = known.order[rank]
+    index = np.full((graph.num_ops, num_devices), -1, dtype=np.int64)
+    index[op, on] = np.arange(len(op))
+    edges = instance_edges(op, on, index, reads.indptr, reads.indices, device)
+    return Instances(op, on, edges[:, 0].copy(), edges[:, 1].copy(), device)
 
 
 def initial_parts(instances: Instances) -> Partition:
@@ -128,26 +118,23 @@ def initial_parts(instances: Instances) -> Partition:
     fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
     parts form no cycle.
     """
-    count = len(instances.op)
-    before, after = [0] * count, [0] * count  # sets of crossings, as bits
-    device = instances.device.tolist()
-    pairs = list(zip(instances.edge_src.tolist(), instances.edge_dst.tolist(), strict=True))
-    crossing: dict[tuple[int, int], int] = {}
-    bit = [0 if device[u] == device[v] else 1 << crossing.setdefault((u, device[v]), len(crossing)) for u, v in pairs]
-    for (u, v), own in zip(pairs, bit, strict=True):
-        before[v] |= before[u] | own
-    for k in sorted(range(len(pairs)), key=lambda k: pairs[k], reverse=True):
-        u, v = pairs[k]
-        after[u] |= after[v] | bit[k]
-    same = [device[u] == device[v] and before[u] == before[v] and after[u] == after[v] for u, v in pairs]
-    kept = np.asarray(same, dtype=np.bool_)
-    return Partition.from_pairs(count, instances.edge_src[kept], instances.edge_dst[kept])
+    src, dst, device = instances.edge_src, instances.edge_dst, instances.device
+    crosses = device[src] != device[dst]
+    keys = src[crosses] * (int(device.max(initial=0)) + 1) + device[dst[crosses]]
+    distinct, number = np.unique(keys, return_inverse=True)
+    crossing = np.full(len(src), -1, dtype=np.int64)
+    crossing[crosses] = number.reshape(-1)
+    before = np.zeros((len(instances.op), -(-len(distinct) // 64)), dtype=np.uint64)
+    after = np.zeros_like(before)
+    crossings_around(src, dst, crossing, np.lexsort((dst, src)), before, after)
+    kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
+    return Partition.from_pairs(len(instances.op), src[kept], dst[kept])
 
 
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
     """The subgraphs of a grouping of instances, which must be convex. Raises ValueError where groups form a cycle."""
     part = running_order(instances, parts)[parts.labels].tolist()
-    has_instance = ops_with_instances(graph)
+    has_instance = RunningOps.of(graph).runs.tolist()
     incoming = incoming_ports(graph)
     held: list[list[int]] = [[] for _ in range(parts.num_groups)]
     read: list[dict[Tensor, None]] = [{} for _ in held]
@@ -174,15 +161,6 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     columns = zip(device, held, read, handed, strict=True)
     subgraphs = tuple(Subgraph(d, tuple(ops), tuple(ins), tuple(outs)) for d, ops, ins, outs in columns)
     return Cut(graph, subgraphs, tuple(results))
-
-
-def ops_with_instances(graph: ComputationGraph) -> BoolArray:
-    """[N] ops that run: not those that float, nor Parameters, nor Results of ops that run."""
-    types = np.asarray(graph.op_types)
-    runs = ~floating_ops(graph) & (types != "Parameter")
-    of_running = np.zeros(graph.num_ops, dtype=np.bool_)
-    of_running[graph.edge_dst[runs[graph.edge_src]]] = True
-    return np.asarray(runs & ~((types == "Result") & of_running), dtype=np.bool_)
 
 
 def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
@@ -219,47 +197,3 @@ def running_order(instances: Instances, parts: Partition) -> IntArray:
     position = np.empty(parts.num_groups, dtype=np.int64)
     position[order] = np.arange(parts.num_groups)
     return position
-
-
-def _neighbours(graph: ComputationGraph, has_instance: BoolArray) -> tuple[list[list[int]], list[list[int]]]:
-    """Producers and readers of each op that runs, among those that run, each once."""
-    sources: list[dict[int, None]] = [{} for _ in range(graph.num_ops)]
-    readers: list[dict[int, None]] = [{} for _ in range(graph.num_ops)]
-    for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-        if has_instance[u] and has_instance[v]:
-            sources[v][u] = None
-            readers[u][v] = None
-    return [list(found) for found in sources], [list(found) for found in readers]
-
-
-def _cheaper_again(
-    graph: ComputationGraph, device: IntArray, has_instance: BoolArray, sources: list[list[int]]
-) -> BoolArray:
-    """[N, D] joins for which less has to be sent to a device when they are computed there once more."""
-    shape = (graph.num_ops, int(device.max(initial=0)) + 1)
-    sent_bytes, again = np.zeros(shape), np.zeros(shape, dtype=np.bool_)
-    read_bytes = _read_bytes(graph)
-    for v in graph.topological_order.tolist():
-        if not has_instance[v]:
-            continue
-        sent_bytes[v] = read_bytes[v]
-        if graph.op_types[v] in JOIN_TYPES and sources[v]:
-            brought = sent_bytes[sources[v]].sum(axis=0)
-            again[v] = brought < sent_bytes[v]
-            sent_bytes[v] = np.minimum(sent_bytes[v], brought)
-        sent_bytes[v, device[v]], again[v, device[v]] = 0.0, False
-    return again
-
-
-def _read_bytes(graph: ComputationGraph) -> FloatArray:
-    """[N] bytes of those outputs of each op that anything reads."""
-    _, once = np.unique(np.stack([graph.edge_src, graph.edge_src_port]), axis=1, return_index=True)
-    read_bytes = np.bincount(graph.edge_src[once], graph.edge_bytes[once], minlength=graph.num_ops)
-    return read_bytes.astype(np.float64)
-
-
-def _read_by_results(graph: ComputationGraph) -> BoolArray:
-    """[N] ops that a Result reads."""
-    read = np.zeros(graph.num_ops, dtype=np.bool_)
-    read[graph.edge_src[np.asarray(graph.op_types)[graph.edge_dst] == "Result"]] = True
-    return read

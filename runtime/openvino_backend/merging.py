@@ -1,6 +1,6 @@
 """Merging: subgraphs of a cut joined where that does not lengthen the schedule, for every boundary costs.
 
-Legend: N ops, D devices, I instances, J edges between instances, S parts.
+Legend: N ops, D devices, I instances, T tensors that instances hand out, K reads of one by an instance, S parts.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.openvino_backend.cut import Instances
 from hsdag.runtime.openvino_backend.part_kernels import list_schedule, merge_all, quotient, scheduled_makespan
+from hsdag.runtime.openvino_backend.running_ops import RunningOps
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
 
 MOST_TRIALS, MOST_PARTS = 4000, 600
-"""How many merges are tried by simulation, and of how many parts; chains are merged without."""
+"""How many merges are tried by simulation, and of how many parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +67,12 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
     Raises ValueError where parts form a cycle.
     """
     count, num_devices = parts.num_groups, len(costs.launch_s)
-    edge_bytes, result_bytes = _sizes(graph, instances)
     device, duration_s, b_level_s = np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count)
     follows = np.zeros((count, count), dtype=np.bool_)
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
-    edges = (instances.edge_src, instances.edge_dst, edge_bytes, result_bytes)
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
-    quotient(parts.labels, count, instances.device, op_s, *edges, *per_device, device, duration_s, follows)
+    tensors = tensors_of(graph, instances)
+    quotient(parts.labels, count, instances.device, op_s, *tensors, *per_device, device, duration_s, follows)
     if scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s) < 0:
         raise ValueError("subgraphs wait for each other in a circle")
     start_s = np.zeros(count)
@@ -84,44 +84,51 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
 def merge_parts(
     graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts, most_trials: int = MOST_TRIALS
 ) -> Partition:
-    """Join parts of one device while the simulated schedule gets no longer; chains first, without simulation.
+    """Join parts of one device while the simulated schedule gets no longer.
 
     Tried are parts that an edge joins, that read the same part, or that the same part reads, shortest first. Parts stay
     convex: two are joined only if no path leads from one to the other over a third. More than MOST_PARTS are left as
     they are.
     """
-    parts = _merge_chains(instances, parts)
     if parts.num_groups > MOST_PARTS:
         return parts
-    edge_bytes, result_bytes = _sizes(graph, instances)
     label = parts.labels.copy()
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
-    edges = (instances.edge_src, instances.edge_dst, edge_bytes)
-    merge_all(label, parts.num_groups, instances.device, op_s, *edges, result_bytes, *per_device, most_trials)
+    tensors = tensors_of(graph, instances)
+    merge_all(label, parts.num_groups, instances.device, op_s, *tensors, *per_device, most_trials)
     return Partition.from_labels(label)
 
 
-def _merge_chains(instances: Instances, parts: Partition) -> Partition:
-    """Join a part with its only reader where that reads nothing else, on one device; nobody waits longer."""
-    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
-    device = np.zeros(parts.num_groups, dtype=np.int64)
-    device[parts.labels] = instances.device
-    out = np.bincount(src, minlength=parts.num_groups)
-    into = np.bincount(dst, minlength=parts.num_groups)
-    chained = (out[src] == 1) & (into[dst] == 1) & (device[src] == device[dst])
-    return Partition.from_pairs(parts.num_groups, src[chained], dst[chained]).refine(parts)
+def tensors_of(
+    graph: ComputationGraph, instances: Instances
+) -> tuple[IntArray, FloatArray, BoolArray, IntArray, IntArray]:
+    """[T] instance, bytes, and whether a Result reads it; [K] tensor and instance of every read.
 
-
-def _sizes(graph: ComputationGraph, instances: Instances) -> tuple[FloatArray, FloatArray]:
-    """[J] bytes of each edge between instances, [I] bytes that each instance hands to Results."""
-    size: dict[tuple[int, int], float] = {}
-    result_bytes = np.zeros(len(instances.op))
-    columns = zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), graph.edge_bytes.tolist(), strict=True)
-    for u, v, num_bytes in columns:
-        size[u, v] = size.get((u, v), 0.0) + num_bytes
-        if graph.op_types[v] == "Result" and (u, int(instances.home[u])) in instances.index:
-            result_bytes[instances.index[u, int(instances.home[u])]] = num_bytes
-    op = instances.op
-    pairs = zip(op[instances.edge_src].tolist(), op[instances.edge_dst].tolist(), strict=True)
-    return np.asarray([size[pair] for pair in pairs], dtype=np.float64), result_bytes
+    What an op reads twice, it reads once; inputs of the model are no tensors of an instance.
+    """
+    runs, count = RunningOps.of(graph).runs, len(instances.op)
+    of_op = Csr.build(graph.num_ops, instances.op, np.arange(count))
+    to_result = ~runs & (np.asarray(graph.op_types) == "Result")
+    edge = np.flatnonzero(runs[graph.edge_src] & (runs | to_result)[graph.edge_dst])
+    num_readers = np.diff(of_op.indptr)[graph.edge_dst[edge]]
+    row = np.repeat(edge, num_readers)
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(num_readers) - num_readers, num_readers)
+    reader = of_op.indices[of_op.indptr[graph.edge_dst[row]] + nth]
+    ends = edge[to_result[graph.edge_dst[edge]]]
+    index = np.full((graph.num_ops, int(instances.home.max(initial=0)) + 1), -1, dtype=np.int64)
+    index[instances.op, instances.device] = np.arange(count)
+    at_home = index[np.arange(graph.num_ops), instances.home]
+    here = index[graph.edge_src[row], instances.device[reader]]
+    source = np.concatenate([np.where(here >= 0, here, at_home[graph.edge_src[row]]), at_home[graph.edge_src[ends]]])
+    rows = np.concatenate([row, ends])
+    num_ports = int(graph.edge_src_port.max(initial=0)) + 1
+    keys, first, tensor = np.unique(
+        source * num_ports + graph.edge_src_port[rows], return_index=True, return_inverse=True
+    )
+    tensor = tensor.reshape(-1)
+    is_result = np.zeros(len(keys), dtype=np.bool_)
+    is_result[tensor[len(row) :]] = True
+    reads = np.unique(tensor[: len(row)] * max(count, 1) + reader)
+    sizes = graph.edge_bytes[rows[first]].astype(np.float64)
+    return keys // num_ports, sizes, is_result, reads // max(count, 1), reads % max(count, 1)

@@ -1,6 +1,7 @@
 """Compiled loops over the parts of a cut: what they take, their list schedule, and merging by trial.
 
-Parts are numbered 0 to count - 1, arrays may be longer. Legend: I instances, J edges between them, S parts.
+Parts are numbered 0 to count - 1, arrays may be longer. Legend: I instances, T tensors that instances hand out, K reads
+of a tensor by an instance, S parts.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ def quotient(
     count: int,
     device: IntArray,
     op_s: FloatArray,
-    edge_src: IntArray,
-    edge_dst: IntArray,
-    edge_bytes: FloatArray,
-    result_bytes: FloatArray,
+    tensor_src: IntArray,
+    tensor_bytes: FloatArray,
+    is_result: BoolArray,
+    read_tensor: IntArray,
+    read_by: IntArray,
     launch_s: FloatArray,
     read_s: FloatArray,
     write_s: FloatArray,
@@ -28,29 +30,29 @@ def quotient(
     duration_s: FloatArray,
     follows: BoolArray,
 ) -> None:  # pragma: no cover - compiled
-    """Device and seconds of each part, and which part follows which; edges come sorted by consumer."""
-    num = len(label)
-    written = result_bytes.copy()
+    """Device and seconds of each part, and which part follows which."""
     follows[:count, :count] = False
     for p in range(count):
         duration_s[p] = -1.0
-    for i in range(num):
+    for i in range(len(label)):
         p = label[i]
         if duration_s[p] < 0:
             part_device[p] = device[i]
             duration_s[p] = launch_s[device[i]]
         duration_s[p] += op_s[i]
-    read = np.zeros((num, count), dtype=np.bool_)
-    for e in range(len(edge_src)):
-        u, p, q = edge_src[e], label[edge_src[e]], label[edge_dst[e]]
+    written = is_result.copy()
+    read = np.zeros((len(tensor_src), count), dtype=np.bool_)
+    for k in range(len(read_tensor)):
+        t = read_tensor[k]
+        p, q = label[tensor_src[t]], label[read_by[k]]
         if p != q:
-            follows[p, q] = True
-            written[u] = max(written[u], edge_bytes[e])
-            if not read[u, q]:
-                read[u, q] = True
-                duration_s[q] += edge_bytes[e] * read_s[part_device[q]]
-    for i in range(num):
-        duration_s[label[i]] += written[i] * write_s[device[i]]
+            follows[p, q] = written[t] = True
+            if not read[t, q]:
+                read[t, q] = True
+                duration_s[q] += tensor_bytes[t] * read_s[part_device[q]]
+    for t in range(len(tensor_src)):
+        if written[t]:
+            duration_s[label[tensor_src[t]]] += tensor_bytes[t] * write_s[device[tensor_src[t]]]
 
 
 @njit(cache=True)
@@ -78,21 +80,36 @@ def _has_detour(follows: BoolArray, count: int, a: int, b: int) -> bool:  # prag
 
 
 @njit(cache=True)
+def _mark_pairs(parts: IntArray, near: BoolArray) -> None:  # pragma: no cover - compiled
+    """Write True for every two of some ascending parts."""
+    for i in range(len(parts)):
+        for j in range(i + 1, len(parts)):
+            near[parts[i], parts[j]] = True
+
+
+@njit(cache=True)
 def _candidates(part_device: IntArray, duration_s: FloatArray, follows: BoolArray, count: int) -> IntArray:
     """[C, 2] pairs of parts of one device that are neighbours, the shortest first."""  # pragma: no cover - compiled
+    near = np.zeros((count, count), dtype=np.bool_)
+    before, after = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for p in range(count):
+        num_before = num_after = 0
+        for q in range(count):
+            if follows[q, p]:
+                before[num_before] = q
+                num_before += 1
+            if follows[p, q]:
+                near[min(p, q), max(p, q)] = True
+                after[num_after] = q
+                num_after += 1
+        _mark_pairs(before[:num_before], near)
+        _mark_pairs(after[:num_after], near)
     pairs = np.empty((count * count, 2), dtype=np.int64)
     key = np.empty(count * count)
     num = 0
     for a in range(count):
         for b in range(a + 1, count):
-            if part_device[a] != part_device[b]:
-                continue
-            near = follows[a, b] or follows[b, a]
-            for p in range(count):
-                if near:
-                    break
-                near = (follows[a, p] and follows[b, p]) or (follows[p, a] and follows[p, b])
-            if near:
+            if near[a, b] and part_device[a] == part_device[b]:
                 pairs[num, 0], pairs[num, 1] = a, b
                 key[num] = duration_s[a] + duration_s[b]
                 num += 1
@@ -105,10 +122,11 @@ def merge_all(
     count: int,
     device: IntArray,
     op_s: FloatArray,
-    edge_src: IntArray,
-    edge_dst: IntArray,
-    edge_bytes: FloatArray,
-    result_bytes: FloatArray,
+    tensor_src: IntArray,
+    tensor_bytes: FloatArray,
+    is_result: BoolArray,
+    read_tensor: IntArray,
+    read_by: IntArray,
     launch_s: FloatArray,
     read_s: FloatArray,
     write_s: FloatArray,
@@ -118,9 +136,9 @@ def merge_all(
     part_device = np.zeros(count, dtype=np.int64)
     duration_s, b_level_s = np.zeros(count), np.zeros(count)
     follows = np.zeros((count, count), dtype=np.bool_)
-    trial = label.copy()
+    trial, tried_device, tried_s, tried_follows = label.copy(), part_device.copy(), duration_s.copy(), follows.copy()
     costs = (launch_s, read_s, write_s)
-    graph = (device, op_s, edge_src, edge_dst, edge_bytes, result_bytes)
+    graph = (device, op_s, tensor_src, tensor_bytes, is_result, read_tensor, read_by)
     quotient(label, count, *graph, *costs, part_device, duration_s, follows)
     best_s = scheduled_makespan(part_device, duration_s, follows, count, len(launch_s), b_level_s)
     work_s = duration_s[:count].sum()
@@ -138,15 +156,15 @@ def merge_all(
             for i in range(len(label)):
                 p = label[i]
                 trial[i] = a if p == b else (b if p == count - 1 else p)
-            quotient(trial, count - 1, *graph, *costs, part_device, duration_s, follows)
-            makespan_s = scheduled_makespan(part_device, duration_s, follows, count - 1, len(launch_s), b_level_s)
-            total_s = duration_s[: count - 1].sum()
+            quotient(trial, count - 1, *graph, *costs, tried_device, tried_s, tried_follows)
+            makespan_s = scheduled_makespan(tried_device, tried_s, tried_follows, count - 1, len(launch_s), b_level_s)
+            total_s = tried_s[: count - 1].sum()
             if makespan_s < best_s - 1e-12 or (makespan_s <= best_s + 1e-12 and total_s < work_s):
                 label[:] = trial
                 count -= 1
                 best_s, work_s, merged = makespan_s, total_s, True
+                quotient(label, count, *graph, *costs, part_device, duration_s, follows)
                 break
-            quotient(label, count, *graph, *costs, part_device, duration_s, follows)
 
 
 @njit(cache=True)
@@ -237,12 +255,23 @@ def list_schedule(
         for d in range(num_devices):
             if runs[d] >= 0 and (first < 0 or until_s[d] < until_s[first]):
                 first = d
+        if first < 0:
+            break
         now_s = until_s[first]
-        p = runs[first]
-        runs[first] = -1
-        for q in range(count):
-            if follows[p, q]:
-                waits[q] -= 1
-                if waits[q] == 0:
-                    ready[q] = True
+        for d in range(num_devices):
+            if runs[d] >= 0 and until_s[d] == now_s:
+                _release(runs[d], follows, count, waits, ready)
+                runs[d] = -1
     return now_s
+
+
+@njit(cache=True)
+def _release(
+    p: int, follows: BoolArray, count: int, waits: IntArray, ready: BoolArray
+) -> None:  # pragma: no cover - compiled
+    """Make ready the parts that waited for part p alone."""
+    for q in range(count):
+        if follows[p, q]:
+            waits[q] -= 1
+            if waits[q] == 0:
+                ready[q] = True

@@ -9,6 +9,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.affinity import check_placement
+from hsdag.ir.build import graph_of
 from hsdag.ir.placement import Placement
 from hsdag.runtime.openvino_backend.compiling import CutOptions, cleaned, compile_cut, plan_cut
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
@@ -24,7 +25,7 @@ def compile_placed(
 ) -> WorkConservingModel:
     """``hsdag.compile_work_conserving``."""
     model, graph = cleaned(model)
-    check_placement(placement, graph)
+    check_placement(placement, graph_of(model))
     used = placement.used_devices
     specs = [record.spec() for name in used for record in placement.devices if record.name == name]
     index = {name: d for d, name in enumerate(used)}

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
+from hsdag.ir.build import ordered_ops
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.executor import Engine, Run, TaskTimes
-from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
+from hsdag.runtime.openvino_backend.backend import OpenVinoBackend, reason_of
 from hsdag.runtime.openvino_backend.cut import Cut
+from hsdag.runtime.openvino_backend.ports import Outputs, find_port, named_inputs, port_index
 from hsdag.runtime.timeline import Timeline
-
-
-class Outputs(Mapping[Any, np.ndarray[Any, Any]]):
-    """What an inference gave, by output port, index, or name, in the manner of OpenVINO's own results."""
-
-    def __init__(self, ports: Sequence[Any], arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        self._ports, self._arrays = ports, arrays
-
-    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        return self._arrays[port_index(self._ports, key, "output")]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._ports)
-
-    def __len__(self) -> int:
-        return len(self._ports)
-
-    def to_tuple(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """The arrays in the order of the outputs."""
-        return tuple(self._arrays)
 
 
 class WorkConservingModel:
@@ -49,6 +31,10 @@ class WorkConservingModel:
     ) -> None:
         self._model = model
         self.cut = cut
+        op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
+        tensor_of = dict(cut.results)
+        self.input_ops = [op[port.get_node().get_name()] for port in model.inputs]
+        self.result_tensors = [tensor_of[op[port.get_node().get_name()]] for port in model.outputs]
         self.limit_s = limit_s
         self._backend, self._engine = backend, engine
         self._own: WorkConservingRequest | None = None
@@ -102,31 +88,30 @@ class WorkConservingRequest:
     """One inference at a time, in the manner of ``ov.InferRequest``."""
 
     def __init__(self, model: WorkConservingModel, backend: OpenVinoBackend, engine: Engine) -> None:
-        self._compiled, self._backend, self._engine = model, backend, engine
-        self._cut = model.cut
+        self._backend, self._engine = backend, engine  # not the model: it may hold a request of its own
+        self._limit_s = model.limit_s
+        self._input_ports, self._output_ports = model.inputs, model.outputs
+        self._input_ops, self._result_tensors = model.input_ops, model.result_tensors
         self._slot = backend.add_slot()
         self._drop = weakref.finalize(self, backend.drop_slot, self._slot)
+        self._drop.atexit = False
         self._run: Run | None = None
         self._callback: Callable[[Any], None] | None = None
         self.userdata: Any = None
-        parameters = [v for v, kind in enumerate(self._cut.graph.op_types) if kind == "Parameter"]
-        by_name = {self._cut.graph.op_names[v]: v for v in parameters}
-        self._input_ops = [by_name[port.node.get_friendly_name()] for port in model.inputs]
-        self._results = [tensor for _, tensor in self._cut.results]
-        self._inputs: list[Any] = []
-        for k, port in enumerate(model.inputs):
-            self._inputs.append(ov.Tensor(port.get_element_type(), port.get_shape()))
-            backend.bind_input(self._slot, self._input_ops[k], self._inputs[k])
+        self._own = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in model.inputs]
+        self._inputs = list(self._own)
+        for op, tensor in zip(self._input_ops, self._inputs, strict=True):
+            backend.bind_input(self._slot, op, tensor)
 
     @property
     def model_inputs(self) -> list[Any]:
         """Ports of the model's inputs."""
-        return self._compiled.inputs
+        return list(self._input_ports)
 
     @property
     def model_outputs(self) -> list[Any]:
         """Ports of the model's outputs."""
-        return self._compiled.outputs
+        return list(self._output_ports)
 
     def infer(self, inputs: Any = None) -> Outputs:
         """Run and wait. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
@@ -136,12 +121,11 @@ class WorkConservingRequest:
 
     def start_async(self, inputs: Any = None, userdata: Any = None) -> None:
         """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs."""
-        if self._run is not None and not self._run.is_over:
-            raise ExecutionError("the request runs already; wait for it, or make another one")
-        for key, value in _named(inputs, self.model_inputs):
+        self._check_idle()
+        for key, value in named_inputs(inputs, self._input_ports):
             self._set(key, value)
         self.userdata = userdata if userdata is not None else self.userdata
-        self._run = self._engine.submit(self._slot, limit_s=self._compiled.limit_s, on_end=self._told)
+        self._run = self._engine.submit(self._slot, limit_s=self._limit_s, on_end=self._told)
 
     def wait(self) -> None:
         """Wait for the end. Raises ExecutionError when it failed."""
@@ -164,22 +148,21 @@ class WorkConservingRequest:
     @property
     def results(self) -> Outputs:
         """Copies of the outputs of the last inference."""
-        return Outputs(
-            self.model_outputs, [np.array(self.get_output_tensor(k).data) for k in range(len(self._results))]
-        )
+        tensors = (self._backend.tensor(self._slot, tensor) for tensor in self._result_tensors)
+        return Outputs(self.model_outputs, [np.array(tensor.data) for tensor in tensors])
 
     def get_output_tensor(self, index: int = 0) -> Any:
         """The tensor of an output; the next inference writes it again."""
-        return self._backend.tensor(self._slot, self._results[index])
+        return self._backend.tensor(self._slot, self._result_tensors[port_index(self._output_ports, index, "output")])
 
     def get_input_tensor(self, index: int = 0) -> Any:
         """The tensor an input is read from; it may be written."""
-        return self._inputs[index]
+        return self._inputs[port_index(self._input_ports, index, "input")]
 
     def get_tensor(self, key: Any) -> Any:
         """The tensor of an input or output by port or name."""
-        for ports, of in ((self.model_inputs, self.get_input_tensor), (self.model_outputs, self.get_output_tensor)):
-            found = _find(ports, key)
+        for ports, of in ((self._input_ports, self.get_input_tensor), (self._output_ports, self.get_output_tensor)):
+            found = find_port(ports, key)
             if found is not None:
                 return of(found)
         raise OptionError(f"the model has no input or output {key!r}")
@@ -187,18 +170,23 @@ class WorkConservingRequest:
     def set_input_tensor(self, index: int | Any, tensor: Any = None) -> None:
         """Read an input from an ``ov.Tensor``, without a copy. Raises OptionError for another type or shape."""
         index, tensor = (0, index) if tensor is None else (index, tensor)
-        port = self.model_inputs[index]
+        self._check_idle()
+        k = port_index(self._input_ports, index, "input")
+        port = self._input_ports[k]
+        wanted = f"input {index!r} takes {port.get_element_type().get_type_name()} {list(port.get_shape())}"
+        if not isinstance(tensor, ov.Tensor):
+            raise OptionError(f"{wanted} as an ov.Tensor, not {type(tensor).__name__}")
         if tensor.element_type != port.get_element_type() or tensor.shape != port.get_shape():
-            raise OptionError(
-                f"input {index} takes {port.get_element_type().get_type_name()} {list(port.get_shape())}, "
-                f"not {tensor.element_type.get_type_name()} {list(tensor.shape)}"
-            )
-        self._inputs[index] = tensor
-        self._backend.bind_input(self._slot, self._input_ops[index], tensor)
+            raise OptionError(f"{wanted}, not {tensor.element_type.get_type_name()} {list(tensor.shape)}")
+        try:
+            self._backend.bind_input(self._slot, self._input_ops[k], tensor)
+        except RuntimeError as error:
+            raise OptionError(f"{wanted}, but the tensor cannot be used: {reason_of(error)}") from error
+        self._inputs[k] = tensor
 
     def set_tensor(self, key: Any, tensor: Any) -> None:
         """Read an input, by port or name, from an ``ov.Tensor``. Raises OptionError as set_input_tensor does."""
-        self.set_input_tensor(port_index(self.model_inputs, key, "input"), tensor)
+        self.set_input_tensor(key, tensor)
 
     @property
     def latency(self) -> float:
@@ -225,50 +213,19 @@ class WorkConservingRequest:
             self._callback(self.userdata)
 
     def _set(self, key: Any, value: Any) -> None:
-        index = port_index(self.model_inputs, key, "input")
         if isinstance(value, ov.Tensor):
-            self.set_input_tensor(index, value)
+            self.set_input_tensor(key, value)
             return
-        held = self._inputs[index].data
-        array = np.asarray(value)
+        index = port_index(self._input_ports, key, "input")
+        held, array = self._own[index].data, np.asarray(value)
         if array.shape != held.shape:
             raise OptionError(f"input {key!r} takes an array of shape {list(held.shape)}, not {list(array.shape)}")
         if not np.can_cast(array.dtype, held.dtype, "same_kind"):
             raise OptionError(f"input {key!r} takes {held.dtype} and cannot hold {array.dtype}")
         np.copyto(held, array, casting="same_kind")
+        if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
+            self.set_input_tensor(index, self._own[index])
 
-
-def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:
-    """Which port is meant by an index, a name or a port. Raises OptionError that lists the names."""
-    found = _find(ports, key)
-    if found is None:
-        names = ", ".join(port.get_any_name() if port.get_names() else f"#{k}" for k, port in enumerate(ports))
-        raise OptionError(f"the model has no {kind} {key!r}; it has {names}")
-    return found
-
-
-def _find(ports: Sequence[Any], key: Any) -> int | None:
-    if isinstance(key, int):
-        return key if 0 <= key < len(ports) else None
-    for k, port in enumerate(ports):
-        if isinstance(key, str):
-            if key in port.get_names() or key == port.node.get_friendly_name():
-                return k
-        elif key == port or (hasattr(key, "get_names") and key.get_names() and key.get_names() == port.get_names()):
-            return k
-    return None
-
-
-def _named(inputs: Any, ports: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Keys and values of what a caller passes: a mapping, a sequence, one array, or nothing."""
-    if inputs is None:
-        return []
-    if isinstance(inputs, Mapping):
-        return list(inputs.items())
-    if isinstance(inputs, list | tuple):
-        if len(inputs) != len(ports):
-            raise OptionError(f"the model has {len(ports)} inputs, not {len(inputs)}")
-        return list(enumerate(inputs))
-    if len(ports) != 1:
-        raise OptionError(f"the model has {len(ports)} inputs; pass a mapping or a list")
-    return [(0, inputs)]
+    def _check_idle(self) -> None:
+        if self._run is not None and not self._run.is_over:
+            raise ExecutionError("the request runs already; wait for it, or make another one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -11,12 +12,17 @@ from openvino import opset13
 from hsdag.ir.build import ordered_ops
 from hsdag.ir.colocation import SHAPE_OF_TYPES
 from hsdag.ir.errors import ModelError
+from hsdag.ir.graph import ComputationGraph
 from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor, incoming_ports
 
 
 @dataclass(frozen=True, eq=False)
 class Submodel:
-    """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds."""
+    """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds.
+
+    Behind those outputs the model has one more, a constant: a device hands out constants at the end of every
+    inference, hence it tells an inference that went through from one that stopped half-way.
+    """
 
     model: ov.Model
     inputs: tuple[Tensor, ...]
@@ -36,11 +42,14 @@ class SubmodelBuilder:
                     f"input {port.node.get_friendly_name()!r} has the shape {port.get_partial_shape()}, but "
                     "work-conserving execution needs fixed shapes; fix them with --shape or model.reshape"
                 )
-        if "ReadValue" in cut.graph.op_types or "Assign" in cut.graph.op_types:
-            raise ModelError("the model keeps state between inferences, which only the hetero executor supports")
+        check_stateless(cut.graph)
+        named = ordered_ops(model)
+        if tuple(name for name, _ in named) != cut.graph.op_names:
+            raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
         self._cut = cut
         self._incoming = incoming_ports(cut.graph)
         self._model = model
+        self._ports = [[(port.get_partial_shape(), port.get_element_type()) for port in n.outputs()] for _, n in named]
 
     def build(self) -> tuple[Submodel, ...]:
         """The submodels, by subgraph."""
@@ -49,21 +58,36 @@ class SubmodelBuilder:
 
     def _extract(self, index: int, part: Subgraph, nodes: list[ov.Node]) -> Submodel:
         results = [_result(nodes[tensor.op], tensor.port) for tensor in part.outputs]
-        graph = self._cut.graph
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
         for v in part.ops:
-            for port, (u, out) in enumerate(self._incoming[v]):
-                tensor = read.get((u, out))
+            for port, source in enumerate(self._incoming[v]):
+                tensor = read.get(source)
                 if tensor is None:
                     continue
                 if tensor not in parameters:
-                    source = nodes[u].output(out)
-                    parameters[tensor] = opset13.parameter(source.get_partial_shape(), source.get_element_type())
-                    parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
+                    parameters[tensor] = self._parameter(*source)
                 nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
-        model = ov.Model(results, list(parameters.values()), f"{graph.name}/{index}")
+        results.append(opset13.result(opset13.constant(np.ones(1, dtype=np.float32))))
+        model = ov.Model(results, list(parameters.values()), f"{self._cut.graph.name}/{index}")
         return Submodel(model, tuple(parameters), part.outputs)
+
+    def _parameter(self, op: int, port: int) -> ov.Node:
+        """An input that stands for an output of an op."""
+        parameter: ov.Node = opset13.parameter(*self._ports[op][port])
+        parameter.set_friendly_name(f"{self._cut.graph.op_names[op]}:{port}")
+        return parameter
+
+
+def is_static_shape_of(node: Any) -> bool:
+    """Whether an op gives a shape that does not depend on the data."""
+    return node.get_type_name() in SHAPE_OF_TYPES and node.input_value(0).get_partial_shape().is_static
+
+
+def check_stateless(graph: ComputationGraph) -> None:
+    """Raise ModelError for a model that keeps state between inferences."""
+    if "ReadValue" in graph.op_types or "Assign" in graph.op_types:
+        raise ModelError("the model keeps state between inferences, which only the hetero executor supports")
 
 
 def _result(node: ov.Node, port: int) -> ov.Node:
@@ -78,7 +102,7 @@ def _private_nodes(model: ov.Model) -> list[ov.Node]:
     """The ops of a clone in the order of the graph; its static ShapeOf ops are replaced by constants."""
     named = ordered_ops(model.clone())
     for _, node in named:
-        if node.get_type_name() in SHAPE_OF_TYPES and node.input_value(0).get_partial_shape().is_static:
+        if is_static_shape_of(node):
             shape = np.asarray(tuple(node.input_value(0).get_shape()))
             constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
             for reader in node.output(0).get_target_inputs():

@@ -1,0 +1,49 @@
+"""Refitting costs to what was measured: factors near 1 that make linear rows agree with observations.
+
+Legend: B observations, P parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from hsdag.ir.graph import FloatArray
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far figures may be off, as shares of themselves: what weighs observations against what was known before.
+
+    ``observed`` is the scatter of measured latencies around the model, ``work`` that of op times, which profiling
+    ties to the whole model, ``scale`` that of all launches and links together: probes of small models meet warm
+    caches and so see too little. ``single`` is that of one device or pair beside the others.
+    """
+
+    observed: float = 0.01
+    work: float = 0.02
+    scale: float = 20.0
+    single: float = 0.2
+
+
+LEAST_FACTOR = 0.2
+"""Calibration makes nothing cheaper than this share of what it was: probes see too little, not too much."""
+
+
+def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
+    """[P] factors f >= LEAST_FACTOR that make ``rows`` [B, P] @ f near 1 within ``scatter``, and f within ``spread``.
+
+    Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
+    """
+    factors = np.ones(rows.shape[1])
+    for _ in range(2):
+        matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
+        wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
+        factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
+        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
+        if found <= scatter:
+            break
+        scatter = found
+    return np.asarray(factors, dtype=np.float64)

@@ -1,0 +1,136 @@
+"""Slot: the infer requests of all submodels for one run in flight, each reading what the others write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.openvino_backend.cut import MODEL_INPUT
+from hsdag.runtime.openvino_backend.submodels import Submodel
+
+_infer = ov.InferRequest.__bases__[0].infer  # without the checks of arrays: inputs are bound beforehand
+
+
+class Wiring:
+    """Who reads what among the submodels of a cut: ``reads[s]`` are (input, subgraph, output of that subgraph).
+
+    ``model_inputs[op]`` are (subgraph, input) that read an input of the model; ``is_dynamic[s]`` tells of each output
+    whether its size is known only when it is there.
+    """
+
+    def __init__(self, submodels: Sequence[Submodel], compiled: Sequence[Any]) -> None:
+        self.output_of = {t: (s, k) for s, sub in enumerate(submodels) for k, t in enumerate(sub.outputs)}
+        self.num_outputs = [len(sub.outputs) for sub in submodels]
+        self.is_dynamic = [[output.get_partial_shape().is_dynamic for output in each.outputs] for each in compiled]
+        self.reads: list[list[tuple[int, int, int]]] = [[] for _ in submodels]
+        self.read_by: list[list[tuple[int, int, int]]] = [[] for _ in submodels]  # reader, its input, own output
+        self.model_inputs: dict[int, list[tuple[int, int]]] = {}
+        for s, sub in enumerate(submodels):
+            for k, tensor in enumerate(sub.inputs):
+                if tensor.source == MODEL_INPUT:
+                    self.model_inputs.setdefault(tensor.op, []).append((s, k))
+                else:
+                    source, out = self.output_of[tensor]
+                    self.reads[s].append((k, source, out))
+                    self.read_by[source].append((s, k, out))
+
+
+class Slot:
+    """Requests and the tensors between them; ``compiled`` [S] are what they are made from.
+
+    Only one run may use it at a time. A request that hangs is put aside, and there is none where ``compiled`` has None;
+    another takes its place when it is needed.
+    """
+
+    def __init__(self, wiring: Wiring, compiled: Sequence[Any]) -> None:
+        self._wiring = wiring
+        self._made_from: list[Any] = list(compiled)
+        self._requests: list[Any] = [None if each is None else each.create_infer_request() for each in compiled]
+        self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
+        self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
+        self._in_thread = [not any(found) for found in wiring.is_dynamic]
+        for s, request in enumerate(self._requests):
+            if request is not None:
+                self._mark(s)
+                self._bind(wiring.reads[s], s)
+
+    def tensor(self, s: int, k: int) -> Any:
+        """What holds output k of subgraph s. Raises ExecutionError where its inference hung, and was not run again."""
+        if self._requests[s] is None:
+            raise ExecutionError("an inference was given up, and there is no result here; infer again")
+        return self._requests[s].get_output_tensor(k)
+
+    def give(self, op: int, tensor: Any) -> None:
+        """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
+        readers = [(s, k) for s, k in self._wiring.model_inputs.get(op, ()) if self._requests[s] is not None]
+        try:
+            for s, k in readers:
+                self._requests[s].set_input_tensor(k, tensor)
+        except RuntimeError:
+            for s, k in readers if op in self._given else ():
+                self._requests[s].set_input_tensor(k, self._given[op])
+            raise
+        self._given[op] = tensor
+
+    def infer(self, s: int, compiled: Any, is_cancelled: Callable[[], bool]) -> None:
+        """Run subgraph s, as compiled, in the calling thread. Raises what the plugin does.
+
+        The CPU plugin swallows what goes wrong in the caller's thread where it has one thread per inference. So the
+        constant output tells whether an inference went through. One that did not is run again in a thread of the
+        plugin, which tells what is wrong. Outputs of unknown size cannot be touched after a swallowed error: subgraphs
+        that have some run in a thread of the plugin from the start.
+        """
+        if self._made_from[s] is not compiled or self._requests[s] is None:
+            self._renew(s, compiled)
+        request, mark = self._requests[s], self._marks[s]
+        for k, source, out in self._wiring.reads[s]:
+            if self._wiring.is_dynamic[source][out]:
+                request.set_input_tensor(k, self._requests[source].get_output_tensor(out))
+        if self._in_thread[s]:
+            mark[0] = 0.0
+            _infer(request, {}, True, False)
+            if mark[0]:
+                return
+            if is_cancelled():
+                raise ExecutionError("cancelled")
+        request.start_async()
+        request.wait()
+        self._in_thread[s] = False  # nothing was wrong: the plugin does not write constants every time
+
+    def cancel(self, s: int) -> None:
+        """Ask the plugin to stop subgraph s between two ops. Raises RuntimeError where it cannot."""
+        if self._requests[s] is not None:
+            self._requests[s].cancel()
+
+    def put_aside(self, s: int) -> None:
+        """Leave a request that hangs to the thread it hangs in: touching it may block or raise."""
+        self._requests[s] = None
+
+    def _renew(self, s: int, compiled: Any) -> None:
+        """A request of another compilation; nobody who reads it runs now."""
+        self._requests[s] = None
+        request = compiled.create_infer_request()
+        self._requests[s], self._made_from[s] = request, compiled
+        self._mark(s)
+        for op, readers in self._wiring.model_inputs.items():
+            for r, k in readers:
+                if r == s and op in self._given:
+                    request.set_input_tensor(k, self._given[op])
+        self._bind(self._wiring.reads[s], s)
+        for r, k, out in self._wiring.read_by[s]:
+            self._bind([(k, s, out)], r)
+
+    def _mark(self, s: int) -> None:
+        """Have the constant output written where ``infer`` looks for it."""
+        self._marks[s] = np.zeros(1, dtype=np.float32)
+        self._requests[s].set_output_tensor(self._wiring.num_outputs[s], ov.Tensor(self._marks[s], shared_memory=True))
+
+    def _bind(self, reads: Sequence[tuple[int, int, int]], s: int) -> None:
+        """Make subgraph s read output tensors of others, where their sizes are known beforehand."""
+        for k, source, out in reads:
+            if None not in (self._requests[s], self._requests[source]) and not self._wiring.is_dynamic[source][out]:
+                self._requests[s].set_input_tensor(k, self._requests[source].get_output_tensor(out))
