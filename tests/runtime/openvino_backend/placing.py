@@ -1,0 +1,92 @@
+"""Placements over CPU devices of one thread, and the inputs, outputs and compilations that tests compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from hsdag.ir import DeviceSpec, Placement, colocate, fingerprint, graph_of
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+
+Arrays = list[NDArray[Any]]
+
+
+def specs(num_devices: int) -> list[DeviceSpec]:
+    texts = (f"CPU_{d}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for d in range(num_devices))
+    return [DeviceSpec.parse(text) for text in texts]
+
+
+def placed(
+    model: ov.Model,
+    device_of: Callable[[str, int], int],
+    num_devices: int = 2,
+    priority: dict[str, int] | None = None,
+) -> Placement:
+    """A placement by a function of the name of a co-location set's first op, and the number of the set."""
+    graph = graph_of(model)
+    colocation = colocate(graph)
+    sets = colocation.sets.labels.tolist()
+    first: dict[int, str] = {}
+    for v in np.flatnonzero(~colocation.floating).tolist():
+        first.setdefault(sets[v], graph.op_names[v])
+    device = {s: f"CPU_{device_of(name, s) % num_devices}" for s, name in first.items()}
+    return Placement(
+        model=ModelRecord(name=model.get_friendly_name(), fingerprint=fingerprint(graph)),
+        devices=[
+            DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
+            for spec in specs(num_devices)
+        ],
+        affinity={name: device.get(s, "CPU_0") for name, s in zip(graph.op_names, sets, strict=True)},
+        method="test",
+        seed=0,
+        objective="latency",
+        executor="work-conserving",
+        priority=priority,
+    )
+
+
+def alternating(model: ov.Model) -> Placement:
+    """Every second co-location set on the second device."""
+    return placed(model, lambda _, s: s)
+
+
+def drawn(model: ov.Model, seed: int, num_devices: int = 2) -> Placement:
+    """Every co-location set on a device of its own choice."""
+    rng = np.random.default_rng(seed)
+    return placed(model, lambda *_: int(rng.integers(num_devices)), num_devices)
+
+
+def random_inputs(model: ov.Model, seed: int = 0) -> Arrays:
+    """Normal numbers, and 0 or 1 where whole numbers are wanted."""
+    rng = np.random.default_rng(seed)
+    inputs: Arrays = []
+    for port in model.inputs:
+        dtype, shape = port.get_element_type().to_dtype(), tuple(port.get_shape())
+        is_whole = np.issubdtype(dtype, np.integer)
+        inputs.append((rng.integers(0, 2, shape) if is_whole else rng.standard_normal(shape)).astype(dtype))
+    return inputs
+
+
+def plain(core: ov.Core, model: ov.Model, inputs: Arrays) -> Arrays:
+    """What the plain CPU makes of them."""
+    found = core.compile_model(model.clone(), "CPU")(inputs)
+    return [np.array(found[k]) for k in range(len(model.outputs))]
+
+
+class RecordingCore:
+    """An ov.Core that keeps what it compiles."""
+
+    def __init__(self, core: ov.Core) -> None:
+        self.core = core
+        self.compiled: list[Any] = []
+
+    def compile_model(self, model: ov.Model, device: str, properties: dict[str, Any]) -> Any:
+        self.compiled.append(self.core.compile_model(model, device, properties))
+        return self.compiled[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.core, name)

@@ -1,0 +1,262 @@
+"""Faults of real inferences: the error names op and device, nothing is left behind, the next inference works."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+import hsdag
+from hsdag.ir.errors import DeviceError, ExecutionError
+from hsdag.runtime.openvino_backend import WorkConservingModel
+from tests.runtime.openvino_backend.placing import placed
+from tests.runtime.openvino_backend.python_ops import Gate, device_of, expected, python_model
+
+X = np.asarray([-1.0, 0.5, 1.0, 2.0], dtype=np.float32)
+FOREVER_S = 60.0
+
+
+def own_threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("hsdag-"))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    patience_s = time.monotonic() + FOREVER_S
+    while not holds():
+        assert time.monotonic() < patience_s
+        gc.collect()
+        time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever goes wrong, threads end."""
+    yield
+    wait_until(lambda: not own_threads())
+
+
+def compiled(core: ov.Core, model: ov.Model, limit_s: float | None = None) -> WorkConservingModel:
+    return hsdag.compile_work_conserving(model, placed(model, device_of), core, time_limit_s=limit_s)
+
+
+def fail_once(error: Exception) -> tuple[Callable[[], None], list[bool]]:
+    """Raises while its flag stands."""
+    stands = [True]
+
+    def call() -> None:
+        if stands[0]:
+            raise error
+
+    return call, stands
+
+
+def works(model: WorkConservingModel) -> bool:
+    return bool(np.allclose(model(X)[0], expected(X), atol=1e-6))
+
+
+@pytest.mark.parametrize(("name", "device"), [("one", "CPU_0"), ("two", "CPU_1")])
+def test_an_op_that_raises_is_named_with_its_device_and_the_next_inference_works(
+    core: ov.Core, name: str, device: str
+) -> None:
+    call, stands = fail_once(ValueError("no such number"))
+    with compiled(core, python_model(**{"one": {"first": call}, "two": {"second": call}}[name])) as model:
+        for _ in range(2):
+            with pytest.raises(ExecutionError, match=f"on device {device} failed: Node {name} .*no such number$"):
+                model(X)
+        stands[0] = False
+        assert works(model)
+
+
+def test_a_failed_inference_leaves_another_in_flight_alone(core: ov.Core) -> None:
+    gate, calls = Gate(), iter([True, True])
+
+    def call() -> None:
+        gate()
+        if next(calls, False):
+            raise ValueError("the first one")
+
+    with compiled(core, python_model(second=call)) as model:
+        first, other = model.create_infer_request(), model.create_infer_request()
+        first.start_async(X)
+        other.start_async(X)
+        gate.opened.set()
+        other.wait()
+        with pytest.raises(ExecutionError, match="the first one"):
+            first.wait()
+        assert np.allclose(other.results[0], expected(X), atol=1e-6)
+
+
+def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> None:
+    calls = iter([True])
+
+    def call() -> None:
+        if next(calls, False):
+            raise ValueError("not yet")
+
+    with compiled(core, python_model(first=call)) as model:
+        assert works(model)
+        assert works(model)
+
+
+def test_the_time_limit_names_the_op_and_the_device_that_it_waited_for(core: ov.Core) -> None:
+    gate = Gate()
+    with compiled(core, python_model(second=gate), limit_s=0.1) as model:
+        with pytest.raises(
+            ExecutionError, match=r"took more than 0.1 s; it waited for 'two .. sigmoid' on device CPU_1"
+        ):
+            model(X)
+        gate.opened.set()
+
+
+def test_after_a_hang_the_next_inference_works_on_the_same_request(core: ov.Core) -> None:
+    hanging = Gate()
+    calls = iter([hanging])
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+        request = model.create_infer_request()
+        with pytest.raises(ExecutionError, match=r"waited for 'two .. sigmoid' on device CPU_1"):
+            request.infer(X)
+        assert not hanging.left.is_set()
+        with pytest.raises(ExecutionError, match="an inference was given up, and there is no result here"):
+            request.get_output_tensor(0)
+        request.set_input_tensor(0, ov.Tensor(2 * X))
+        assert np.allclose(request.infer()[0], expected(2 * X), atol=1e-6)
+        hanging.opened.set()
+
+
+def test_after_a_hang_other_requests_work(core: ov.Core) -> None:
+    hanging = Gate()
+    calls = iter(list[Callable[[], object]]([bool, hanging]))
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+        requests = [model.create_infer_request() for _ in range(3)]
+        requests[0].infer(X)
+        with pytest.raises(ExecutionError, match="waited for"):
+            requests[1].infer(X)
+        for request in (*requests, model.create_infer_request()):
+            assert np.allclose(request.infer(3 * X)[0], expected(3 * X), atol=1e-6)
+        hanging.opened.set()
+
+
+def test_what_hung_is_freed_when_it_comes_back(core: ov.Core) -> None:
+    class Held:
+        """Something that only the hanging inference holds."""
+
+    gate, held = Gate(), Held()
+    ref = weakref.ref(held)
+
+    def call(_: Any = held) -> None:
+        gate()
+
+    with compiled(core, python_model(first=call), limit_s=0.05) as model, pytest.raises(ExecutionError, match="waited"):
+        model(X)
+    before = threading.active_count()
+    gate.opened.set()
+    wait_until(lambda: threading.active_count() < before)
+    python_model()  # other calls take the place of the one that holds it
+    del call, held
+    wait_until(lambda: ref() is None)
+
+
+def test_cancellation_in_mid_run_ends_it_and_the_next_inference_works(core: ov.Core) -> None:
+    gate = Gate()
+    with compiled(core, python_model(first=gate)) as model:
+        request = model.create_infer_request()
+        request.start_async(X)
+        assert gate.entered.wait(FOREVER_S)
+        request.cancel()
+        gate.opened.set()
+        with pytest.raises(ExecutionError, match="the inference of 'python' was cancelled"):
+            request.wait()
+        assert np.allclose(request.infer(X)[0], expected(X), atol=1e-6)
+
+
+def test_closing_in_mid_run_cancels_it(core: ov.Core) -> None:
+    gate = Gate()
+    model = compiled(core, python_model(first=gate))
+    request = model.create_infer_request()
+    request.start_async(X)
+    assert gate.entered.wait(FOREVER_S)
+    threading.Timer(0.05, gate.opened.set).start()
+    model.close()
+    with pytest.raises(ExecutionError, match="was closed while an inference ran"):
+        request.wait()
+    with pytest.raises(ExecutionError, match="is closed; compile the model again"):
+        request.infer(X)
+    with pytest.raises(ExecutionError, match="is closed; compile the model again"):
+        model.create_infer_request()
+
+
+def test_a_device_that_does_not_compile_its_part_is_named_with_the_op(core: ov.Core) -> None:
+    class UnknownOp(ov.Op):  # type: ignore[misc]
+        """An op that no device can run."""
+
+        def __init__(self, inputs: list[Any] | None = None) -> None:
+            super().__init__(self, inputs)
+            if inputs:
+                self.constructor_validate_and_infer_types()
+
+        def validate_and_infer_types(self) -> None:
+            self.set_output_type(0, self.get_input_element_type(0), self.get_input_partial_shape(0))
+
+        def clone_with_new_inputs(self, new_inputs: list[Any]) -> UnknownOp:
+            return UnknownOp(new_inputs)
+
+        def get_type_info(self) -> Any:
+            return ov.DiscreteTypeInfo("UnknownOp", "extension")
+
+    x = op.parameter([4], np.float32, name="x")
+    unknown = UnknownOp([op.relu(x, name="relu")])
+    unknown.set_friendly_name("two")
+    model = ov.Model([op.result(unknown)], [x], "m")
+    with pytest.raises(DeviceError, match=r"CPU_1 cannot compile op 'two': [^\n]*$"):
+        compiled(core, model)
+
+
+def test_a_forgotten_model_ends_its_threads(core: ov.Core) -> None:
+    model = compiled(core, python_model())
+    model(X)
+    assert own_threads()
+    gc.disable()
+    try:
+        del model
+        patience_s = time.monotonic() + FOREVER_S
+        while own_threads():
+            assert time.monotonic() < patience_s
+            time.sleep(0.002)
+    finally:
+        gc.enable()
+
+
+def test_a_request_that_is_forgotten_in_mid_run_ends_it_first_and_is_freed(core: ov.Core) -> None:
+    gate, ended = Gate(), threading.Event()
+    with compiled(core, python_model(first=gate)) as model:
+        request = model.create_infer_request()
+        request.set_callback(lambda _: ended.set())
+        request.start_async(X)
+        freed = weakref.ref(request)
+        del request
+        assert gate.entered.wait(FOREVER_S)
+        gate.opened.set()
+        assert ended.wait(FOREVER_S)
+        wait_until(lambda: freed() is None)
+        assert works(model)
+
+
+def test_requests_that_come_and_go_leave_nothing(core: ov.Core) -> None:
+    with compiled(core, python_model()) as model:
+        model(X)
+        refs = []
+        for _ in range(20):
+            request = model.create_infer_request()
+            request.infer(X)
+            refs.append(weakref.ref(request))
+            del request
+        wait_until(lambda: not any(ref() for ref in refs))
+        assert len(model._backend._slots) == 1

@@ -1,0 +1,97 @@
+"""DeviceThread: jobs in order, one thread, and the next job from within a job without a change of thread."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from functools import partial
+
+from hsdag.runtime.openvino_backend.device_thread import DeviceThread
+
+PATIENCE_S = 30.0
+
+
+def test_jobs_run_in_the_order_they_are_given_in_one_thread() -> None:
+    thread, ran = DeviceThread("d"), list[tuple[int, int]]()
+
+    def job(k: int) -> None:
+        ran.append((k, threading.get_ident()))
+
+    for k in range(50):
+        thread.give(partial(job, k))
+    thread.end()
+    thread.join(PATIENCE_S)
+    assert [k for k, _ in ran] == list(range(50))
+    assert len({ident for _, ident in ran} - {threading.get_ident()}) == 1
+
+
+def test_what_a_job_gives_comes_after_what_was_given_before() -> None:
+    thread, order, begin = DeviceThread("d"), list[str](), threading.Event()
+
+    def first() -> None:
+        begin.wait(PATIENCE_S)
+        thread.give(lambda: order.append("from within"))
+        order.append("first")
+
+    thread.give(first)
+    thread.give(lambda: order.append("second"))
+    begin.set()
+    thread.end()
+    thread.join(PATIENCE_S)
+    assert order[:2] == ["first", "second"]
+
+
+def test_a_job_that_gives_the_next_goes_on_in_its_thread() -> None:
+    thread, idents, done = DeviceThread("d"), list[int](), threading.Event()
+
+    def job(left: int) -> None:
+        idents.append(threading.get_ident())
+        if left:
+            thread.give(lambda: job(left - 1))
+        else:
+            done.set()
+
+    thread.give(lambda: job(1000))
+    assert done.wait(PATIENCE_S)
+    thread.end()
+    thread.join(PATIENCE_S)
+    assert len(idents) == 1001
+    assert len(set(idents)) == 1
+
+
+def test_a_thread_that_got_no_job_never_began() -> None:
+    before = threading.active_count()
+    thread = DeviceThread("d")
+    thread.end()
+    thread.join(PATIENCE_S)
+    assert threading.active_count() == before
+
+
+def test_what_a_job_held_is_freed_when_it_is_done() -> None:
+    class Held:
+        """Something."""
+
+    thread, held, done = DeviceThread("d"), Held(), threading.Event()
+    freed = weakref.ref(held)
+    thread.give(partial(gc.is_tracked, held))  # type: ignore[arg-type]
+    thread.give(done.set)
+    del held
+    assert done.wait(PATIENCE_S)
+    gc.collect()
+    assert freed() is None
+    thread.end()
+    thread.join(PATIENCE_S)
+
+
+def test_a_thread_that_joins_itself_does_not_wait() -> None:
+    thread, done = DeviceThread("d"), threading.Event()
+
+    def job() -> None:
+        thread.end()
+        thread.join(PATIENCE_S)
+        done.set()
+
+    thread.give(job)
+    assert done.wait(PATIENCE_S / 2)
+    thread.join(PATIENCE_S)

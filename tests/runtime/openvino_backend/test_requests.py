@@ -1,0 +1,331 @@
+"""Requests: a model compiled for work-conserving execution is used like any other, and says what does not fit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+from openvino.op.util import Variable, VariableInfo
+
+import hsdag
+from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, OptionError, PlacementError
+from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel
+from hsdag.runtime.openvino_backend.placed import compile_placed
+from tests.runtime.openvino_backend.placing import Arrays, alternating, placed, plain
+from tests.runtime.openvino_backend.python_ops import Gate, device_of, python_model
+
+
+def sample() -> ov.Model:
+    """Two inputs a and b, and outputs far, sum and a itself, in another order than they are computed in."""
+    a, b = (op.parameter([2, 3], np.float32, name=name) for name in "ab")
+    a.get_output_tensor(0).set_names({"a", "first"})
+    far = op.tanh(op.relu(op.tanh(a, name="t1"), name="r1"), name="t2")
+    near = op.add(op.sigmoid(b, name="s1"), a, name="sum")
+    results = [op.result(node) for node in (far, near, a)]
+    for result, name in zip(results, ("far", "near"), strict=False):
+        result.get_output_tensor(0).set_names({name})
+    return ov.Model(results, [a, b], "sample")
+
+
+A = np.asarray([[-1, 0, 1], [2, 3, 4]], dtype=np.float32) / 4
+B = np.asarray([[5, 4, 3], [2, 1, 0]], dtype=np.float32) / 4
+EXPECTED: Arrays = [np.tanh(np.maximum(np.tanh(A), 0)), 1 / (1 + np.exp(-B)) + A, A]
+
+
+@pytest.fixture(scope="module")
+def model() -> ov.Model:
+    return sample()
+
+
+@pytest.fixture(scope="module")
+def compiled(core: ov.Core, model: ov.Model) -> Iterator[WorkConservingModel]:
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        yield compiled
+
+
+@pytest.fixture(scope="module")
+def single(core: ov.Core) -> Iterator[WorkConservingModel]:
+    x = op.parameter([2], np.float32, name="x")
+    model = ov.Model([op.result(op.relu(op.tanh(x, name="t"), name="r"))], [x], "single")
+    with hsdag.compile_work_conserving(model, placed(model, lambda name, _: name == "r"), core) as compiled:
+        yield compiled
+
+
+def assert_right(found: Any) -> None:
+    assert len(found) == len(EXPECTED)
+    for k, expected in enumerate(EXPECTED):
+        assert np.allclose(found[k], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, {"first": A, 1: B}, [A, B], (A, B), {"a": A.tolist(), "b": B}])
+def test_inputs_go_by_name_index_or_order(compiled: WorkConservingModel, inputs: Any) -> None:
+    assert_right(compiled(inputs))
+
+
+def test_inputs_and_outputs_go_by_port_of_the_model_the_compiled_one_or_openvinos(
+    core: ov.Core, model: ov.Model, compiled: WorkConservingModel
+) -> None:
+    for ports in (compiled, model, core.compile_model(model, "CPU")):
+        found = compiled({ports.inputs[0]: A, ports.inputs[1]: B})
+        assert_right([found[port] for port in ports.outputs])
+
+
+@pytest.mark.parametrize("key", ["near", 1])
+def test_outputs_go_by_name_and_index(compiled: WorkConservingModel, key: Any) -> None:
+    assert np.allclose(compiled([A, B])[key], EXPECTED[1], atol=1e-6)
+
+
+def test_outputs_are_a_mapping_in_the_order_of_the_model(compiled: WorkConservingModel) -> None:
+    found = compiled([A, B])
+    assert_right(list(found.values()))
+    assert_right(found.to_tuple())
+    assert "near" in found
+    assert "nothing" not in found
+    assert found.get("nothing") is None
+
+
+def test_outputs_equal_those_of_the_plain_cpu(core: ov.Core, model: ov.Model, compiled: WorkConservingModel) -> None:
+    found = compiled([A, B])
+    for k, other in enumerate(plain(core, model, [A, B])):
+        assert np.allclose(found[k], other, atol=1e-6)
+
+
+def test_a_single_input_may_come_alone(single: WorkConservingModel) -> None:
+    assert single(np.asarray([-1, 1], np.float32))[0].tolist() == pytest.approx([0, np.tanh(1)], abs=1e-6)
+    assert single(ov.Tensor(np.zeros(2, np.float32)))[0].tolist() == [0, 0]
+
+
+def test_inputs_that_are_left_out_stay(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    request.infer([A, A])
+    assert_right(request.infer({"b": B}))
+    assert_right(request.infer())
+
+
+def test_a_tensor_is_read_without_a_copy(compiled: WorkConservingModel) -> None:
+    array = np.zeros((2, 3), dtype=np.float32)
+    request = compiled.create_infer_request()
+    request.set_tensor("a", ov.Tensor(array, shared_memory=True))
+    array[:] = A
+    assert_right(request.infer({"b": B}))
+
+
+def test_a_tensor_of_the_callers_is_never_written(compiled: WorkConservingModel) -> None:
+    array = np.ones((2, 3), dtype=np.float32)
+    request = compiled.create_infer_request()
+    request.infer({"a": ov.Tensor(array, shared_memory=True), "b": B})
+    assert_right(request.infer({"a": A}))
+    assert (array == 1).all()
+
+
+def test_a_tensor_keeps_its_array_alive(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    request.infer([ov.Tensor(A.copy(), shared_memory=True), ov.Tensor(B.copy(), shared_memory=True)])
+    _ = [np.full((2, 3), 9, np.float32) for _ in range(50)]
+    assert_right(request.infer())
+
+
+def test_the_input_tensor_may_be_written(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    request.get_input_tensor(0).data[:] = A
+    request.get_tensor("b").data[:] = B
+    assert_right(request.infer())
+
+
+def test_results_are_copies_and_output_tensors_are_not(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    kept = request.infer([A, B])
+    view = request.get_output_tensor(1).data
+    request.infer([B, A])
+    assert_right(kept)
+    assert not np.allclose(view, EXPECTED[1])
+
+
+def test_inferring_twice_gives_the_same(compiled: WorkConservingModel) -> None:
+    first, second = compiled([A, B]), compiled([A, B])
+    assert all(first[k].tobytes() == second[k].tobytes() for k in range(3))
+
+
+def test_several_requests_in_flight_keep_apart(compiled: WorkConservingModel) -> None:
+    requests = [compiled.create_infer_request() for _ in range(6)]
+    for _ in range(5):
+        for k, request in enumerate(requests):
+            request.start_async([A + k, B - k])
+        for k, request in enumerate(requests):
+            request.wait()
+            assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
+
+
+def test_calls_from_several_threads_keep_apart(compiled: WorkConservingModel) -> None:
+    wrong: list[bool] = []
+
+    def call(k: int) -> None:
+        wrong.extend(not np.array_equal(compiled([A + k, B])[2], A + k) for _ in range(20))
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 80
+    assert not any(wrong)
+
+
+def test_a_callback_gets_the_userdata_after_the_end(compiled: WorkConservingModel) -> None:
+    told: list[object] = []
+    called = threading.Event()
+    request = compiled.create_infer_request()
+
+    def callback(userdata: object) -> None:
+        told.append(userdata)
+        called.set()
+
+    request.set_callback(callback, "mine")
+    request.start_async([A, B])
+    request.wait()
+    assert called.wait(30)
+    called.clear()
+    request.start_async(userdata="other")
+    assert called.wait(30)
+    assert told == ["mine", "other"]
+
+
+def test_a_request_tells_how_long_it_took_and_what_ran_where(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    with pytest.raises(ExecutionError, match="no inference has ended on this request yet"):
+        _ = request.latency
+    request.infer([A, B])
+    assert request.latency > 0
+    assert np.isfinite(request.times.end_s).all()
+    assert sorted(request.timeline.ops.op.tolist()) == list(range(len(compiled.cut.subgraphs)))
+
+
+def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
+    gate = Gate()
+    model = python_model(first=gate)
+    with hsdag.compile_work_conserving(model, placed(model, device_of), core) as compiled:
+        request = compiled.create_infer_request()
+        request.start_async(np.ones(4, np.float32))
+        assert gate.entered.wait(30)
+        assert not request.wait_for(1)
+        with pytest.raises(ExecutionError, match="the request runs already; wait for it, or make another one"):
+            request.start_async()
+        with pytest.raises(ExecutionError, match="the request runs already; wait for it, or make another one"):
+            request.set_input_tensor(ov.Tensor(np.ones(4, np.float32)))
+        gate.opened.set()
+        assert request.wait_for(30_000)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"c": A}, "the model has no input 'c'; it has"),
+        ({2: A}, "the model has no input 2; it has"),
+        ([A], "the model has 2 inputs, not 1"),
+        (A, "the model has 2 inputs; pass a mapping or a list"),
+        ({"a": A[0]}, r"input 'a' takes an array of shape \[2, 3\], not \[3\]"),
+        ({"a": A.astype(np.complex64)}, "input 'a' takes float32 and cannot hold complex64"),
+        ({"a": ov.Tensor(A.astype(np.float64))}, r"input 'a' takes f32 \[2, 3\], not f64 \[2, 3\]"),
+        ({"a": ov.Tensor(A[0].copy())}, r"input 'a' takes f32 \[2, 3\], not f32 \[3\]"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_in_one_line(
+    compiled: WorkConservingModel, inputs: Any, message: str
+) -> None:
+    with pytest.raises(OptionError, match=f"^{message}[^\n]*$"):
+        compiled(inputs)
+    assert_right(compiled([A, B]))
+
+
+def test_ports_that_are_not_there_are_refused(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    with pytest.raises(OptionError, match="the model has no output 'nothing'; it has"):
+        compiled([A, B])["nothing"]
+    with pytest.raises(OptionError, match="the model has no output 3"):
+        request.get_output_tensor(3)
+    with pytest.raises(OptionError, match="the model has no input -1"):
+        request.set_input_tensor(-1, ov.Tensor(A))
+    with pytest.raises(OptionError, match="the model has no input or output 'nothing'"):
+        request.get_tensor("nothing")
+    with pytest.raises(OptionError, match=r"input 0 takes f32 \[2, 3\] as an ov.Tensor, not ndarray"):
+        request.set_input_tensor(0, A)
+
+
+def test_compiling_does_not_change_the_model(core: ov.Core) -> None:
+    model = sample()
+    before = [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()]
+    with hsdag.compile_work_conserving(model, alternating(model), core):
+        assert [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()] == before
+
+
+def test_a_model_that_carries_an_applied_placement_compiles(core: ov.Core) -> None:
+    x = op.parameter([2, 4], np.float32, name="x")
+    weights = op.constant(np.eye(4, dtype=np.float32), name="weights")
+    first = op.tanh(op.matmul(x, weights, False, False, name="m1"), name="t1")
+    model = ov.Model(
+        [op.result(op.reshape(op.matmul(first, weights, False, False, name="m2"), op.shape_of(x), False))], [x], "m"
+    )
+    placement, inputs = alternating(model), [np.ones((2, 4), np.float32)]
+    expected = plain(core, model, inputs)
+    placement.apply(model)
+    with hsdag.compile_work_conserving(model, placement, core) as compiled:
+        assert np.allclose(compiled(inputs)[0], expected[0], atol=1e-6)
+
+
+def test_inputs_of_one_name_are_kept_apart(core: ov.Core) -> None:
+    x, y = (op.parameter([2], np.float32, name="same") for _ in range(2))
+    model = ov.Model([op.result(op.subtract(op.tanh(x, name="t"), y, name="s"))], [x, y], "m")
+    with hsdag.compile_work_conserving(model, placed(model, lambda name, _: name == "s"), core) as compiled:
+        found = compiled([np.zeros(2, np.float32), np.ones(2, np.float32)])
+    assert found[0].tolist() == [-1, -1]
+
+
+def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core) -> None:
+    for first, second in (("p", "q"), ("q", "p")):
+        x = op.parameter([2], np.float32, name="x")
+        ends = [op.result(op.tanh(op.relu(x, name=f"{name}1"), name=name)) for name in "pq"]
+        model = ov.Model(ends, [x], "m")
+        ranks = {first: 0, f"{first}1": 0, second: 1, f"{second}1": 1}
+        placement = placed(model, lambda *_: 0, 1, priority=ranks)
+        with compile_placed(model, placement, core=core, options=CutOptions(merge=False)) as compiled:
+            request = compiled.create_infer_request()
+            request.infer(np.ones(2, np.float32))
+            start_s = request.times.start_s
+            order = [compiled.cut.graph.op_names[compiled.cut.subgraphs[s].ops[-1]] for s in np.argsort(start_s)]
+        assert order == [first, second]
+
+
+def test_a_placement_for_another_model_is_refused(core: ov.Core, model: ov.Model) -> None:
+    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another one"):
+        hsdag.compile_work_conserving(python_model(), alternating(model), core)
+
+
+def test_an_absent_device_is_refused_in_one_line(core: ov.Core, model: ov.Model) -> None:
+    placement = alternating(model)
+    absent = placement.devices[0].model_copy(update={"plugin": "GPU.7"})
+    placement = placement.model_copy(update={"devices": [absent, *placement.devices[1:]]})
+    with pytest.raises(DeviceError, match=r"^device 'CPU_0' [^\n]*$"):
+        hsdag.compile_work_conserving(model, placement, core)
+
+
+def test_a_model_with_state_is_refused(core: ov.Core) -> None:
+    info = VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2]), ov.Type.f32, "v"
+    variable = Variable(info)
+    x = op.parameter([2], np.float32, name="x")
+    total = op.add(op.read_value(op.constant(np.zeros(2, np.float32)), variable), x)
+    model = ov.Model([op.result(total)], [op.assign(total, variable)], [x], "m")
+    with pytest.raises(ModelError, match=r"^the model keeps state between inferences, which only the hetero executor"):
+        hsdag.compile_work_conserving(model, alternating(model), core)
+
+
+def test_a_model_without_fixed_input_shapes_is_refused(core: ov.Core) -> None:
+    x = op.parameter(ov.PartialShape([-1, 2]), np.float32, name="x")
+    model = ov.Model([op.result(op.relu(x))], [x], "m")
+    with pytest.raises(ModelError, match=r"^input 'x' has the dynamic shape [^\n]*$"):
+        hsdag.compile_work_conserving(model, alternating(model), core)
