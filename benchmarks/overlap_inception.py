@@ -4,7 +4,7 @@ The model is profiled, a placement is searched under simulated work-conserving c
 in turn, round by round: one device alone, HETERO with the same placement, the executor, the executor level by level
 (barrier), two independent copies side by side (what the machine can do at most), and the whole CPU with both threads
 (what a user has without any placement). Then throughput with four requests in flight, with a placement that balances
-the devices' load, against HETERO with the same placement and as many requests.
+the devices' load and two streams a device, against HETERO with the same placement and as many requests.
 
 Every module of Inception ends in a join that all branches of the next one read. So where a placement balances the
 modules, the barrier costs nothing; how much it costs otherwise is told for random placements.
@@ -44,7 +44,7 @@ from hsdag.runtime.work_conserving_costs import WorkConservingCosts
 from hsdag.search.profile import random_placements, run_profile
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0
-REQUESTS, INFERENCES = 4, 16
+REQUESTS, INFERENCES, STREAMS = 4, 16, 2
 
 
 class Bench:
@@ -213,7 +213,8 @@ def against_barrier(bench: Bench, placements: list[np.ndarray], rounds: int) -> 
 
 def throughput(bench: Bench, placement: np.ndarray, rounds: int) -> float:
     """Inferences per second with four requests in flight, over those of HETERO."""
-    executor, hetero = bench.work_conserving(placement), bench.hetero(placement)
+    executor = bench.work_conserving(placement, CutOptions(streams=STREAMS))
+    hetero = bench.hetero(placement)
     own = [bench.request(executor) for _ in range(REQUESTS)]
     theirs = [bench.request(hetero) for _ in range(REQUESTS)]
     taken = timed({"own": lambda: in_flight(own), "hetero": lambda: in_flight(theirs)}, max(rounds // 3, 5), 1)

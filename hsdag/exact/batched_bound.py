@@ -49,6 +49,11 @@ class BatchedBounds:
         self._solved: dict[tuple[bytes, int], float] = {}
         self._prices = self._load(np.ones(problem.costs.num_ops, dtype=np.bool_), problem.num_groups, ROUNDS_FIRST)[1]
 
+    @property
+    def prices(self) -> FloatArray:
+        """[D] of a second of each device, adding up to 1, at which the load is bounded best."""
+        return self._prices
+
     def whole_s(self) -> float:
         """The larger of load and longest path of all."""
         return self.simple_s(np.ones(self.problem.costs.num_ops, dtype=np.bool_), self.problem.num_groups)

@@ -24,11 +24,10 @@ Literals = dict[int, list[cp_model.IntVar]]
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """What of a schedule is given: where ops are and in which order, or also when, if ``is_pinned``."""
+    """What of a schedule is given: where ops are, and when they begin."""
 
     schedule: BatchSchedule
     is_free: BoolArray  # [N] ops that are placed anew
-    is_pinned: bool = False
 
 
 class BatchedIntervals:
@@ -101,7 +100,7 @@ class BatchedIntervals:
         return of
 
     def _start(self, i: int, d: int) -> cp_model.IntVar:
-        if self._standing is not None and self._standing.is_pinned and not self._is_free[i]:
+        if self._standing is not None and not self._is_free[i]:
             return self.model.new_constant(int(self.ticks.down(self._standing.schedule.start_s[i, d])))
         return self.model.new_int_var(0, self._horizon, f"s{i},{d}")
 
@@ -110,7 +109,7 @@ class BatchedIntervals:
         return cp_model.LinearExpr.weighted_sum(list(of.values()), [int(self._run[i, d, n]) for n in of])
 
     def _let_no_batches_overlap_on_a_device(self) -> None:
-        """(7); batches that stand keep their order."""
+        """(7)."""
         for d in range(self._p.num_devices):
             intervals = [
                 self.model.new_optional_fixed_size_interval_var(
@@ -120,14 +119,6 @@ class BatchedIntervals:
                 for n, b in self.size[i].get(d, {}).items()
             ]
             self.model.add_no_overlap(intervals)
-            if self._standing is None or self._standing.is_pinned:
-                continue
-            begin_s = self._standing.schedule.start_s[:, d]
-            there = [i for i in range(self._p.num_ops) if not self._is_free[i] and d in self.on[i]]
-            there.sort(key=lambda i: (begin_s[i], i))
-            for i, j in itertools.pairwise(there):
-                if begin_s[i] < begin_s[j]:
-                    self.model.add(self.start[j][d] >= self.end[i][d] + self._overhead)
 
     def _wait_for_inputs(self) -> None:
         """(3), for batches that share a group: what they share is sent at once."""

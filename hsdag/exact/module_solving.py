@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from hsdag.exact.cpsat_model import LatencyModel, Surroundings, TickSchedule
 from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry
 from hsdag.exact.highs import solve_linear
 from hsdag.exact.milp_model import BatchedModel
-from hsdag.exact.solving import Ending, SolverLimits, solve_model
+from hsdag.exact.solving import POLL_S, Ending, SolverLimits, solve_model
 from hsdag.exact.ticks import Ticks
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
@@ -39,13 +39,20 @@ class ModuleAnswer:
 class ModuleSolver:
     """Solves modules of one problem; ``num_solved`` counts those that were not known already.
 
-    What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound.
+    What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound. Who waits
+    for an answer calls ``on_wait`` every so often, and may be ended by what it raises.
     """
 
     def __init__(
-        self, limits: SolverLimits, num_threads: int = 2, *, use_milp: bool = False, deadline: float = np.inf
+        self,
+        limits: SolverLimits,
+        num_threads: int = 2,
+        *,
+        use_milp: bool = False,
+        deadline: float = np.inf,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        self._limits, self._use_milp, self._deadline = limits, use_milp, deadline
+        self._limits, self._use_milp, self._deadline, self._on_wait = limits, use_milp, deadline, on_wait
         self._pool = ThreadPoolExecutor(num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
         self.num_asked, self.num_solved = 0, 0
@@ -64,7 +71,7 @@ class ModuleSolver:
         if key not in self._known:
             self.num_solved += 1
             self._known[key] = self._pool.submit(self._solve, module, pinned, order)
-        return ModuleTask(self._known[key], order)
+        return ModuleTask(self._known[key], order, self._on_wait)
 
     def _solve(self, module: ScheduleProblem, pinned: dict[int, int], order: IntArray) -> ModuleAnswer:
         """The answer with ops in canonical order."""
@@ -86,9 +93,12 @@ class ModuleTask:
 
     future: Future[ModuleAnswer]
     order: IntArray  # [N] its ops in canonical order
+    on_wait: Callable[[], None]
 
     def result(self) -> ModuleAnswer:
         """Wait for the answer, with ops as they were given."""
+        while not wait([self.future], POLL_S).done:
+            self.on_wait()
         answer = self.future.result()
         if answer.device is None or answer.start_s is None:
             return answer

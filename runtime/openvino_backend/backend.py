@@ -30,18 +30,27 @@ CLOSE_S = 5.0
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot.
 
-    ``compile_submodel`` compiles subgraph s; again where a request hangs, for others of its stream wait for it.
+    ``compile_submodel`` compiles subgraph s; again where a request hangs, for others of its stream wait for it. Every
+    device has ``streams`` threads, each of which runs one request at a time.
     Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
     is_helped = True
 
-    def __init__(self, cut: Cut, submodels: Sequence[Submodel], compile_submodel: Callable[[int], Any]) -> None:
+    def __init__(
+        self,
+        cut: Cut,
+        submodels: Sequence[Submodel],
+        compile_submodel: Callable[[int], Any],
+        streams: int = 1,
+    ) -> None:
         self._compile = compile_submodel
         self._compiled = [compile_submodel(s) for s in range(len(submodels))]
         self._wiring = Wiring(submodels, self._compiled)
         self._device: list[int] = cut.device.tolist()
-        self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(max(self._device, default=-1) + 1)]
+        num_devices = max(self._device, default=-1) + 1
+        self._threads = [[DeviceThread(f"hsdag-device-{d}") for _ in range(streams)] for d in range(num_devices)]
+        self._idle = [list(range(streams)) for _ in range(num_devices)]  # threads without a job
         self._slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
         self._stale: set[int] = set()  # subgraphs of which a request hangs
@@ -73,10 +82,14 @@ class OpenVinoBackend(Backend):
         self._slots[slot].give(op, tensor)
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
-        """Give a request to the thread of its device."""
-        job = _Job(self, attempt, inbox)
+        """Give a request to a thread of its device, to the calling one where it can."""
+        device = self._device[attempt.task]
+        threads, idle = self._threads[device], self._idle[device]
+        stream = next((k for k in idle if threads[k].is_caller), idle[-1])
+        idle.remove(stream)
+        job = _Job(self, attempt, inbox, stream)
         self._jobs[attempt] = job
-        self._threads[self._device[attempt.task]].give(job)
+        threads[stream].give(job)
         return False
 
     def cancel(self, attempt: Attempt) -> None:
@@ -93,15 +106,17 @@ class OpenVinoBackend(Backend):
         self._stale.add(attempt.task)
         job.put_aside()
         device = self._device[attempt.task]
-        self._threads[device].end()
-        self._threads[device] = DeviceThread(f"hsdag-device-{device}")
+        self._threads[device][job.stream].end()
+        self._threads[device][job.stream] = DeviceThread(f"hsdag-device-{device}")
+        self._idle[device].append(job.stream)
 
     def close(self) -> None:
         """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""
         self._is_closed = True
-        for thread in self._threads:
+        threads = [thread for of_device in self._threads for thread in of_device]
+        for thread in threads:
             thread.end()
-        for thread in self._threads:
+        for thread in threads:
             thread.join(CLOSE_S)
         self._compiled.clear()
 
@@ -114,7 +129,10 @@ class OpenVinoBackend(Backend):
 
     def came_back(self, attempt: Attempt) -> bool:
         """Strike an attempt off those that run; False where it was given up."""
-        return self._jobs.pop(attempt, None) is not None
+        job = self._jobs.pop(attempt, None)
+        if job is not None:
+            self._idle[self._device[attempt.task]].append(job.stream)
+        return job is not None
 
     def slot(self, number: int) -> Slot:
         """A slot by its number."""
@@ -124,8 +142,9 @@ class OpenVinoBackend(Backend):
 class _Job:
     """One inference of one submodel, for the thread of its device."""
 
-    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox) -> None:
+    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox, stream: int) -> None:
         self._backend, self._attempt, self._inbox = backend, attempt, inbox
+        self.stream = stream
         self._slot = backend.slot(attempt.slot)
         self._is_cancelled = False
 

@@ -16,7 +16,7 @@ from hsdag.ir.build import graph_of, ordered_ops
 from hsdag.ir.colocation import SHAPE_OF_TYPES
 from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, PlacementError
+from hsdag.ir.errors import DeviceError, OptionError, PlacementError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.ir.reader import last_line
@@ -39,13 +39,22 @@ class CutOptions:
     """How a placed graph is cut and run.
 
     ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay, ``barrier`` runs level by
-    level (for comparison), ``limit_s`` is how long an inference may take.
+    level (for comparison), ``limit_s`` is how long an inference may take. ``streams`` is how many subgraphs a device
+    runs at once: one keeps devices to their threads, which is best for latency; with several requests in flight two
+    hide that the devices' loads differ, as HETERO does, which runs as many as there are requests.
+
+    Raises OptionError for less than one stream.
     """
 
     copies: bool = True
     merge: bool = True
     barrier: bool = False
     limit_s: float | None = None
+    streams: int = 1
+
+    def __post_init__(self) -> None:
+        if self.streams < 1:
+            raise OptionError(f"a device runs at least one subgraph at a time, not {self.streams}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,17 +138,17 @@ def compile_cut(
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel)
-    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks, barrier=options.barrier)
+    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, options.streams)
+    engine = Engine(task_graph(plan.cut, specs, options.streams), backend, ranks=plan.ranks, barrier=options.barrier)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 
 
-def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
-    """The subgraphs of a cut as tasks; a device runs one at a time."""
+def task_graph(cut: Cut, specs: Sequence[DeviceSpec], streams: int = 1) -> TaskGraph:
+    """The subgraphs of a cut as tasks; a device runs ``streams`` at a time."""
     names, types = cut.graph.op_names, cut.graph.op_types
     labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
     kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
-    resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
+    resources = tuple(Resource(spec.name, d, capacity=streams) for d, spec in enumerate(specs))
     return TaskGraph.of(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)
 
 

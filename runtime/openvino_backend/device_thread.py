@@ -23,12 +23,17 @@ class DeviceThread:
         self._next: Job | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_caller(self) -> bool:
+        """Whether the calling thread is this one."""
+        return threading.current_thread() is self._thread
+
     def give(self, job: Job) -> None:
         """Have a job run after those given before."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._main, name=self._name, daemon=True)
             self._thread.start()
-        if threading.current_thread() is self._thread and self._next is None and self._jobs.empty():
+        if self.is_caller and self._next is None and self._jobs.empty():
             self._next = job
         else:
             self._jobs.put(job)
@@ -39,7 +44,7 @@ class DeviceThread:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the end of the thread, unless it is the caller."""
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and not self.is_caller:
             self._thread.join(timeout_s)
 
     def _main(self) -> None:
