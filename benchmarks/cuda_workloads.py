@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from machine import machine
 
+from hsdag.ir.errors import ExecutionError
 from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
@@ -39,6 +40,7 @@ from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.torch_backend import (
     CapturedProgram,
     Feed,
+    Inputs,
     LogicalDevice,
     Program,
     TorchExecutor,
@@ -47,6 +49,7 @@ from hsdag.runtime.torch_backend import (
     build_program,
     logical_devices,
 )
+from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
@@ -197,7 +200,7 @@ def measure(name: str, devices: Sequence[LogicalDevice], rounds: int) -> Row:
             executor.load(inputs)
             for _ in range(3):
                 timed(executor)
-        captured = CapturedProgram(program, inputs) if one_gpu else None
+        captured = capture(program, inputs) if one_gpu else None
         for _ in range(rounds):
             row.dynamic_s.append(timed(dynamic))
             row.barrier_s.append(timed(barrier))
@@ -211,12 +214,23 @@ def measure(name: str, devices: Sequence[LogicalDevice], rounds: int) -> Row:
     return row
 
 
+def capture(program: Program, inputs: Inputs) -> CapturedProgram | None:
+    """The captured program, or a line that says why there is none."""
+    try:
+        return CapturedProgram(program, inputs)
+    except ExecutionError as error:
+        print(f"not captured: {error}")
+        return None
+
+
 def check_captured(captured: CapturedProgram, dynamic: TorchExecutor) -> None:
     """Both modes must give the same results."""
     got, wanted = captured.infer(), dynamic.infer()
     for name, x in wanted.items():
         error = (got[name].float() - x.float()).abs().max() / x.float().abs().max()
-        assert error < 1e-2, f"captured {name} differs from the dynamic loop by {error:.1e}"
+        assert error < (1e-2 if x.dtype is torch.float16 else 1e-4), (
+            f"captured {name} differs from the dynamic loop by {error:.1e}"
+        )
 
 
 def main() -> None:
@@ -237,6 +251,8 @@ def main() -> None:
     else:
         devices = logical_devices(K, "cuda:0", partition=args.partition)
         where = f"four logical devices on one {torch.cuda.get_device_name(0)}, the paper's sizes"
+    if args.partition and torch.cuda.is_available():
+        where += f"; {partition_streams(devices)[1]}"
     print(f"{machine()}\n{where}\n{HEADER}")
     rows = []
     for name in args.workloads.split(","):

@@ -4,7 +4,7 @@ The model is profiled, a placement is searched under simulated work-conserving c
 in turn, round by round: one device alone, HETERO with the same placement, the executor, the executor level by level
 (barrier), two independent copies side by side (what the machine can do at most), and the whole CPU with both threads
 (what a user has without any placement). Then throughput with four requests in flight, with a placement that balances
-the devices' load and two streams a device, against HETERO with the same placement and as many requests.
+the devices' load, against HETERO with the same placement and as many requests.
 
 Every module of Inception ends in a join that all branches of the next one read. So where a placement balances the
 modules, the barrier costs nothing; how much it costs otherwise is told for random placements.
@@ -44,7 +44,7 @@ from hsdag.runtime.work_conserving_costs import WorkConservingCosts
 from hsdag.search.profile import random_placements, run_profile
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0
-REQUESTS, INFERENCES, STREAMS = 4, 16, 2
+REQUESTS, INFERENCES = 4, 48
 
 
 class Bench:
@@ -211,13 +211,37 @@ def against_barrier(bench: Bench, placements: list[np.ndarray], rounds: int) -> 
     return float(np.median(ratios))
 
 
+def balanced(bench: Bench, problem: Problem, costs: WorkConservingCosts, trials: int = 3) -> np.ndarray:
+    """The best of some placements [N] for throughput, each searched under costs that the one before corrected.
+
+    A device's work is scaled by what it was measured to take with requests in flight: caches are shared then.
+    """
+    found: list[tuple[float, np.ndarray]] = []
+    for _ in range(trials):
+        placement = problem.expand(searched(problem, costs.period_s))
+        executor = bench.work_conserving(placement)
+        requests = [bench.request(executor) for _ in range(REQUESTS)]
+        in_flight(requests)
+        begin_s = time.perf_counter()
+        in_flight(requests)
+        found.append((time.perf_counter() - begin_s, placement))
+        taken_s = np.mean([request.times.end_s - request.times.start_s for request in requests], axis=0)
+        load_s = np.bincount(executor.cut.device, taken_s, minlength=2)
+        expected_s = [costs.period_s(placement[None])[0]] * 2
+        factors = np.ones_like(costs.parameters)
+        factors[:2] = load_s / expected_s
+        costs = replace(costs, parameters=costs.parameters * factors)
+        executor.close()
+    return min(found, key=lambda pair: pair[0])[1]
+
+
 def throughput(bench: Bench, placement: np.ndarray, rounds: int) -> float:
     """Inferences per second with four requests in flight, over those of HETERO."""
-    executor = bench.work_conserving(placement, CutOptions(streams=STREAMS))
+    executor = bench.work_conserving(placement)
     hetero = bench.hetero(placement)
     own = [bench.request(executor) for _ in range(REQUESTS)]
     theirs = [bench.request(hetero) for _ in range(REQUESTS)]
-    taken = timed({"own": lambda: in_flight(own), "hetero": lambda: in_flight(theirs)}, max(rounds // 3, 5), 1)
+    taken = timed({"own": lambda: in_flight(own), "hetero": lambda: in_flight(theirs)}, max(rounds // 5, 5), 1)
     for name, label in (("own", "work-conserving"), ("hetero", "HETERO")):
         print(f"  {label:26} {INFERENCES / np.median(taken[name]):8.2f} inferences per second")
     return float(np.median(taken["hetero"] / taken["own"]))
@@ -246,7 +270,7 @@ def main() -> int:
         drawn = random_placements(problem, options.random, np.random.default_rng(1))
         ratios["random"] = against_barrier(bench, list(problem.expand(drawn)), max(options.rounds // 3, 5))
         print(f"{REQUESTS} requests in flight:")
-        ratios["throughput"] = throughput(bench, problem.expand(searched(problem, costs.period_s)), options.rounds)
+        ratios["throughput"] = throughput(bench, balanced(bench, problem, costs), options.rounds)
     bars = {"single": SINGLE_BAR, "hetero": HETERO_BAR, "barrier": BARRIER_BAR}
     missed = [name for name, bar in bars.items() if ratios[name] > bar or (name == "barrier" and ratios[name] == bar)]
     missed += ["throughput"] * (ratios["throughput"] < THROUGHPUT_BAR)

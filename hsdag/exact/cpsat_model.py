@@ -50,11 +50,18 @@ class LatencyModel:
     """The model of one problem; constraint numbers are those of DiviML, section IV-A, for a single input.
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of
-    the problem. Raises ValueError when an op has no device left.
+    the problem. Loads are redundant: a model without them is sooner made, and its bound rises later. Raises ValueError
+    when an op has no device left.
     """
 
     def __init__(
-        self, formulation: Formulation, ticks: Ticks, horizon_s: float, around: Surroundings | None = None
+        self,
+        formulation: Formulation,
+        ticks: Ticks,
+        horizon_s: float,
+        around: Surroundings | None = None,
+        *,
+        with_loads: bool = True,
     ) -> None:
         p = formulation.problem
         self._f, self._p, self.ticks = formulation, p, ticks
@@ -69,7 +76,8 @@ class LatencyModel:
         self._let_no_ops_overlap_on_a_device()
         self._wait_for_inputs()
         self._end_after_every_op()
-        self._let_devices_carry_their_load()
+        if with_loads:
+            self._let_devices_carry_their_load()
         self._keep_within_memory()
         self._order_identical_devices()
         self.model.minimize(self.makespan)

@@ -62,16 +62,21 @@ class Judge:
         return value_s
 
     def _order(self, device: IntArray, ranks: IntArray) -> None:
-        semantics = replace(self._settings.semantics, order=Order.PRIORITY)
-        value_s = float(cost_s(self.costs, device[None], semantics, Objective.LATENCY, ranks)[0])
+        value_s = self.simulated_s(device, ranks)
         known = self._ranks.get(device.tobytes())
         if not np.isfinite(value_s) or (known is not None and known[0] <= value_s):
             return
         if np.isfinite(self.costs.memory_bytes).any():
-            peak = simulate(self.costs, device, one_inference(semantics), ranks).peak_memory_bytes
+            semantics = replace(one_inference(self._settings.semantics), order=Order.PRIORITY)
+            peak = simulate(self.costs, device, semantics, ranks).peak_memory_bytes
             if over_memory(self.costs, peak).any():
                 return
         self._ranks[device.tobytes()] = value_s, ranks
+
+    def simulated_s(self, device: IntArray, ranks: IntArray) -> float:
+        """Seconds that a placement [U] takes in the order of ``ranks`` [U], whether it fits into memory or not."""
+        semantics = replace(self._settings.semantics, order=Order.PRIORITY)
+        return float(cost_s(self.costs, device[None], semantics, Objective.LATENCY, ranks)[0])
 
     def ranks(self, placement: IntArray) -> IntArray | None:
         """[U] the best order known of a placement, smallest first; None where there is none."""

@@ -149,15 +149,24 @@ class WindowSolver:
         ticks = Ticks.choose(
             [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
         )
-        model = LatencyModel(f, ticks, horizon_s, around)
+        model = LatencyModel(f, ticks, horizon_s, around, with_loads=False)
         if plan is not None:
             model.hint(plan.device[ops], plan.start_s[ops])
-        solver = SolverLimits(left_s, 1, self._seed).solver()
-        solver.parameters.max_deterministic_time = self._effort
+        solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
         found, end_s = model.read(solver.value), float(ticks.seconds(round(solver.objective_value)))
         return _Part(ops, found.device, ticks.seconds(found.start_ticks), end_s)
+
+    def _solver(self, left_s: float) -> cp_model.CpSolver:
+        """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""
+        solver = SolverLimits(left_s, 1, self._seed).solver()
+        solver.parameters.max_deterministic_time = self._effort
+        solver.parameters.linearization_level = 0
+        solver.parameters.max_presolve_iterations = 1
+        solver.parameters.cp_model_probing_level = 0
+        solver.parameters.symmetry_level = 0
+        return solver
 
 
 def _behind_of(plan: Plan, ops: IntArray) -> BoolArray:

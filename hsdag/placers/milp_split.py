@@ -19,6 +19,7 @@ from hsdag.exact.windows import Judged, Plan, WindowSolver, sweeps
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.cpsat import CpSatPlacer
+from hsdag.placers.perturbed_lists import search_lists
 
 MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
@@ -26,12 +27,12 @@ FEW_OPS_OF_A_SEGMENT = 48
 """Beyond which windows come first, for segments take long."""
 MODULE_S, LEAST_S = 5.0, 0.2
 """What one module may take, and gets at least."""
-EFFORT = 0.01
-"""What one window may take, in CP-SAT's deterministic time: some 0.05 s."""
+EFFORT = 0.005
+"""What one window may take, in CP-SAT's deterministic time: some 0.02 s."""
 WINDOW_OPS = (16, 28)
 """Ops of a window; the larger come when the smaller find little more."""
-GAINS = (1e-3, 0.0)
-"""Share of the makespan that a sweep has to gain for another to follow: before the bound is computed, and after."""
+GAIN = 5e-3
+"""Share of the makespan that a sweep has to gain for another of its size to follow; less is not pursued."""
 SIDE_BY_SIDE = 8
 """Windows of one plan; the next ones see what became of them."""
 
@@ -40,7 +41,7 @@ class MilpSplitPlacer(CpSatPlacer):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
     One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
-    again, side by side, while that helps, from the best heuristic's schedule or from modules solved in turn.
+    again, side by side, while that helps, from the best list schedule or from modules solved in turn.
     """
 
     method = "milp-split"
@@ -62,21 +63,20 @@ class MilpSplitPlacer(CpSatPlacer):
         parts = modules(formulation, self._cut_rules)
         self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
         if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
-            self._join(formulation, parts, judge, GAINS[0], deadline, limits.seed)
+            self._join(formulation, parts, judge, deadline, limits.seed)
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return
         pairs = len(gaps) * formulation.problem.num_devices**2
         each_s = min(MODULE_S, max(left_s * NUM_WORKERS / pairs, LEAST_S)) if is_chain else MODULE_S
         of_module = SolverLimits(min(each_s, left_s), 1, limits.seed)
-        with ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp, deadline=deadline) as solver:
+        solving = ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp, deadline=deadline, on_wait=judge.wake)
+        with solving as solver:
             if is_chain:
                 self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
             else:
                 self._prove(formulation, submit_bound(formulation, parts, solver).seconds(), judge)
             self.num_solved = solver.num_solved
-        if not is_chain:
-            self._join(formulation, parts, judge, GAINS[1], deadline, limits.seed)
 
     def _take_chain(self, answer: ChainAnswer, formulation: Formulation, judge: Judge) -> None:
         if answer.device is not None and answer.segment is not None and answer.start_s is not None:
@@ -89,9 +89,10 @@ class MilpSplitPlacer(CpSatPlacer):
             self.progress.append((judge.best_after_s, float(judge.best_s)))
 
     def _join(
-        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, gain: float, deadline: float, seed: int
+        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, seed: int
     ) -> None:
-        """The best heuristic's schedule, or modules in turn; then windows over modules and seams."""
+        """The best list schedule, or modules in turn; then windows over modules and seams."""
+        search_lists(judge, deadline, seed, lambda: self._note_progress(judge))
 
         def judged(device: IntArray, start_s: FloatArray) -> Plan | None:
             judge.consider(device, start_ranks(judge.costs, start_s))
@@ -107,7 +108,7 @@ class MilpSplitPlacer(CpSatPlacer):
                 while plan is not None and time.monotonic() < deadline:
                     better = _swept(plan, size, windows, judged, judge, deadline)
                     gained_s = 0.0 if better is None else plan.makespan_s - better.makespan_s
-                    enough_s = gain * plan.makespan_s
+                    enough_s = GAIN * plan.makespan_s
                     plan = better or plan
                     if better is None or gained_s < enough_s:
                         break

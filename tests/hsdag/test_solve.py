@@ -20,6 +20,7 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
+from hsdag.search.batched import BatchOptions
 from hsdag.search.packing import Packing, pack_weights, running_bytes
 from hsdag.search.searching import Watcher
 from hsdag.search.simulate import PlacedOps, simulate_placement
@@ -370,3 +371,8 @@ def test_order_priority_works_with_memory_limits(method: str) -> None:
     options = replace(OPTIONS, method=method, semantics=Semantics(order=Order.PRIORITY))
     settings = PlacerSettings(semantics=options.semantics, budget_s=2.0)
     assert solve(problem, make_placer(method, settings), options).value_s == 4.0
+
+
+def test_a_batch_of_more_inputs_than_numbers_can_tell_is_refused() -> None:
+    with pytest.raises(OptionError, match="--batch must be at most 1,000,000, not 100000000000000000000"):
+        BatchOptions("heft", 10**20)

@@ -95,6 +95,12 @@ def test_causal_mask_hides_what_comes_later() -> None:
     assert torch.isneginf(mask).tolist() == [[False, False, True, True], [False, False, False, True]]
 
 
+def test_causal_mask_inside_an_expression_lies_where_the_inputs_do() -> None:
+    masked = build_expression("add(%0,causal:rows=2,columns=2,first_row=0)", 1)
+    assert masked([torch.zeros(2, 2, device="meta")]).device.type == "meta"
+    assert torch.isneginf(masked([torch.zeros(2, 2)])).tolist() == [[False, True], [False, False]]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
