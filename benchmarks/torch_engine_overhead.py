@@ -1,9 +1,8 @@
 """Cost of a task in the dynamic loop on torch devices, in microseconds per empty task (bar: at most 15).
 
 An empty task hands its input on. Graphs are 16 chains side by side, over the devices in turn; 1,000 and 10,000 tasks,
-so that growth in cost per task would show. On the CPU the loop runs brief tasks itself; beside that stands what it
-costs to hand every one to a device's thread, in 16 chains and in a single one. "crossing" places the tasks at random,
-so that most results are copied: transfers count as tasks there, and the copies of 16 bytes are made.
+so that growth in cost per task would show. "one chain" leaves one device at work at a time. "crossing" places the
+tasks at random, so that most results are copied: transfers count as tasks there, and the copies of 16 bytes are made.
 
 Usage: python benchmarks/torch_engine_overhead.py [--devices 4] [--cuda] [--rounds 9] [--json FILE]
 """
@@ -54,10 +53,10 @@ def program_of(num_tasks: int, width: int, devices: Sequence[LogicalDevice], is_
     return build_program(chains(num_tasks, width), anywhere if is_crossing else in_turn, devices)
 
 
-def cost_us(program: Program, rounds: int, always_hand_over: bool) -> list[float]:
+def cost_us(program: Program, rounds: int) -> list[float]:
     """Microseconds per task of every round but the first three."""
     found = []
-    with TorchExecutor(program, always_hand_over=always_hand_over) as executor:
+    with TorchExecutor(program) as executor:
         executor.load({"x": np.arange(4, dtype=np.float32)})
         for _ in range(3 + rounds):
             begin_s = time.perf_counter()
@@ -76,18 +75,16 @@ def main() -> None:
     args = parser.parse_args()
     devices = logical_devices(args.devices, "cuda:0" if args.cuda else "cpu")
     print(f"{machine()}; {args.devices} logical devices on {devices[0].torch_device}")
-    cases = [("16 chains", CHAINS, False, False), ("one chain", 1, False, False), ("crossing", CHAINS, True, False)]
-    if not args.cuda:
-        cases += [("16 chains, handed over", CHAINS, False, True), ("one chain, handed over", 1, False, True)]
+    cases = [("16 chains", CHAINS, False), ("one chain", 1, False), ("crossing", CHAINS, True)]
     rows = []
-    print(f"{'case':<24}{'tasks':>8}{'median':>9}{'least':>8}{'most':>8}   us per task")
-    for name, width, is_crossing, is_handed_over in cases:
+    print(f"{'case':<12}{'tasks':>8}{'median':>9}{'least':>8}{'most':>8}   us per task")
+    for name, width, is_crossing in cases:
         for size in SIZES:
             program = program_of(size, width, devices, is_crossing)
-            samples = cost_us(program, args.rounds, is_handed_over)
+            samples = cost_us(program, args.rounds)
             rows.append({"case": name, "tasks": program.tasks.num_tasks, "us_per_task": samples})
             median, least, most = np.median(samples), min(samples), max(samples)
-            print(f"{name:<24}{program.tasks.num_tasks:>8}{median:>9.1f}{least:>8.1f}{most:>8.1f}")
+            print(f"{name:<12}{program.tasks.num_tasks:>8}{median:>9.1f}{least:>8.1f}{most:>8.1f}")
     verdicts = [float(np.median(row["us_per_task"])) for row in rows[:2]]
     print(f"bar: at most {BAR_US} us per empty task, 16 chains: {'met' if max(verdicts) <= BAR_US else 'missed'}")
     print(f"10,000 tasks over 1,000: {verdicts[1] / verdicts[0]:.2f} times the cost per task")

@@ -11,6 +11,7 @@ import torch
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.models.expression import Expression, parse_expression, parse_ranges, parse_settings
+from hsdag.runtime.torch_ops.base import DeviceCopies
 
 Tensor = torch.Tensor
 TorchExpression = Callable[[Sequence[Tensor]], Tensor]
@@ -52,7 +53,8 @@ def build_expression(text: str, num_inputs: int, device: torch.device | str = "c
     """What computes an expression on tensors of the device of its inputs.
 
     Everything in the text is resolved here; running neither reads values on the host nor branches on data.
-    What has no inputs (a causal mask) is made here, on ``device``, and is the same tensor at every call.
+    What has no operands (a causal mask) is made here and is the same tensor at every call, on the device of the inputs,
+    or on ``device`` where there are none.
 
     Raises FileFormatError where the text breaks the grammar, and for an input's part, which is fed
     (``input_part``) and not computed.
@@ -70,17 +72,17 @@ def _built(expression: Expression | int, device: torch.device) -> TorchExpressio
     if isinstance(expression, int):
         port = expression
         return lambda xs: xs[port]
-    function = _function(expression.name, expression.argument, device)
+    if expression.name == "causal":
+        masks = DeviceCopies(_causal(expression.argument))
+        return lambda xs: masks.on(xs[0].device if xs else device)
+    function = _function(expression.name, expression.argument)
     operands = [_built(x, device) for x in expression.operands]
     return lambda xs: function(*(operand(xs) for operand in operands))
 
 
-def _function(name: str, argument: str, device: torch.device) -> Callable[..., Tensor]:
+def _function(name: str, argument: str) -> Callable[..., Tensor]:
     if name in _PLAIN:
         return _PLAIN[name]
-    if name == "causal":
-        mask = _causal(argument).to(device)
-        return lambda: mask
     if name not in _WITH_ARGUMENT:
         raise ValueError(f"{name!r} is fed, not computed")
     return _WITH_ARGUMENT[name](argument)

@@ -20,6 +20,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.openvino_backend.cut import Cut, Tensor
 from hsdag.runtime.openvino_backend.device_thread import DeviceThread
+from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.slots import Slot, Wiring
 from hsdag.runtime.openvino_backend.submodels import Submodel
 
@@ -43,11 +44,15 @@ class OpenVinoBackend(Backend):
         submodels: Sequence[Submodel],
         compile_submodel: Callable[[int], Any],
         streams: int = 1,
+        memory: SharedMemory | None = None,
     ) -> None:
         self._compile = compile_submodel
         self._compiled = [compile_submodel(s) for s in range(len(submodels))]
         self._wiring = Wiring(submodels, self._compiled)
         self._device: list[int] = cut.device.tolist()
+        self._memory = memory
+        self._results = {tensor for _, tensor in cut.results}
+        self._submodels = submodels
         num_devices = max(self._device, default=-1) + 1
         self._threads = [[DeviceThread(f"hsdag-device-{d}") for _ in range(streams)] for d in range(num_devices)]
         self._idle = [list(range(streams)) for _ in range(num_devices)]  # threads without a job
@@ -66,8 +71,22 @@ class OpenVinoBackend(Backend):
         if self._is_closed:
             raise ExecutionError("the executor is closed; compile the model again")
         number = next(self._numbers)
-        self._slots[number] = Slot(self._wiring, compiled)
+        self._slots[number] = Slot(self._wiring, compiled, self._shared_outputs)
         return number
+
+    def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
+        """Outputs of subgraph s that a GPU writes or reads, in memory that spares copies where there is such."""
+        if self._memory is None:
+            return []
+        found = []
+        for k, output in enumerate(self._submodels[s].outputs):
+            port = self._submodels[s].model.outputs[k]
+            if port.get_partial_shape().is_static:
+                readers = [self._device[r] for r, _, out in self._wiring.read_by[s] if out == k]
+                is_result = output in self._results
+                kind, shape = port.get_element_type(), port.get_shape()
+                found.append((k, self._memory.tensor(self._device[s], readers, is_result, kind, shape)))
+        return [(k, tensor) for k, tensor in found if tensor is not None]
 
     def drop_slot(self, slot: int) -> None:
         """Free the requests of a slot that nothing runs on."""

@@ -25,6 +25,7 @@ from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
 from hsdag.runtime.openvino_backend.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
+from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
 
 DATA_SHAPE_OF = "DataShapeOf"
@@ -138,7 +139,8 @@ def compile_cut(
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, options.streams)
+    memory = SharedMemory(core, specs)
+    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, options.streams, memory)
     engine = Engine(task_graph(plan.cut, specs, options.streams), backend, ranks=plan.ranks, barrier=options.barrier)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 

@@ -43,11 +43,17 @@ class Slot:
     """Requests and the tensors between them; ``compiled`` [S] are what they are made from.
 
     Only one run may use it at a time. A request that hangs is put aside, and there is none where ``compiled`` has None;
-    another takes its place when it is needed.
+    another takes its place when it is needed. ``shared_outputs(s)`` are outputs of subgraph s, with their number, that
+    are to live in memory other than the request's own.
     """
 
-    def __init__(self, wiring: Wiring, compiled: Sequence[Any]) -> None:
-        self._wiring = wiring
+    def __init__(
+        self,
+        wiring: Wiring,
+        compiled: Sequence[Any],
+        shared_outputs: Callable[[int], Sequence[tuple[int, Any]]] = lambda _: (),
+    ) -> None:
+        self._wiring, self._shared_outputs = wiring, shared_outputs
         self._made_from: list[Any] = list(compiled)
         self._requests: list[Any] = [None if each is None else each.create_infer_request() for each in compiled]
         self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
@@ -55,7 +61,9 @@ class Slot:
         self._in_thread = [not any(found) for found in wiring.is_dynamic]
         for s, request in enumerate(self._requests):
             if request is not None:
-                self._mark(s)
+                self._prepare(s)
+        for s, request in enumerate(self._requests):
+            if request is not None:
                 self._bind(wiring.reads[s], s)
 
     def tensor(self, s: int, k: int) -> Any:
@@ -115,7 +123,7 @@ class Slot:
         self._requests[s] = None
         request = compiled.create_infer_request()
         self._requests[s], self._made_from[s] = request, compiled
-        self._mark(s)
+        self._prepare(s)
         for op, readers in self._wiring.model_inputs.items():
             for r, k in readers:
                 if r == s and op in self._given:
@@ -123,6 +131,12 @@ class Slot:
         self._bind(self._wiring.reads[s], s)
         for r, k, out in self._wiring.read_by[s]:
             self._bind([(k, s, out)], r)
+
+    def _prepare(self, s: int) -> None:
+        """Give a new request its outputs."""
+        for k, tensor in self._shared_outputs(s):
+            self._requests[s].set_output_tensor(k, tensor)
+        self._mark(s)
 
     def _mark(self, s: int) -> None:
         """Have the constant output written where ``infer`` looks for it."""

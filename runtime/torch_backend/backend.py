@@ -13,30 +13,27 @@ from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_backend.state import RunState
 from hsdag.runtime.torch_backend.stream_lane import StreamLane
 from hsdag.runtime.torch_backend.transfer import Route, Transfer
-from hsdag.runtime.torch_backend.worker_lane import WorkerLane
+from hsdag.runtime.torch_backend.worker_lane import CopyLane, WorkerLane
 
 
 class TorchBackend(Backend):
     """One lane per device and channel: a thread on the CPU, streams on GPUs.
 
     ``states`` are the inferences in flight by slot; whoever submits a run puts its state there first.
-    ``partition`` says in words whether devices on one GPU have multiprocessors of their own. ``always_hand_over``
-    gives brief tasks on the CPU to threads too (see WorkerLane).
+    ``partition`` says in words whether devices on one GPU have multiprocessors of their own. Where there are threads
+    alone, the one that ends a task starts what waited for it.
     """
 
-    def __init__(self, program: Program, *, always_hand_over: bool = False) -> None:
+    def __init__(self, program: Program) -> None:
         self.states: dict[int, RunState] = {}
         streams, self.partition = partition_streams(program.devices)
         names = [resource.name for resource in program.tasks.resources]
-        self._lanes: list[Lane] = [
-            _device_lane(device, streams.get(device.name), always_hand_over) for device in program.devices
-        ] + [
-            _channel_lane(t, name, always_hand_over)
-            for t, name in zip(program.transfers, names, strict=True)
-            if t is not None
+        self._lanes: list[Lane] = [_device_lane(device, streams.get(device.name)) for device in program.devices] + [
+            _channel_lane(t, name) for t, name in zip(program.transfers, names, strict=True) if t is not None
         ]
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
         self.poll_s = 0.0 if self._polled else None
+        self.is_helped = not self._polled  # streams are enqueued to by one thread alone
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Hand it to its lane."""
@@ -67,17 +64,19 @@ class TorchBackend(Backend):
             lane.close()
 
 
-def _device_lane(device: LogicalDevice, stream: torch.cuda.Stream | None, always_hand_over: bool) -> Lane:
+def _device_lane(device: LogicalDevice, stream: torch.cuda.Stream | None) -> Lane:
     if not device.is_cuda:
-        return WorkerLane(device.name, device.threads, always_hand_over=always_hand_over)
+        return WorkerLane(device.name, device.threads)
     given = [stream] if stream is not None else []  # one that hangs is replaced by one on the whole GPU
     return StreamLane(lambda: (given.pop() if given else new_stream(device.physical),))
 
 
-def _channel_lane(transfer: Transfer, name: str, always_hand_over: bool) -> Lane:
+def _channel_lane(transfer: Transfer, name: str) -> Lane:
     if transfer.route is Route.SHARED:
         return InlineLane()
-    if transfer.route in (Route.HOST, Route.MIXED):
-        return WorkerLane(name, always_hand_over=always_hand_over)
+    if transfer.route is Route.HOST:
+        return CopyLane(name)
+    if transfer.route is Route.MIXED:
+        return WorkerLane(name)
     gpus = dict.fromkeys((transfer.source.physical, transfer.destination.physical))
     return StreamLane(lambda: tuple(new_stream(gpu) for gpu in gpus))

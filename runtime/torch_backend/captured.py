@@ -83,16 +83,20 @@ class CapturedProgram:
     def _capture(self) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
         for _ in range(WARM_UPS):
             with torch.cuda.stream(self._main):
-                self._issue()
+                kept = self._issue()
             torch.cuda.synchronize(self._gpu)
+            del kept  # no stream reads it any more
         graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.current_stream(self._gpu)
         try:
             # engines of other executors may ask their events meanwhile, from threads of their own
             with torch.cuda.graph(graph, stream=self._main, capture_error_mode="thread_local"):
                 outputs, _kept = self._issue()
         except RuntimeError as error:
-            if isinstance(error.__context__, ExecutionError):  # what broke the capture off, with op and device
-                raise error.__context__ from error
+            torch.cuda.set_stream(before)  # torch leaves the capturing stream set where a capture cannot be ended
+            first = _behind(error)
+            if first is not None:
+                raise first from error
             raise ExecutionError(f"{self.program.graph.name!r} cannot be captured: {task_error(error)}") from error
         return graph, outputs
 
@@ -110,11 +114,11 @@ class CapturedProgram:
             for step in self._plan:
                 self._enqueue(step, values, counted, events)
         finally:
+            torch.cuda.set_stream(self._main)  # first of all: a capture can only be ended on the stream it began on
             for stream in self._streams:
                 join = new_event()
                 join.record(stream)
                 self._main.wait_event(join)
-            torch.cuda.set_stream(self._main)
             for buffer in counted:
                 self._give(buffer, values)
         outputs = {name: values[buffer] for name, buffer in self.program.outputs.items()}
@@ -166,6 +170,14 @@ class CapturedProgram:
             assert held is not None
             held.copy_(tensor)
         torch.cuda.current_stream(self._gpu).synchronize()
+
+
+def _behind(error: BaseException) -> ExecutionError | None:
+    """What broke a capture off, with op and device: joining streams and ending the capture fail after it."""
+    link = error.__context__
+    while link is not None and not isinstance(link, ExecutionError):
+        link = link.__context__
+    return link
 
 
 def _only_gpu(program: Program) -> torch.device:

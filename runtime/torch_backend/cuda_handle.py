@@ -6,7 +6,7 @@ import torch
 
 
 def new_stream(gpu: torch.device) -> torch.cuda.Stream:
-    """A stream on a GPU."""
+    """A stream on a GPU, one of the 32 that torch hands out in turn: of more than that, some are the same."""
     return torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
 
 

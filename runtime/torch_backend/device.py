@@ -42,7 +42,7 @@ class LogicalDevice:
 
     def _check_cuda(self) -> None:
         kind, _, index = self.torch_device.partition(":")
-        if kind != "cuda" or not index.isdecimal():
+        if kind != "cuda" or not index.isdecimal() or index != str(int(index)):
             raise DeviceError(f"device {self.name!r} must stand on 'cpu' or 'cuda:N', not {self.torch_device!r}")
         count = torch.cuda.device_count()
         if int(index) >= count:

@@ -61,8 +61,7 @@ class TorchExecutor:
     """Runs a program. ``ranks`` [N ops] order what is ready, smallest first; None takes it as it became ready.
 
     ``barrier`` runs level by level: bulk-synchronous, for comparison. ``count_memory`` keeps count of the bytes on
-    every device, not only on those with a limit; ``always_hand_over`` is for measuring (see WorkerLane). Close it, or
-    use it as a context manager.
+    every device, not only on those with a limit. Close it, or use it as a context manager.
 
     Raises DeviceMemoryError where a device has no room for the constants of the ops on it.
     """
@@ -74,7 +73,6 @@ class TorchExecutor:
         ranks: FloatArray | None = None,
         barrier: bool = False,
         count_memory: bool = False,
-        always_hand_over: bool = False,
         grace_s: float = GRACE_S,
     ) -> None:
         self.program = program
@@ -82,10 +80,15 @@ class TorchExecutor:
             MemoryLedger(device.name, device.memory_bytes) if count_memory or device.memory_bytes < NO_LIMIT else None
             for device in program.devices
         ]
-        self._residents = Residents(program, self._ledgers)
-        self._backend = TorchBackend(program, always_hand_over=always_hand_over)
         task_ranks = None if ranks is None else program.task_ranks(ranks)
-        self._engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+        self._residents = Residents(program, self._ledgers)
+        self._backend = TorchBackend(program)
+        try:
+            self._engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+        except BaseException:
+            self._backend.close()
+            raise
+        self._is_closed = False
         self._lock = threading.Lock()
         self._free_slots: list[int] = []
         self._num_slots = 0
@@ -114,16 +117,19 @@ class TorchExecutor:
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences from now on.
 
-        Raises ExecutionError for a name or shape that does not fit, DeviceMemoryError where there is no room.
+        Raises ExecutionError for a name or shape that does not fit or where the executor is closed, DeviceMemoryError
+        where there is no room.
         """
+        self._check_open()
         self._residents.load(inputs)
 
     def submit(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> Inference:
         """Start an inference, with ``inputs`` in place of those that were loaded; several may be in flight.
 
         The tensors given must not change before the end. Raises ExecutionError where an input is missing or does
-        not fit, DeviceMemoryError where there is no room for it.
+        not fit or the executor is closed, DeviceMemoryError where there is no room for it.
         """
+        self._check_open()
         fed = self._residents.feed(inputs or {})
         try:
             state = RunState(self.program, self._residents.held, fed, self._ledgers)
@@ -137,8 +143,10 @@ class TorchExecutor:
             self._backend.states[slot] = state
         try:
             run = self._engine.submit(slot, limit_s=limit_s, on_end=self._free)
-        except ExecutionError:
+        except BaseException:
             self._backend.run_ended(slot)
+            with self._lock:
+                self._free_slots.append(slot)
             raise
         return Inference(run, state, self._engine)
 
@@ -148,8 +156,13 @@ class TorchExecutor:
 
     def close(self) -> None:
         """Cancel what is in flight and free threads and memory."""
+        self._is_closed = True
         self._engine.close()
         self._residents.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; make another")
 
     def _free(self, run: Run) -> None:
         with self._lock:

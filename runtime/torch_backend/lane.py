@@ -9,7 +9,7 @@ from hsdag.runtime.torch_backend.state import RunState
 
 
 class Lane(ABC):
-    """Starts tasks in order. All methods are called by the engine's thread."""
+    """Starts tasks in order. One thread at a time calls the methods."""
 
     @abstractmethod
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
@@ -26,7 +26,7 @@ class Lane(ABC):
 
 
 class InlineLane(Lane):
-    """Tasks that take no time: results that are shared, not moved."""
+    """Results that are shared, not moved: there is nothing to wait for."""
 
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:  # noqa: ARG002
         """Do it at once."""

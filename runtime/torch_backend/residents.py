@@ -13,6 +13,7 @@ from hsdag.runtime.torch_backend.graph import Feed, Tensor
 from hsdag.runtime.torch_backend.memory import DeviceMemoryError
 from hsdag.runtime.torch_backend.program import Program
 from hsdag.runtime.torch_backend.state import Ledgers
+from hsdag.runtime.torch_backend.task_error import task_error
 
 
 class Residents:
@@ -27,8 +28,8 @@ class Residents:
         self.held: list[Tensor | None] = [None] * program.num_buffers
         try:
             for node, port, buffer in program.constants:
-                tensor = program.graph.nodes[node].constants[port]
-                self._hold(buffer, tensor.to(self._device(buffer)), f"constant {program.graph.nodes[node].name!r}")
+                what = f"constant {program.graph.nodes[node].name!r}"
+                self._hold(buffer, self._placed(program.graph.nodes[node].constants[port], buffer, what), what)
             _synchronize(program)
         except BaseException:
             self.close()
@@ -70,15 +71,25 @@ class Residents:
             feed = _feed(self._program, node)
             if feed.tensor in inputs:
                 try:
-                    part = feed.cut(torch.as_tensor(inputs[feed.tensor]))
-                except ValueError as error:
+                    part = feed.cut(torch.as_tensor(inputs[feed.tensor]).detach())
+                except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {self._program.graph.name!r}: {error}") from error
-                part = part.to(device=self._device(buffer), dtype=feed.dtype, copy=copy).contiguous()
-                is_view = part.untyped_storage().nbytes() > part.nbytes  # would keep the whole input alive
-                yield buffer, part.clone() if is_view else part
+                yield buffer, self._placed(part, buffer, f"input {feed.tensor!r}", feed.dtype, copy)
 
-    def _device(self, buffer: int) -> torch.device:
-        return self._program.devices[self._program.buffer_device[buffer]].physical
+    def _placed(
+        self, tensor: Tensor, buffer: int, what: str, dtype: torch.dtype | None = None, copy: bool = False
+    ) -> Tensor:
+        """A tensor on the device of a buffer, in memory of its own size. Raises DeviceMemoryError with its name."""
+        device = self._program.devices[self._program.buffer_device[buffer]]
+        try:
+            placed = tensor.to(device=device.physical, dtype=dtype or tensor.dtype, copy=copy).contiguous()
+            is_view = placed.untyped_storage().nbytes() > placed.nbytes  # would keep the whole alive
+            return placed.clone() if is_view else placed
+        except RuntimeError as error:
+            told = task_error(error)
+            if isinstance(told, DeviceMemoryError):
+                raise DeviceMemoryError(f"{what} on device {device.name}: {told}") from error
+            raise
 
     def _hold(self, buffer: int, tensor: Tensor, what: str) -> None:
         ledger = self._ledgers[self._program.buffer_device[buffer]]

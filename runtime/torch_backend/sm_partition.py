@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from hsdag.runtime.torch_backend.cuda_handle import new_event
 from hsdag.runtime.torch_backend.device import LogicalDevice
 
 
@@ -43,27 +44,51 @@ def _partition(shared: tuple[LogicalDevice, ...]) -> tuple[dict[str, torch.cuda.
 
 
 def _split(driver: Any, physical: str, devices: Sequence[LogicalDevice]) -> dict[str, torch.cuda.Stream]:
-    """One group of multiprocessors after another, each cut from what is left."""
+    """The whole GPU in one split into its smallest groups, as many of them to each device as its share allows.
+
+    The driver neither splits a group again nor joins groups of several splits into one context.
+    """
     torch.zeros(1, device=physical)  # the primary context must be there
     handle = _checked(driver.cuDeviceGet(torch.device(physical).index))[0]
-    left = _checked(driver.cuDeviceGetDevResource(handle, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))[0]
-    total = left.sm.smCount
+    whole = _checked(driver.cuDeviceGetDevResource(handle, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))[0]
+    count = int(_checked(driver.cuDevSmResourceSplitByCount(0, whole, 0, 1))[1])  # only counted
+    groups = _checked(driver.cuDevSmResourceSplitByCount(count, whole, 0, 1))[0]
     streams: dict[str, torch.cuda.Stream] = {}
-    for device in devices:
-        assert device.share is not None
-        wanted = max(1, int(device.share * total))
-        if wanted >= left.sm.smCount:
-            group = left
-        else:
-            groups, _, left = _checked(driver.cuDevSmResourceSplitByCount(1, left, 0, wanted))
-            group = groups[0]
-        description = _checked(driver.cuDevResourceGenerateDesc([group], 1))[0]
-        flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+    first = 0
+    for device, num_groups in zip(
+        devices, group_counts([device.share or 0.0 for device in devices], count), strict=True
+    ):
+        mine = groups[first : first + num_groups]
+        first += num_groups
+        description = _checked(driver.cuDevResourceGenerateDesc(mine, num_groups))[0]
+        flags = int(driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM)
         context = _checked(driver.cuGreenCtxCreate(description, handle, flags))[0]
-        kind = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        kind = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         stream = _checked(driver.cuGreenCtxStreamCreate(context, kind, 0))[0]
         streams[device.name] = torch.cuda.ExternalStream(int(stream), device=physical)  # type: ignore[no-untyped-call]
+        _try(streams[device.name])
     return streams
+
+
+def group_counts(shares: Sequence[float], count: int) -> list[int]:
+    """How many of ``count`` equal groups go to each share, rounded down, at least one.
+
+    Raises RuntimeError where that is more than there are.
+    """
+    found = [max(1, int(share * count + 1e-9)) for share in shares]  # so that 3 times a third is all of them
+    if sum(found) > count:
+        raise RuntimeError(f"the shares come to {sum(found)} groups of multiprocessors, but the GPU has {count}")
+    return found
+
+
+def _try(stream: torch.cuda.Stream) -> None:
+    """Compute and record an event; raises RuntimeError where torch cannot use the stream."""
+    with torch.cuda.stream(stream):
+        done = torch.ones(1, device=stream.device) + 1
+        passed = new_event()
+        passed.record(stream)
+        passed.synchronize()
+        del done
 
 
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:

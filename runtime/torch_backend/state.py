@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +22,9 @@ class RunState:
 
     ``held`` [B] are tensors that outlive it: constants and inputs that were loaded; ``fed`` are its own inputs by
     buffer. Raises DeviceMemoryError where a device has no room for the inputs.
+
+    Every task reads buffers of one device, and writes those of one device; each device has a lock, so that threads of
+    different devices do not wait for each other.
     """
 
     def __init__(
@@ -31,11 +35,12 @@ class RunState:
         self.outputs: dict[str, Tensor] | None = None
         self.is_over = False
         self.is_cancelled = False
+        self._device_of = program.buffer_device
         self._values = list(held)
         self._left = [uses if x is None else KEPT for uses, x in zip(program.uses, held, strict=True)]
         self._ledger = [ledgers[d] for d in program.buffer_device]
         self._counted: set[int] = set()  # buffers in a ledger
-        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in program.devices]
         try:
             for buffer, tensor in fed.items():
                 self._left[buffer] = program.uses[buffer]
@@ -59,7 +64,10 @@ class RunState:
         writes = self.works[task].writes
         if len(results) < len(writes):
             raise RuntimeError(f"{len(writes)} results are expected, but it gave {len(results)}")
-        with self._lock:
+        kept = max(writes, default=UNUSED)  # any of them: all lie on one device
+        if kept == UNUSED:
+            return
+        with self._locks[self._device_of[kept]]:
             if self.is_over:
                 return
             for buffer, tensor in zip(writes, results, strict=False):
@@ -68,18 +76,22 @@ class RunState:
 
     def release(self, task: int) -> None:
         """A task has read what it reads; what no other reads is dropped."""
-        left = self._left
-        with self._lock:
+        left, reads = self._left, self.works[task].reads
+        if not reads:
+            return
+        with self._locks[self._device_of[reads[0]]]:
             if self.is_over:
                 return
-            for buffer in self.works[task].reads:
+            for buffer in reads:
                 left[buffer] -= 1
                 if not left[buffer]:
                     self._drop(buffer)
 
     def end(self) -> None:
         """Drop everything; the results stay in ``outputs`` where all of them are there."""
-        with self._lock:
+        with contextlib.ExitStack() as stack:
+            for lock in self._locks:
+                stack.enter_context(lock)
             if self.is_over:
                 return
             self.is_over = self.is_cancelled = True

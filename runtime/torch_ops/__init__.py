@@ -4,13 +4,12 @@ from hsdag.runtime.torch_ops.base import TORCH_TYPES, TorchOp, UnsupportedOpErro
 from hsdag.runtime.torch_ops.precision import allow_tf32
 from hsdag.runtime.torch_ops.registry import build_op, supported_types
 from hsdag.runtime.torch_ops.static_values import static_value
-from hsdag.runtime.torch_ops.weights import Weights, constant_tensor
+from hsdag.runtime.torch_ops.weights import constant_tensor
 
 __all__ = [
     "TORCH_TYPES",
     "TorchOp",
     "UnsupportedOpError",
-    "Weights",
     "allow_tf32",
     "build_op",
     "constant_tensor",

@@ -1,4 +1,4 @@
-"""OpenVINO constants as torch tensors, made once for each device."""
+"""OpenVINO constants as torch tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import openvino as ov
 import torch
 
-from hsdag.runtime.torch_ops.base import DeviceCopies, Tensor, torch_type
+from hsdag.runtime.torch_ops.base import Tensor, torch_type
 
 
 def constant_tensor(node: ov.Node) -> Tensor:
@@ -23,20 +23,6 @@ def constant_tensor(node: ov.Node) -> Tensor:
     if dtype is torch.bfloat16:  # OpenVINO hands its bits out as if they were of f16
         return torch.from_numpy(data.view(np.int16)).view(torch.bfloat16).reshape(shape)
     return torch.from_numpy(np.ascontiguousarray(data)).reshape(shape)
-
-
-class Weights:
-    """The constants of a model on any number of devices: each is read once, and copied once to a device."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, DeviceCopies] = {}
-
-    def on(self, node: ov.Node, device: torch.device) -> Tensor:
-        """A Constant's value on ``device``; the same tensor at every call."""
-        name = node.get_name()
-        if name not in self._held:
-            self._held[name] = DeviceCopies(constant_tensor(node))
-        return self._held[name].on(device)
 
 
 def _unpacked(packed: np.ndarray, count: int, signed: bool) -> np.ndarray:

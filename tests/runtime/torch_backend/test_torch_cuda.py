@@ -20,7 +20,8 @@ from hsdag.runtime.torch_backend import (
     build_program,
     logical_devices,
 )
-from hsdag.runtime.torch_backend.sm_partition import partition_streams
+from hsdag.runtime.torch_backend.captured import _behind
+from hsdag.runtime.torch_backend.sm_partition import group_counts, partition_streams
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
 SIZE = 128
@@ -125,3 +126,47 @@ def test_partitions_compute_the_same_or_say_why_there_are_none() -> None:
 
 def test_devices_without_a_share_are_not_partitioned() -> None:
     assert partition_streams(logical_devices(3)) == ({}, "no device asks for a share of a GPU")
+
+
+@pytest.mark.parametrize(
+    ("shares", "groups"),
+    [([0.25] * 4, [4] * 4), ([1 / 3] * 3, [5] * 3), ([0.5, 0.3, 0.01], [8, 4, 1]), ([1.0], [16])],
+)
+def test_equal_shares_get_equally_many_groups_and_none_gets_more_than_its_share(
+    shares: list[float], groups: list[int]
+) -> None:
+    """16 groups of 8 multiprocessors, as on a GPU with 132."""
+    assert group_counts(shares, 16) == groups
+
+
+def test_shares_beyond_the_whole_gpu_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="come to 24 groups of multiprocessors, but the GPU has 16"):
+        group_counts([0.5] * 3, 16)
+
+
+def test_what_broke_a_capture_off_is_found_behind_the_errors_that_followed() -> None:
+    first, joining, ending = (
+        ExecutionError("'op' on device d0 failed"),
+        RuntimeError("invalid"),
+        RuntimeError("unjoined"),
+    )
+    joining.__context__, ending.__context__ = first, joining
+    assert _behind(ending) is first
+    assert _behind(RuntimeError("alone")) is None
+
+
+@on_gpu
+def test_a_task_that_cannot_be_captured_is_named_and_torch_goes_on_as_before() -> None:
+    def asks_the_host(xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return (xs[0] * float(xs[0].sum().item()),)
+
+    nodes = (
+        TorchNode("x", feed=Feed("x", torch.float32, (SIZE, SIZE))),
+        TorchNode("bad", "Op", ((0, 0),), asks_the_host),
+    )
+    program = build_program(TorchGraph("g", nodes, {"y": (1, 0)}), [0, 0], logical_devices(1, "cuda:0"))
+    before = torch.cuda.current_stream()
+    with pytest.raises(ExecutionError, match="'bad' on device d0 failed"):
+        CapturedProgram(program, given())
+    assert torch.cuda.current_stream() == before
+    assert float((torch.ones(4, device="cuda:0") * 2).sum()) == 8.0

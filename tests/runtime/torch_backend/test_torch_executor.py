@@ -282,19 +282,12 @@ def test_intervals_of_one_device_do_not_overlap_though_tasks_queue_up() -> None:
     assert (ops.start_s[order][1:] >= ops.end_s[order][:-1]).all()
 
 
-def test_brief_tasks_come_to_the_same_whether_handed_over_or_not() -> None:
-    program = build_program(chain(50), [i % 2 for i in range(51)], logical_devices(2))
-    for always in (False, True):
-        with TorchExecutor(program, always_hand_over=always) as executor:
-            executor.load({"x": np.zeros(SIZE, dtype=np.float32)})
-            assert [float(executor.infer()["y"][0]) for _ in range(5)] == [50.0] * 5
-
-
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
         ({}, "has no value for its inputs 'x'"),
         ({"y": np.zeros(SIZE)}, "has no input 'y'; it has x"),
+        ({"x": np.array([None] * SIZE)}, r"input 'x' of 'chain': can't convert np.ndarray of type numpy.object_"),
         ({"x": np.zeros(3)}, r"input 'x' of 'chain': shape \(1000,\) is expected, not \(3,\)"),
     ],
 )
@@ -309,8 +302,57 @@ def test_inputs_that_do_not_fit_are_named(inputs: dict[str, np.ndarray], message
 def test_a_closed_executor_says_so() -> None:
     executor = TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1)))
     executor.close()
-    with pytest.raises(ExecutionError, match=r"is closed|has no value"):
-        executor.infer({"x": np.zeros(SIZE, dtype=np.float32)})
+    for call in (executor.infer, lambda: executor.load({"x": np.zeros(SIZE, dtype=np.float32)})):
+        with pytest.raises(ExecutionError, match="the executor of 'chain' is closed"):
+            call()
+
+
+def test_a_refused_limit_leaves_no_slot_and_no_byte_behind() -> None:
+    with TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1)), count_memory=True) as executor:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="limit_s must be a positive number"):
+                executor.submit({"x": np.zeros(SIZE, dtype=np.float32)}, limit_s=-1.0)
+        assert executor.held_memory_bytes == {"d0": 0}
+        assert executor.submit({"x": np.zeros(SIZE, dtype=np.float32)}).run.slot == 0
+
+
+def test_refused_ranks_leave_no_thread_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="ranks must be"):
+        TorchExecutor(build_program(chain(1), [0, 0], logical_devices(2)), ranks=np.full(2, np.nan))
+    assert threading.active_count() == before
+
+
+def test_a_task_that_was_brief_before_may_hang_without_holding_up_the_loop() -> None:
+    released, is_hanging = threading.Event(), [False]
+
+    def brief(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(hanging(released)(xs)) if is_hanging[0] else (xs[0],)
+
+    graph = TorchGraph("g", (fed(), op("a", 0, run=brief)), {"y": (1, 0)})
+    with TorchExecutor(build_program(graph, [0, 0], logical_devices(1)), grace_s=0.05) as executor:
+        executor.load({"x": np.zeros(SIZE, dtype=np.float32)})
+        for _ in range(5):
+            executor.infer()
+        is_hanging[0] = True
+        with pytest.raises(ExecutionError, match=r"more than 0.1 s; it waited for 'a' on device d0"):
+            executor.infer(limit_s=0.1)
+        released.set()
+
+
+def test_results_carry_no_gradients_whatever_the_inputs_do() -> None:
+    with TorchExecutor(build_program(chain(3), [0, 1, 0, 1], logical_devices(2))) as executor:
+        assert not executor.infer({"x": torch.zeros(SIZE, requires_grad=True)})["y"].requires_grad
+
+
+@pytest.mark.parametrize("size", [16, 1 << 16])
+def test_short_and_long_copies_are_both_made(size: int) -> None:
+    nodes = (TorchNode("x", feed=Feed("x", torch.float32, (size,))), op("a", 0), op("b", 1), op("c", 2))
+    program = build_program(TorchGraph("g", nodes, {"y": (3, 0), "z": (1, 0)}), [0, 0, 1, 0], logical_devices(2))
+    with TorchExecutor(program) as executor:
+        results = executor.infer({"x": torch.zeros(size)})
+        assert (results["y"] == 3).all()
+        assert results["y"].data_ptr() != results["z"].data_ptr()
 
 
 def test_a_placement_of_another_length_is_refused() -> None:
@@ -322,6 +364,7 @@ def test_a_placement_of_another_length_is_refused() -> None:
     ("make", "message"),
     [
         (lambda: LogicalDevice("d", "cuda:99"), "torch sees no cuda:99 here"),
+        (lambda: LogicalDevice("d", "cuda:00"), "must stand on 'cpu' or 'cuda:N'"),
         (lambda: LogicalDevice("d", "gpu"), "must stand on 'cpu' or 'cuda:N'"),
         (lambda: LogicalDevice("d", share=1.5), "share of device 'd' must lie above 0"),
         (lambda: LogicalDevice("d", memory_bytes=0), "memory of device 'd' must be positive"),

@@ -1,4 +1,4 @@
-"""Constants as torch tensors: values in every element type, one copy for each device."""
+"""Constants as torch tensors: values in every element type; one copy for each device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 import torch
 from openvino import opset13 as ops
 
-from hsdag.runtime.torch_ops import Weights, allow_tf32, constant_tensor
+from hsdag.runtime.torch_ops import allow_tf32, constant_tensor
+from hsdag.runtime.torch_ops.base import DeviceCopies
 
 VALUES = [1, 0, 5, 7, 3]
 
@@ -37,10 +38,10 @@ def test_tensor_outlives_the_model() -> None:
     assert tensor.sum().item() == 499500
 
 
-def test_constant_is_copied_once_to_each_device() -> None:
-    node, weights = ops.constant(np.ones(3, np.float32)), Weights()
+def test_a_tensor_is_copied_once_to_each_device() -> None:
+    copies = DeviceCopies(torch.ones(3))
     devices = [torch.device("cpu"), torch.device("meta")]
-    first, second = ([weights.on(node, device) for device in devices] for _ in range(2))
+    first, second = ([copies.on(device) for device in devices] for _ in range(2))
     assert [x.device for x in first] == devices
     assert all(a is b for a, b in zip(first, second, strict=True))
 
