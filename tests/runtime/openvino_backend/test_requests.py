@@ -329,3 +329,19 @@ def test_a_model_without_fixed_input_shapes_is_refused(core: ov.Core) -> None:
     model = ov.Model([op.result(op.relu(x))], [x], "m")
     with pytest.raises(ModelError, match=r"^input 'x' has the dynamic shape [^\n]*$"):
         hsdag.compile_work_conserving(model, alternating(model), core)
+
+
+def test_two_streams_a_device_keep_requests_apart(core: ov.Core, model: ov.Model) -> None:
+    with compile_placed(model, alternating(model), core=core, options=CutOptions(streams=2)) as compiled:
+        requests = [compiled.create_infer_request() for _ in range(6)]
+        for _ in range(5):
+            for k, request in enumerate(requests):
+                request.start_async([A + k, B - k])
+            for k, request in enumerate(requests):
+                request.wait()
+                assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
+
+
+def test_less_than_one_stream_is_refused() -> None:
+    with pytest.raises(OptionError, match="at least one subgraph at a time, not 0"):
+        CutOptions(streams=0)
