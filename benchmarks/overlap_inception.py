@@ -44,7 +44,7 @@ from hsdag.runtime.work_conserving_costs import WorkConservingCosts
 from hsdag.search.profile import random_placements, run_profile
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0
-REQUESTS, INFERENCES = 4, 48
+REQUESTS, INFERENCES = 4, 96
 
 
 class Bench:
