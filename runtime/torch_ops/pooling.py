@@ -87,7 +87,8 @@ def _avg_pool(node: ov.Node) -> TorchOp:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
     windows = _pool_windows(node)
     pool = AVG_POOLS[len(windows.kernel) - 1]
-    exclude = bool(attribute(node, "exclude-pad"))
+    is_padded = any(windows.begin) or any(windows.end)
+    exclude = bool(attribute(node, "exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
     if set(windows.dilations) != {1}:
         raise unsupported(node, f"dilations {windows.dilations}", "AvgPool without dilations")
     if _torch_pads_suffice(windows):
