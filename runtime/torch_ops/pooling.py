@@ -87,7 +87,9 @@ def _avg_pool(node: ov.Node) -> TorchOp:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
     windows = _pool_windows(node)
     pool = AVG_POOLS[len(windows.kernel) - 1]
-    is_padded = any(windows.begin) or any(windows.end)
+    is_padded = any(
+        (*attribute(node, "pads_begin"), *attribute(node, "pads_end"), attribute(node, "auto_pad") != "explicit")
+    )
     exclude = bool(attribute(node, "exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
     if set(windows.dilations) != {1}:
         raise unsupported(node, f"dilations {windows.dilations}", "AvgPool without dilations")
