@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -293,14 +294,28 @@ def test_a_limit_of_centuries_is_no_limit() -> None:
         assert run.wait(FOREVER_S)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt; a shell that starts the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def wait_and_interrupt(run: Run) -> None:
+    """Wait for a run that does not end, and press Ctrl-C in the main thread meanwhile."""
+    main = threading.main_thread().ident or 0
+    threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+    run.wait(FOREVER_S)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_wait_leaves_the_run_in_flight() -> None:
     backend = HandBackend(frozenset({0}))
     with Engine(chain(1), backend) as engine:
         run = engine.submit()
-        main = threading.main_thread().ident or 0
-        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            run.wait(FOREVER_S)
+            wait_and_interrupt(run)
         backend.end()
         assert run.wait(FOREVER_S)
 
