@@ -22,12 +22,7 @@ def scheduled(
     start_s: FloatArray,
 ) -> float:  # pragma: no cover - compiled
     """The makespan where a free device takes the ready part of the smallest rank; ``start_s`` [S] is written."""
-    count = len(device)
-    waits = np.zeros(count, dtype=np.int64)
-    for p in range(count):
-        for q in range(count):
-            waits[q] += follows[p, q]
-    return list_schedule(device, duration_s, follows, count, num_devices, -rank, waits, start_s)
+    return list_schedule(device, duration_s, follows, len(device), num_devices, -rank, start_s)
 
 
 @njit(cache=True)

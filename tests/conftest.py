@@ -11,8 +11,9 @@ from hypothesis import settings
 
 from hsdag.models import save_model_files
 
-settings.register_profile("no_deadline", deadline=None)  # the machine may be busy
-settings.load_profile("no_deadline")
+settings.register_profile("same_examples", deadline=None, derandomize=True)  # no deadline: the machine may be busy
+settings.register_profile("new_examples", deadline=None)  # make hunt
+settings.load_profile("same_examples")
 torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
 
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"

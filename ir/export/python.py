@@ -45,7 +45,7 @@ class PythonExporter(Exporter):
             )
         )
         beside = [] if placed is None else write_ir(placed, out_path.with_suffix(".xml"))
-        write_atomically(out_path, (text + _BODY).encode())
+        write_atomically(out_path, f"{text}\n\n\n{_SHARED}{_BODY}".encode())
         return [out_path, *beside]
 
 
@@ -55,7 +55,7 @@ def _write_side_by_side(placement: Placement, model: ov.Model | None, out_path: 
     default = f"{placement.model.name}.xml" if checked is None else out_path.with_suffix(".xml").name
     document = pformat(placement.model_dump(exclude_none=True), width=100, sort_dicts=False)
     beside = [] if checked is None else write_ir(checked, out_path.with_suffix(".xml"))
-    text = f"{_SIDE_BY_SIDE_HEAD}DEFAULT_MODEL = {default!r}\nPLACEMENT = {document}\n{_SIDE_BY_SIDE_BODY}"
+    text = f"{_SIDE_BY_SIDE_HEAD}DEFAULT_MODEL = {default!r}\nPLACEMENT = {document}\n\n\n{_SHARED}{_SIDE_BY_SIDE_BODY}"
     write_atomically(out_path, text.encode())
     return [out_path, *beside]
 
@@ -64,6 +64,31 @@ def _device(spec: DeviceSpec) -> tuple[str, str | None, dict[str, str]]:
     library = PLUGIN_LIBRARIES[spec.plugin.partition(".")[0]] if spec.is_added else None
     return spec.openvino_name, library, dict(spec.properties)
 
+
+_SHARED = '''def random_inputs(compiled):
+    """One array per input: normal floats, zeros and ones for integers."""
+    rng = np.random.default_rng(0)
+    inputs = []
+    for port in compiled.inputs:
+        if port.get_partial_shape().is_dynamic:
+            sys.exit(f"input {port.get_any_name()!r} has a dynamic shape: save the model with fixed shapes")
+        shape, dtype = list(port.get_shape()), port.get_element_type().to_dtype()
+        if np.issubdtype(dtype, np.floating):
+            inputs.append(rng.standard_normal(shape).astype(dtype))
+        else:
+            inputs.append(rng.integers(0, 2, shape).astype(dtype))
+    return inputs
+
+
+def model_path():
+    """The file that the command line names, or the one beside this script."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name(DEFAULT_MODEL)
+    if not path.exists():
+        sys.exit(f"no such file: {path}; usage: python {sys.argv[0]} MODEL.xml")
+    return path
+
+
+'''
 
 _HEAD = '''"""Runs a model with every op on the device it was placed on: python THIS_FILE [MODEL.xml]."""
 
@@ -76,10 +101,7 @@ import openvino as ov
 
 '''
 
-_BODY = '''
-
-
-def register_devices(core):
+_BODY = '''def register_devices(core):
     """Add the devices that OpenVINO does not have by itself, and set the properties of all."""
     for name, library, properties in DEVICES:
         loaded = name.partition(".")[0]
@@ -103,25 +125,8 @@ def place(model):
         op.get_rt_info()["affinity"] = AFFINITY[name]
 
 
-def random_inputs(compiled):
-    """One tensor per input: normal floats, zeros and ones for integers."""
-    rng = np.random.default_rng(0)
-    inputs = []
-    for port in compiled.inputs:
-        if port.get_partial_shape().is_dynamic:
-            sys.exit(f"input {port.get_any_name()!r} has a dynamic shape: save the model with fixed shapes")
-        shape, dtype = list(port.get_shape()), port.get_element_type().to_dtype()
-        if np.issubdtype(dtype, np.floating):
-            inputs.append(rng.standard_normal(shape).astype(dtype))
-        else:
-            inputs.append(rng.integers(0, 2, shape).astype(dtype))
-    return inputs
-
-
 def main():
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name(DEFAULT_MODEL)
-    if not path.exists():
-        sys.exit(f"no such file: {path}; usage: python {sys.argv[0]} MODEL.xml")
+    path = model_path()
     core = ov.Core()
     register_devices(core)
     model = core.read_model(path)
@@ -157,25 +162,8 @@ import numpy as np
 
 '''
 
-_SIDE_BY_SIDE_BODY = '''
-
-def random_inputs(compiled):
-    """One array per input: normal floats, zeros and ones for integers."""
-    rng = np.random.default_rng(0)
-    inputs = []
-    for port in compiled.inputs:
-        shape, dtype = list(port.get_shape()), port.get_element_type().to_dtype()
-        if np.issubdtype(dtype, np.floating):
-            inputs.append(rng.standard_normal(shape).astype(dtype))
-        else:
-            inputs.append(rng.integers(0, 2, shape).astype(dtype))
-    return inputs
-
-
-def main():
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name(DEFAULT_MODEL)
-    if not path.exists():
-        sys.exit(f"no such file: {path}; usage: python {sys.argv[0]} MODEL.xml")
+_SIDE_BY_SIDE_BODY = """def main():
+    path = model_path()
     placement = hsdag.Placement.model_validate(PLACEMENT)
     with hsdag.compile_work_conserving(path, placement) as compiled:
         print(f"subgraphs: {len(compiled.cut.subgraphs)}")
@@ -187,6 +175,6 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 EXPORTER = PythonExporter()

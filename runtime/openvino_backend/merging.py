@@ -12,7 +12,7 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.openvino_backend.cut import Instances
-from hsdag.runtime.openvino_backend.part_kernels import list_schedule, merge_all, quotient, scheduled_makespan
+from hsdag.runtime.openvino_backend.part_kernels import merge_all, quotient, scheduled_makespan
 from hsdag.runtime.openvino_backend.running_ops import RunningOps
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
@@ -67,17 +67,16 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
     Raises ValueError where parts form a cycle.
     """
     count, num_devices = parts.num_groups, len(costs.launch_s)
-    device, duration_s, b_level_s = np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count)
+    device, duration_s = np.zeros(count, dtype=np.int64), np.zeros(count)
+    b_level_s, start_s = np.zeros(count), np.zeros(count)
     follows = np.zeros((count, count), dtype=np.bool_)
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
     tensors = tensors_of(graph, instances)
     quotient(parts.labels, count, instances.device, op_s, *tensors, *per_device, device, duration_s, follows)
-    if scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s) < 0:
+    makespan_s = scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s, start_s)
+    if makespan_s < 0:
         raise ValueError("subgraphs wait for each other in a circle")
-    start_s = np.zeros(count)
-    waits = follows.sum(axis=0)
-    makespan_s = list_schedule(device, duration_s, follows, count, num_devices, b_level_s, waits, start_s)
     return PartSchedule(device, duration_s, b_level_s, start_s, float(makespan_s))
 
 

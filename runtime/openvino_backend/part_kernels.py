@@ -134,13 +134,13 @@ def merge_all(
 ) -> None:  # pragma: no cover - compiled
     """Join parts in ``label`` while the makespan gets no longer."""
     part_device = np.zeros(count, dtype=np.int64)
-    duration_s, b_level_s = np.zeros(count), np.zeros(count)
+    duration_s, b_level_s, start_s = np.zeros(count), np.zeros(count), np.zeros(count)
     follows = np.zeros((count, count), dtype=np.bool_)
     trial, tried_device, tried_s, tried_follows = label.copy(), part_device.copy(), duration_s.copy(), follows.copy()
-    costs = (launch_s, read_s, write_s)
+    costs, num_devices = (launch_s, read_s, write_s), len(launch_s)
     graph = (device, op_s, tensor_src, tensor_bytes, is_result, read_tensor, read_by)
     quotient(label, count, *graph, *costs, part_device, duration_s, follows)
-    best_s = scheduled_makespan(part_device, duration_s, follows, count, len(launch_s), b_level_s)
+    best_s = scheduled_makespan(part_device, duration_s, follows, count, num_devices, b_level_s, start_s)
     work_s = duration_s[:count].sum()
     trials, merged = 0, True
     while merged and trials < most_trials:
@@ -156,8 +156,9 @@ def merge_all(
             for i in range(len(label)):
                 p = label[i]
                 trial[i] = a if p == b else (b if p == count - 1 else p)
-            quotient(trial, count - 1, *graph, *costs, tried_device, tried_s, tried_follows)
-            makespan_s = scheduled_makespan(tried_device, tried_s, tried_follows, count - 1, len(launch_s), b_level_s)
+            tried = (tried_device, tried_s, tried_follows)
+            quotient(trial, count - 1, *graph, *costs, *tried)
+            makespan_s = scheduled_makespan(*tried, count - 1, num_devices, b_level_s, start_s)
             total_s = tried_s[: count - 1].sum()
             if makespan_s < best_s - 1e-12 or (makespan_s <= best_s + 1e-12 and total_s < work_s):
                 label[:] = trial
@@ -169,25 +170,40 @@ def merge_all(
 
 @njit(cache=True)
 def scheduled_makespan(
-    device: IntArray, duration_s: FloatArray, follows: BoolArray, count: int, num_devices: int, b_level_s: FloatArray
+    device: IntArray,
+    duration_s: FloatArray,
+    follows: BoolArray,
+    count: int,
+    num_devices: int,
+    b_level_s: FloatArray,
+    start_s: FloatArray,
 ) -> float:  # pragma: no cover - compiled
-    """The makespan of work-conserving list scheduling by b-level, which is written; -1 where there is a cycle."""
+    """The makespan of work-conserving list scheduling by b-level; -1 where there is a cycle.
+
+    Written are the b-levels and the starts.
+    """
+    if not _b_levels(duration_s, follows, count, b_level_s):
+        return -1.0
+    return list_schedule(device, duration_s, follows, count, num_devices, b_level_s, start_s)
+
+
+@njit(cache=True)
+def _waits(follows: BoolArray, count: int) -> IntArray:  # pragma: no cover - compiled
+    """[count] how many parts each one follows."""
     waits = np.zeros(count, dtype=np.int64)
     for p in range(count):
         for q in range(count):
             waits[q] += follows[p, q]
-    if not _b_levels(duration_s, follows, count, waits, b_level_s):
-        return -1.0
-    return list_schedule(device, duration_s, follows, count, num_devices, b_level_s, waits, np.empty(count))
+    return waits
 
 
 @njit(cache=True)
 def _b_levels(
-    duration_s: FloatArray, follows: BoolArray, count: int, waits: IntArray, b_level_s: FloatArray
+    duration_s: FloatArray, follows: BoolArray, count: int, b_level_s: FloatArray
 ) -> bool:  # pragma: no cover - compiled
     """Write seconds of the longest way to the end; False where there is a cycle."""
     order = np.empty(count, dtype=np.int64)
-    left = waits.copy()
+    left = _waits(follows, count)
     num = 0
     for p in range(count):
         if left[p] == 0:
@@ -233,10 +249,10 @@ def list_schedule(
     count: int,
     num_devices: int,
     b_level_s: FloatArray,
-    waits: IntArray,
     start_s: FloatArray,
 ) -> float:  # pragma: no cover - compiled
-    """The makespan where a free device takes the ready part with the largest b-level; ``waits`` is used up."""
+    """The makespan where a free device takes the ready part with the largest b-level; starts are written."""
+    waits = _waits(follows, count)
     ready = np.zeros(count, dtype=np.bool_)
     for p in range(count):
         ready[p] = waits[p] == 0
