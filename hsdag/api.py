@@ -80,6 +80,8 @@ def compile_work_conserving(
     """
     from hsdag.runtime.openvino_backend import CutOptions
     from hsdag.runtime.openvino_backend.placed import compile_placed
+    from hsdag.runtime.problem import Objective
 
     source = load_model(model)
-    return compile_placed(source, placement, core=core, properties=properties, options=CutOptions(limit_s=time_limit_s))
+    options = CutOptions(limit_s=time_limit_s, objective=Objective(placement.objective))
+    return compile_placed(source, placement, core=core, properties=properties, options=options)

@@ -20,7 +20,8 @@ MAX_PERMUTED = 3
 class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
-    For the work-conserving executor the target lists the devices in their order, and ``priority`` may rank ops.
+    For the work-conserving executor the target lists the devices in their order, ``priority`` may rank ops, and the
+    subgraphs suit ``objective``.
     """
 
     target: str
@@ -28,6 +29,7 @@ class Candidate:
     properties: Mapping[str, str] = field(default_factory=dict)
     executor: ExecutorName = "hetero"
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
+    objective: Objective = Objective.LATENCY
 
     @staticmethod
     def on_device(spec: DeviceSpec) -> Candidate:
@@ -44,7 +46,10 @@ class Candidate:
 
     @staticmethod
     def side_by_side(
-        devices: Sequence[str], order: Sequence[str], priority: Sequence[int | None] | None = None
+        devices: Sequence[str],
+        order: Sequence[str],
+        priority: Sequence[int | None] | None = None,
+        objective: Objective = Objective.LATENCY,
     ) -> Candidate:
         """A placement for the work-conserving executor; plainly on the device where there is only one.
 
@@ -54,7 +59,9 @@ class Candidate:
         if len(used) == 1:
             return Candidate(used[0])
         ranks = tuple(priority) if priority is not None else None
-        return Candidate(",".join(used), tuple(devices), executor="work-conserving", priority=ranks)
+        return Candidate(
+            ",".join(used), tuple(devices), executor="work-conserving", priority=ranks, objective=objective
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class CandidateRunner:
             "properties": {**hint, **candidate.properties},
             "executor": candidate.executor,
             "priority": list(candidate.priority) if candidate.priority is not None else None,
+            "objective": candidate.objective.value,
             "inference_limit_s": self.limits.inference_s,
         }
 

@@ -13,9 +13,10 @@ import numpy as np
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
-from hsdag.runtime.openvino_backend import plan_parts
+from hsdag.runtime.openvino_backend import CutOptions, plan_parts
 from hsdag.runtime.openvino_backend.cut import Instances
 from hsdag.runtime.openvino_backend.merging import tensors_of
+from hsdag.runtime.problem import Objective
 
 MOST_REMEMBERED = 1_000_000
 """Parts and edges of remembered placements; the oldest are forgotten. They take some 50 bytes each."""
@@ -53,27 +54,28 @@ class PartTable:
 
     def __init__(self, graph: ComputationGraph, op_s: FloatArray) -> None:
         self.graph, self.op_s = graph, op_s
-        self._found: OrderedDict[bytes, Parts | None] = OrderedDict()
+        self._found: OrderedDict[tuple[Objective, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
-    def parts(self, placement: IntArray) -> Parts | None:
-        """The parts of a placement [N]; None where it cannot run."""
+    def parts(self, placement: IntArray, objective: Objective = Objective.LATENCY) -> Parts | None:
+        """The parts of a placement [N], merged for an objective; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
-        key = placement.tobytes()
+        key = (objective, placement.tobytes())
         if key in self._found:
             return self._found[key]
-        found = self._cut(placement)
+        found = self._cut(placement, objective)
         self._found[key] = found
         self._size += _size_of(found)
         while self._size > MOST_REMEMBERED and len(self._found) > 1:
             self._size -= _size_of(self._found.popitem(last=False)[1])
         return found
 
-    def _cut(self, placement: IntArray) -> Parts | None:
+    def _cut(self, placement: IntArray, objective: Objective) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
-            instances, parts, rank = plan_parts(self.graph, placement, self.op_s.shape[1])
+            options = CutOptions(objective=objective)
+            instances, parts, rank = plan_parts(self.graph, placement, self.op_s.shape[1], options)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[instances.op, instances.device]

@@ -27,6 +27,7 @@ from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.devices import make_core
+from hsdag.runtime.in_flight import steady_period_s
 from hsdag.runtime.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 
 Request = Mapping[str, Any]
@@ -103,21 +104,13 @@ class Worker:
         return {"times_s": times_s}
 
     def throughput(self, request: Request) -> Answer:
-        """Seconds per inference with ``requests`` in flight, over ``runs`` inferences."""
+        """Seconds per inference while ``requests`` are in flight, over ``runs`` inferences."""
         compiled = self.compiled[request["key"]]
         count = int(request["requests"])
         if request["key"] not in self.side_by_side:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         requests = [self._infer_request(compiled) for _ in range(count)]
-        runs = max(request["runs"], count)
-        begin = time.perf_counter()
-        for i in range(runs):
-            if i >= count:
-                requests[i % count].wait()
-            requests[i % count].start_async()
-        for infer in requests:
-            infer.wait()
-        return {"period_s": (time.perf_counter() - begin) / runs, "requests": count}
+        return {"period_s": steady_period_s(requests, max(request["runs"], count)), "requests": count}
 
     def close(self, request: Request) -> Answer:
         """Forget a candidate."""

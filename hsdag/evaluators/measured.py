@@ -43,7 +43,9 @@ def candidate_of(
     """A placement [U] over ``devices`` as something to compile for an executor."""
     names = [spec.openvino_name for spec in devices]
     of_ops = [names[d] for d in problem.expand(placement).tolist()]
-    return Candidate.placed(of_ops) if executor == "hetero" else Candidate.side_by_side(of_ops, names)
+    if executor == "hetero":
+        return Candidate.placed(of_ops)
+    return Candidate.side_by_side(of_ops, names, objective=problem.objective)
 
 
 class MeasuredEvaluator(Evaluator):

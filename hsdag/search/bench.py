@@ -109,7 +109,8 @@ def _placed(session: Session, name: str, placement: Placement, executor: Executo
         return Candidate.placed(devices)
     ranks = placement.priority
     priority = [ranks.get(op) for op in session.graph.op_names] if ranks else None
-    return Candidate.side_by_side(devices, [names[device.name] for device in placement.devices], priority)
+    order = [names[device.name] for device in placement.devices]
+    return Candidate.side_by_side(devices, order, priority, Objective(placement.objective))
 
 
 def _measure(

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class Cancellation:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+
+
+Entry: TypeAlias = tuple[int, float, int, Run]
 
 
 class Loop:
@@ -61,8 +65,10 @@ class Loop:
         self.num_predecessors: list[int] = graph.num_predecessors.tolist()
         self.first: list[int] = np.flatnonzero(graph.num_predecessors == 0).tolist()
         self.levels = [level.tolist() for level in graph.levels] if barrier else None
-        self.ready: list[list[tuple[int, float, int, Run]]] = [[] for _ in graph.resources]  # heaps
+        self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
         self.free: list[int] = [r.capacity for r in graph.resources]
+        shares = not backend.is_reentrant and any(r.capacity > 1 for r in graph.resources)
+        self.busy: set[int] | None = set() if shares else None  # tasks that run, where none may run in two runs
         self.touched: deque[int] = deque()  # resources that may be free with work ready for them
         self.running: set[Attempt] = set()
         self.runs: dict[Run, float] = {}  # when to look at each run: its limit, or the end of its grace
@@ -221,7 +227,10 @@ class Loop:
             waiting = ready[resource]
             if not waiting or not free[resource]:
                 continue
-            _, _, task, run = heapq.heappop(waiting)
+            entry = heapq.heappop(waiting) if self.busy is None else _pop_idle(waiting, self.busy)
+            if entry is None:
+                continue
+            _, _, task, run = entry
             free[resource] -= 1
             if not self._start(run, task, resource):
                 if waiting and free[resource]:
@@ -237,6 +246,8 @@ class Loop:
         run.num_running += 1
         error = None
         self.running.add(attempt)
+        if self.busy is not None:
+            self.busy.add(task)
         try:
             if not self.backend.start(attempt, self.inbox):
                 return False
@@ -247,10 +258,8 @@ class Loop:
         return True
 
     def _finish(self, attempt: Attempt, end_s: float, error: BaseException | None) -> None:
-        run, task, resource = attempt.run, attempt.task, attempt.resource
-        self.free[resource] += 1
-        if self.ready[resource]:
-            self.touched.append(resource)
+        run, task = attempt.run, attempt.task
+        self._free(attempt)
         run.num_running -= 1
         if error is not None:
             reason = f"{self.graph.where(task)} failed: {one_line(error)}"
@@ -261,6 +270,14 @@ class Loop:
             self._release(run, task, end_s)
         if not run.num_running and (not run.num_left or run.status is not RunStatus.RUNNING):
             self._end(run)
+
+    def _free(self, attempt: Attempt) -> None:
+        """Let others have what an attempt had."""
+        if self.busy is not None:
+            self.busy.discard(attempt.task)
+        self.free[attempt.resource] += 1
+        if self.ready[attempt.resource]:
+            self.touched.append(attempt.resource)
 
     def _release(self, run: Run, task: int, at_s: float) -> None:
         """Make ready what waited for a task alone; with a barrier, the next level once this one has ended."""
@@ -333,8 +350,7 @@ class Loop:
         """Leave the tasks of a run to themselves, and end it."""
         for attempt in self._attempts(run):
             self.running.discard(attempt)
-            self.free[attempt.resource] += 1
-            self.touched.append(attempt.resource)
+            self._free(attempt)
             self._call(self.backend.abandon, attempt)
         run.num_running = 0
         self._end(run)
@@ -368,3 +384,12 @@ class Loop:
             call(*args)
         except BaseException as error:  # noqa: BLE001 - not even SystemExit
             report(error)
+
+
+def _pop_idle(waiting: list[Entry], busy: set[int]) -> Entry | None:
+    """Take out the first entry of a heap whose task is not busy; where one ends, others are looked at again."""
+    found = min((entry for entry in waiting if entry[2] not in busy), default=None)
+    if found is not None:
+        waiting.remove(found)
+        heapq.heapify(waiting)
+    return found

@@ -37,6 +37,7 @@ class OpenVinoBackend(Backend):
     """
 
     is_helped = True
+    is_reentrant = False  # a compiled submodel of one stream runs one inference at a time, others block
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ from hsdag.runtime.openvino_backend.merging import CutCosts, merge_parts, part_s
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
+from hsdag.runtime.problem import Objective
 
 DATA_SHAPE_OF = "DataShapeOf"
 """The type of a ShapeOf that no constant can stand for."""
@@ -39,10 +40,10 @@ MOST_SUBGRAPHS = 4000
 class CutOptions:
     """How a placed graph is cut and run.
 
-    ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay, ``barrier`` runs level by
-    level (for comparison), ``limit_s`` is how long an inference may take. ``streams`` is how many subgraphs a device
-    runs at once: one keeps devices to their threads, which is best for latency; with several requests in flight two
-    hide that the devices' loads differ, as HETERO does, which runs as many as there are requests.
+    ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay for the ``objective``,
+    ``barrier`` runs level by level (for comparison), ``limit_s`` is how long an inference may take. ``streams`` is how
+    many subgraphs a device runs at once: one keeps devices to their threads, which is best where their loads are even;
+    with several requests in flight two can hide that they are not.
 
     Raises OptionError for less than one stream.
     """
@@ -52,6 +53,7 @@ class CutOptions:
     barrier: bool = False
     limit_s: float | None = None
     streams: int = 1
+    objective: Objective = Objective.LATENCY
 
     def __post_init__(self) -> None:
         if self.streams < 1:
@@ -97,7 +99,7 @@ def plan_parts(
     instances = instances_of(graph, device, copies=options.copies)
     parts = initial_parts(instances)
     if options.merge:
-        parts = merge_parts(graph, instances, parts, costs)
+        parts = merge_parts(graph, instances, parts, costs, options.objective)
     if parts.num_groups > MOST_SUBGRAPHS:
         raise PlacementError(
             f"the placement falls into {parts.num_groups} subgraphs, more than {MOST_SUBGRAPHS}; "

@@ -14,6 +14,7 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.openvino_backend.cut import Instances
 from hsdag.runtime.openvino_backend.part_kernels import merge_all, quotient, scheduled_makespan
 from hsdag.runtime.openvino_backend.running_ops import RunningOps
+from hsdag.runtime.problem import Objective
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
@@ -81,9 +82,14 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
 
 
 def merge_parts(
-    graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts, most_trials: int = MOST_TRIALS
+    graph: ComputationGraph,
+    instances: Instances,
+    parts: Partition,
+    costs: CutCosts,
+    objective: Objective = Objective.LATENCY,
+    most_trials: int = MOST_TRIALS,
 ) -> Partition:
-    """Join parts of one device while the simulated schedule gets no longer.
+    """Join parts of one device while the simulated schedule gets no longer; for throughput, the busiest device's load.
 
     Tried are parts that an edge joins, that read the same part, or that the same part reads, shortest first. Parts stay
     convex: two are joined only if no path leads from one to the other over a third. More than MOST_PARTS are left as
@@ -95,7 +101,8 @@ def merge_parts(
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
     tensors = tensors_of(graph, instances)
-    merge_all(label, parts.num_groups, instances.device, op_s, *tensors, *per_device, most_trials)
+    by_load = objective is Objective.THROUGHPUT
+    merge_all(label, parts.num_groups, instances.device, op_s, *tensors, *per_device, most_trials, by_load)
     return Partition.from_labels(label)
 
 

@@ -131,8 +131,9 @@ def merge_all(
     read_s: FloatArray,
     write_s: FloatArray,
     most_trials: int,
+    by_load: bool,
 ) -> None:  # pragma: no cover - compiled
-    """Join parts in ``label`` while the makespan gets no longer."""
+    """Join parts in ``label`` while the makespan, or the load of the busiest device, gets no longer."""
     part_device = np.zeros(count, dtype=np.int64)
     duration_s, b_level_s, start_s = np.zeros(count), np.zeros(count), np.zeros(count)
     follows = np.zeros((count, count), dtype=np.bool_)
@@ -140,7 +141,7 @@ def merge_all(
     costs, num_devices = (launch_s, read_s, write_s), len(launch_s)
     graph = (device, op_s, tensor_src, tensor_bytes, is_result, read_tensor, read_by)
     quotient(label, count, *graph, *costs, part_device, duration_s, follows)
-    best_s = scheduled_makespan(part_device, duration_s, follows, count, num_devices, b_level_s, start_s)
+    best_s = _judged(part_device, duration_s, follows, count, num_devices, b_level_s, start_s, by_load)
     work_s = duration_s[:count].sum()
     trials, merged = 0, True
     while merged and trials < most_trials:
@@ -158,14 +159,34 @@ def merge_all(
                 trial[i] = a if p == b else (b if p == count - 1 else p)
             tried = (tried_device, tried_s, tried_follows)
             quotient(trial, count - 1, *graph, *costs, *tried)
-            makespan_s = scheduled_makespan(*tried, count - 1, num_devices, b_level_s, start_s)
+            judged_s = _judged(*tried, count - 1, num_devices, b_level_s, start_s, by_load)
             total_s = tried_s[: count - 1].sum()
-            if makespan_s < best_s - 1e-12 or (makespan_s <= best_s + 1e-12 and total_s < work_s):
+            if judged_s < best_s - 1e-12 or (judged_s <= best_s + 1e-12 and total_s < work_s):
                 label[:] = trial
                 count -= 1
-                best_s, work_s, merged = makespan_s, total_s, True
+                best_s, work_s, merged = judged_s, total_s, True
                 quotient(label, count, *graph, *costs, part_device, duration_s, follows)
                 break
+
+
+@njit(cache=True)
+def _judged(
+    device: IntArray,
+    duration_s: FloatArray,
+    follows: BoolArray,
+    count: int,
+    num_devices: int,
+    b_level_s: FloatArray,
+    start_s: FloatArray,
+    by_load: bool,
+) -> float:  # pragma: no cover - compiled
+    """The seconds that merging must not add to."""
+    if not by_load:
+        return scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s, start_s)
+    load_s = np.zeros(num_devices)
+    for p in range(count):
+        load_s[device[p]] += duration_s[p]
+    return float(load_s.max())
 
 
 @njit(cache=True)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hsdag.ir import graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.runtime.openvino_backend import CutCosts, part_schedule
-from hsdag.runtime.openvino_backend.cut import Instances, instances_of
+from hsdag.runtime.openvino_backend.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.openvino_backend.merging import merge_parts
+from hsdag.runtime.problem import Objective
 from hsdag.runtime.schedule_problem import FREE, OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.openvino_backend.random_cuts import Placed, assert_convex, placed_graphs
@@ -117,6 +118,28 @@ def test_merging_never_lengthens_the_schedule_and_keeps_parts_convex(placed: Pla
     assert after.makespan_s <= before.makespan_s
     assert merged.num_groups <= parts.num_groups
     assert_convex(instances, merged)
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_merging_for_throughput_never_adds_to_the_load_of_the_busiest_device(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    costs = CutCosts.assumed(placed.graph, placed.num_devices)
+    merged = merge_parts(placed.graph, instances, parts, costs, Objective.THROUGHPUT)
+    before, after = (part_schedule(placed.graph, instances, p, costs) for p in (parts, merged))
+    assert np.bincount(after.device, after.duration_s).max() <= np.bincount(before.device, before.duration_s).max()
+    assert after.duration_s.sum() <= before.duration_s.sum()
+    assert_convex(instances, merged)
+
+
+def test_for_throughput_nothing_is_kept_apart_so_that_another_device_may_begin_sooner() -> None:
+    """Op 1 alone lets device 1 begin; joined with op 2 it saves a launch, and device 1 has other requests to run."""
+    types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"]
+    graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)], output_bytes=[0] * 6)
+    instances = instances_of(graph, np.array([0, 0, 0, 1, 1, 1]))
+    costs = CutCosts(np.full((6, 2), 5.0), np.ones(2), np.zeros(2), np.zeros(2))
+    parts = initial_parts(instances)
+    merged = [merge_parts(graph, instances, parts, costs, objective).num_groups for objective in Objective]
+    assert merged == [4, 2]
 
 
 @given(placed_graphs, st.integers(0, 99))
