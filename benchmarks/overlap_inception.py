@@ -153,10 +153,8 @@ def latency(bench: Bench, placement: np.ndarray, rounds: int, trace: Path | None
     """Measure one inference at a time; the ratios that bars are about."""
     executor = bench.work_conserving(placement)
     own = bench.request(executor)
-    barrier, whole_levels = (
-        bench.request(bench.work_conserving(placement, CutOptions(barrier=True, merge=merge)))
-        for merge in (True, False)
-    )
+    by_level = [CutOptions(barrier=True), CutOptions(barrier=True, merge=False)]
+    barrier, not_merged = (bench.request(bench.work_conserving(placement, options)) for options in by_level)
     single = [bench.request(bench.whole(d)) for d in (0, 1)]
     hetero = bench.hetero(placement)
     requests = {
