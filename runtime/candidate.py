@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,7 +144,8 @@ class CandidateRunner:
         """Forget a candidate."""
         del self._candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
-            self.client.call("close", self.limits.run_s, key=key)
+            with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
+                self.client.call("close", self.limits.run_s, key=key)
 
     def _reopen_if_lost(self, key: str) -> None:
         if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:

@@ -108,7 +108,8 @@ def bench(
             }
             for row in result.rows
         ]
-        print_json({"versus": result.versus, "rows": rows, "failures": dict(result.failures)})
+        failures = {"failures": dict(result.failures), "in_flight_failures": dict(result.in_flight_failures)}
+        print_json({"versus": result.versus, "rows": rows, **failures})
         return
     columns = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {result.versus}", "95% interval"]
     cells = [
@@ -128,6 +129,8 @@ def bench(
     print_table(None, [*columns, "inferences/s", "submodels"], cells)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")
+    for name, reason in result.in_flight_failures.items():
+        typer.echo(f"{name} did not run with several requests in flight: {reason}")
 
 
 def _show_ops(report: OpReport, top: int, as_json: bool) -> None:

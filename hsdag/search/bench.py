@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,16 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named."""
+    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named.
+
+    ``in_flight_failures`` tell why candidates of ``rows`` have no throughput.
+    """
 
     rows: tuple[BenchRow, ...]
     failures: Mapping[str, str]
     versus: str
     timeline: Timeline | None = None
+    in_flight_failures: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_bench(
@@ -70,7 +74,7 @@ def run_bench(
         candidates = {spec.name: Candidate.on_device(spec) for spec in devices}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placements.items():
-            candidates[name] = _placed(session, name, placement, executor or placement.executor)
+            candidates[name] = placed_candidate(session, name, placement, executor or placement.executor)
         if not candidates:
             raise OptionError("nothing to measure: name a --device or a --placement")
         half = replace(protocol, limit_s=protocol.limit_s / 2)
@@ -94,7 +98,8 @@ def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placeme
     return tuple(found.values())
 
 
-def _placed(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
+def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
+    """A placement file as something to measure. Raises PlacementError when it is for another model."""
     if placement.model.fingerprint != session.model_record.fingerprint:
         raise PlacementError(
             f"{name} is for model {placement.model.name!r}, not for this one ({session.model_record.name!r}): "
@@ -147,4 +152,6 @@ def _result(
         )
         for name in alive
     ]
-    return BenchResult(tuple(sorted(rows, key=lambda row: row.latency.median_s)), latency.failures, versus)
+    in_flight = {name: reason for name, reason in throughput.failures.items() if name in latency.samples}
+    by_latency = tuple(sorted(rows, key=lambda row: row.latency.median_s))
+    return BenchResult(by_latency, latency.failures, versus, in_flight_failures=in_flight)

@@ -78,5 +78,8 @@ def prepare(
         on_phase(f"{error}; measuring every placement instead")
         return Ground(session.problem(max_share=max_share), None)
     problem = session.problem(max_share=max_share, profile=profile)
-    of = HeteroCosts.of if options.executor == "hetero" else WorkConservingCosts.of
-    return Ground(problem, of(session.graph, profile.costs()), profile.memory_bytes)
+    if options.executor == "hetero":
+        costs: PlacementCosts = HeteroCosts.of(session.graph, profile.costs())
+    else:
+        costs = WorkConservingCosts.of(session.cut_graph, profile.costs())
+    return Ground(problem, costs, profile.memory_bytes)

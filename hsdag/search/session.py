@@ -26,6 +26,7 @@ from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.costs import CostModel
 from hsdag.runtime.devices import DeviceSet
+from hsdag.runtime.openvino_backend.compiling import with_data_shapes
 from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.profile import ModelProfile
 from hsdag.runtime.profile_cache import ProfileCache
@@ -65,6 +66,7 @@ class Session:
             model = model.clone()
         merge_copies(model)
         self.graph: ComputationGraph = graph_of(model)
+        self.cut_graph = with_data_shapes(model, self.graph)  # as the work-conserving executor sees it
         self.model_record = ModelRecord(name=_name_of(source, self.graph), fingerprint=fingerprint(self.graph))
         path = Path(source) if isinstance(source, str | Path) else self._write(model)
         self._digest = _digest(path, inputs, self.model_record.fingerprint)

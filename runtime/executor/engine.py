@@ -98,6 +98,10 @@ class Engine:
                 raise
             _WORKING.add(loop)
 
+    def is_in_turn(self) -> bool:
+        """Whether the calling thread does the engine's work just now, as in ``on_end``, and must not wait."""
+        return self._loop.is_in_turn()
+
     def cancel(self, run: Run) -> None:
         """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""
         if not run.is_over:

@@ -15,6 +15,7 @@ import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
+from hsdag.runtime.executor.alarm import Alarm
 from hsdag.runtime.executor.backend import Attempt, Backend, Inbox
 from hsdag.runtime.executor.faults import forget_locals, one_line, report, without_own_frame
 from hsdag.runtime.executor.run import Run, RunStatus
@@ -52,7 +53,7 @@ class Loop:
         self.inbox = Inbox(self.help if backend.is_helped else None)
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread that has it
-        self.alarm = threading.Event()  # wakes the watching thread
+        self.alarm = Alarm()  # wakes the watching thread
         self.defect: BaseException | None = None  # of a helping thread
         self.thread: threading.Thread | None = None
         self.lock = threading.Lock()

@@ -18,6 +18,7 @@ from typing import Any
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Attempt, Backend, Inbox
+from hsdag.runtime.openvino_backend.compiled_submodels import CompiledSubmodels
 from hsdag.runtime.openvino_backend.cut import Cut, Tensor
 from hsdag.runtime.openvino_backend.device_thread import DeviceThread
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
@@ -26,6 +27,8 @@ from hsdag.runtime.openvino_backend.submodels import Submodel
 
 CLOSE_S = 5.0
 """How long closing waits for each device."""
+COMPILE_S = 120.0
+"""How long an inference waits for what hung to be compiled anew; its own time limit begins afterwards."""
 
 
 class OpenVinoBackend(Backend):
@@ -47,9 +50,8 @@ class OpenVinoBackend(Backend):
         streams: int = 1,
         memory: SharedMemory | None = None,
     ) -> None:
-        self._compile = compile_submodel
-        self._compiled = [compile_submodel(s) for s in range(len(submodels))]
-        self._wiring = Wiring(submodels, self._compiled)
+        self._compiled = CompiledSubmodels(compile_submodel, len(submodels))
+        self._wiring = Wiring(submodels, self._compiled.now())
         self._device: list[int] = cut.device.tolist()
         self._memory = memory
         self._results = {tensor for _, tensor in cut.results}
@@ -59,7 +61,6 @@ class OpenVinoBackend(Backend):
         self._idle = [list(range(streams)) for _ in range(num_devices)]  # threads without a job
         self._slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
-        self._stale: set[int] = set()  # subgraphs of which a request hangs
         self._jobs: dict[Attempt, _Job] = {}  # that have not come back; one who takes a job out reports it or gives up
         self._is_closed = False
 
@@ -68,11 +69,10 @@ class OpenVinoBackend(Backend):
 
         Raises ExecutionError when the backend is closed.
         """
-        compiled = [None if s in self._stale else each for s, each in enumerate(self._compiled)]  # that would block
         if self._is_closed:
             raise ExecutionError("the executor is closed; compile the model again")
         number = next(self._numbers)
-        self._slots[number] = Slot(self._wiring, compiled, self._shared_outputs)
+        self._slots[number] = Slot(self._wiring, self._compiled.now(), self._shared_outputs)
         return number
 
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
@@ -119,12 +119,12 @@ class OpenVinoBackend(Backend):
             job.cancel()
 
     def abandon(self, attempt: Attempt) -> None:
-        """Put a hung request and its thread aside; the subgraph is compiled anew before it runs again."""
+        """Put a hung thread and its request aside; the subgraph is compiled anew before it runs again."""
         job = self._jobs.pop(attempt, None)
         if job is None:
             return  # it has just come back
-        self._stale.add(attempt.task)
-        job.put_aside()
+        if job.give_up():
+            self._compiled.renew(attempt.task)
         device = self._device[attempt.task]
         self._threads[device][job.stream].end()
         self._threads[device][job.stream] = DeviceThread(f"hsdag-device-{device}")
@@ -138,21 +138,24 @@ class OpenVinoBackend(Backend):
             thread.end()
         for thread in threads:
             thread.join(CLOSE_S)
-        self._compiled.clear()
+        self._compiled.close()
+
+    def await_compiled(self) -> None:
+        """Wait while what hung is compiled anew. Raises ExecutionError after COMPILE_S."""
+        self._compiled.wait(COMPILE_S)
 
     def compiled(self, s: int) -> Any:
-        """Subgraph s compiled, anew where a request of it hangs; called by the thread of its device."""
-        if s in self._stale:
-            self._compiled[s] = self._compile(s)
-            self._stale.discard(s)
-        return self._compiled[s]
+        """Subgraph s compiled; called by the thread of its device."""
+        return self._compiled.get(s)
 
     def came_back(self, attempt: Attempt) -> bool:
         """Strike an attempt off those that run; False where it was given up."""
-        job = self._jobs.pop(attempt, None)
-        if job is not None:
-            self._idle[self._device[attempt.task]].append(job.stream)
-        return job is not None
+        job = self._jobs.get(attempt)
+        if job is None:
+            return False
+        self._idle[self._device[attempt.task]].append(job.stream)
+        del self._jobs[attempt]
+        return True
 
     def slot(self, number: int) -> Slot:
         """A slot by its number."""
@@ -166,7 +169,7 @@ class _Job:
         self._backend, self._attempt, self._inbox = backend, attempt, inbox
         self.stream = stream
         self._slot = backend.slot(attempt.slot)
-        self._is_cancelled = False
+        self._is_cancelled = self._is_given_up = self._has_begun = False
 
     def __call__(self) -> None:
         """Infer, and report; who reports may go on to start other tasks."""
@@ -184,7 +187,7 @@ class _Job:
         try:
             if self._is_cancelled:
                 raise ExecutionError("cancelled")
-            self._slot.infer(task, self._backend.compiled(task), lambda: self._is_cancelled)
+            self._slot.infer(task, self._backend.compiled(task), self._begin, lambda: self._is_cancelled)
         except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
             return RuntimeError(reason_of(raised))
         return None
@@ -195,10 +198,19 @@ class _Job:
         with contextlib.suppress(RuntimeError):
             self._slot.cancel(self._attempt.task)
 
-    def put_aside(self) -> None:
-        """Nothing but this job touches its request any more."""
-        self._is_cancelled = True
-        self._slot.put_aside(self._attempt.task)
+    def _begin(self) -> None:
+        """Go on to infer, unless the job was given up meanwhile, and the slot is for others."""
+        if self._is_given_up:
+            raise ExecutionError("given up")
+        self._has_begun = True
+
+    def give_up(self) -> bool:
+        """Leave the job to itself; whether it has begun to infer, so that nothing else may touch its request."""
+        with self._slot.lock:
+            self._is_cancelled = self._is_given_up = True
+            if self._has_begun:
+                self._slot.put_aside(self._attempt.task)
+            return self._has_begun
 
 
 def reason_of(error: BaseException) -> str:

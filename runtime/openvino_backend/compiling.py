@@ -45,7 +45,7 @@ class CutOptions:
     many subgraphs a device runs at once: one keeps devices to their threads, which is best where their loads are even;
     with several requests in flight two can hide that they are not.
 
-    Raises OptionError for less than one stream.
+    Raises OptionError for less than one stream, and a limit that is not a positive number of seconds.
     """
 
     copies: bool = True
@@ -58,6 +58,8 @@ class CutOptions:
     def __post_init__(self) -> None:
         if self.streams < 1:
             raise OptionError(f"a device runs at least one subgraph at a time, not {self.streams}")
+        if self.limit_s is not None and not self.limit_s > 0:
+            raise OptionError(f"an inference may take a positive number of seconds, not {self.limit_s}")
 
 
 @dataclass(frozen=True, eq=False)

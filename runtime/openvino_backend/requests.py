@@ -96,6 +96,7 @@ class WorkConservingRequest:
         self._drop = weakref.finalize(self, backend.drop_slot, self._slot)
         self._drop.atexit = False
         self._run: Run | None = None
+        self._submitting = threading.Lock()  # until the new run is known here, nobody is told of its end
         self._callback: Callable[[Any], None] | None = None
         self.userdata: Any = None
         self._own = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in model.inputs]
@@ -125,7 +126,10 @@ class WorkConservingRequest:
         for key, value in named_inputs(inputs, self._input_ports):
             self._set(key, value)
         self.userdata = userdata if userdata is not None else self.userdata
-        self._run = self._engine.submit(self._slot, limit_s=self._limit_s, on_end=self._told)
+        if not self._engine.is_in_turn():
+            self._backend.await_compiled()
+        with self._submitting:
+            self._run = self._engine.submit(self._slot, limit_s=self._limit_s, on_end=self._told)
 
     def wait(self) -> None:
         """Wait for the end. Raises ExecutionError when it failed."""
@@ -209,6 +213,8 @@ class WorkConservingRequest:
         return self._run
 
     def _told(self, run: Run) -> None:
+        with self._submitting:
+            pass
         if self._callback is not None and run.error is None:
             self._callback(self.userdata)
 

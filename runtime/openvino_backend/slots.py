@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ class Slot:
         self._made_from: list[Any] = list(compiled)
         self._requests: list[Any] = [None if each is None else each.create_infer_request() for each in compiled]
         self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
+        self.lock = threading.Lock()  # for who changes requests, and who gives them up
         self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
         self._in_thread = [not any(found) for found in wiring.is_dynamic]
         for s, request in enumerate(self._requests):
@@ -84,17 +86,25 @@ class Slot:
             raise
         self._given[op] = tensor
 
-    def infer(self, s: int, compiled: Any, is_cancelled: Callable[[], bool]) -> None:
+    def infer(
+        self, s: int, compiled: Any, begin: Callable[[], None], is_cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
         """Run subgraph s, as compiled, in the calling thread. Raises what the plugin does.
+
+        ``begin`` is called with the lock when the slot is about to be touched, and raises where it must not be.
 
         The CPU plugin swallows what goes wrong in the caller's thread where it has one thread per inference. So the
         constant output tells whether an inference went through. One that did not is run again in a thread of the
         plugin, which tells what is wrong. Outputs of unknown size cannot be touched after a swallowed error: subgraphs
         that have some run in a thread of the plugin from the start.
         """
-        if self._made_from[s] is not compiled or self._requests[s] is None:
-            self._renew(s, compiled)
-        request, mark = self._requests[s], self._marks[s]
+        is_fit = self._made_from[s] is compiled and self._requests[s] is not None
+        fresh = None if is_fit else compiled.create_infer_request()
+        with self.lock:
+            begin()
+            if fresh is not None:
+                self._renew(s, compiled, fresh)
+            request, mark = self._requests[s], self._marks[s]
         for k, source, out in self._wiring.reads[s]:
             if self._wiring.is_dynamic[source][out]:
                 request.set_input_tensor(k, self._requests[source].get_output_tensor(out))
@@ -118,10 +128,8 @@ class Slot:
         """Leave a request that hangs to the thread it hangs in: touching it may block or raise."""
         self._requests[s] = None
 
-    def _renew(self, s: int, compiled: Any) -> None:
-        """A request of another compilation; nobody who reads it runs now."""
-        self._requests[s] = None
-        request = compiled.create_infer_request()
+    def _renew(self, s: int, compiled: Any, request: Any) -> None:
+        """Take a request of another compilation; nobody who reads it runs now."""
         self._requests[s], self._made_from[s] = request, compiled
         self._prepare(s)
         for op, readers in self._wiring.model_inputs.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -18,18 +19,24 @@ from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir import ModelError, OptionError, Placement, SearchError, placement_units, read_graph
 from hsdag.ir.build import fingerprint
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.runtime.costs import CostModel, CostSource
+from hsdag.runtime.devices import DeviceSet, resolve_devices
 from hsdag.runtime.latency import Protocol, Ratio
-from hsdag.runtime.problem import Problem
+from hsdag.runtime.openvino_backend import CutOptions, plan_cut
+from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.simulator import Execution
 from hsdag.runtime.work_conserving_costs import WorkConservingCosts
-from hsdag.search.bench import run_bench
+from hsdag.runtime.worker_client import CandidateFailed, WorkerClient
+from hsdag.search.bench import placed_candidate, run_bench
 from hsdag.search.options import PlaceOptions
 from hsdag.search.outcome import Outcome, speed_sentence
 from hsdag.search.place import run_place
+from hsdag.search.rewards import prepare
 from hsdag.search.searching import EXECUTION, NoJournal
+from hsdag.search.session import Session
 
+FOR_THROUGHPUT = CutOptions(objective=Objective.THROUGHPUT)
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
 
@@ -203,3 +210,59 @@ def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> N
     for _ in range(4):
         evaluator.evaluate(list(rng.integers(0, 2, (10, problem.num_units))))
     assert np.abs(evaluator.simulated_s(others) / true_s - 1).mean() < 0.3 * before
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """A model with a branch that hangs on how many of its inputs are positive."""
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    positive = opset13.relu(x, name="positive")
+    count = opset13.shape_of(opset13.non_zero(positive), name="count")
+    scale = opset13.reduce_sum(opset13.exp(opset13.convert(count, "f32")), opset13.constant(np.array([0])))
+    path = tmp_path / "counting.xml"
+    ov.serialize(ov.Model([opset13.result(opset13.multiply(positive, scale))], [x], "counting"), path)
+    return path
+
+
+def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
+    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
+    with Session(counting, resolve_devices(None, 2)) as session:
+        ground = prepare(session, options, lambda _: None)
+        assert isinstance(ground.costs, WorkConservingCosts)
+        table = ground.costs.table
+        placement = np.zeros(session.graph.num_ops, dtype=np.int64)
+        placement[session.graph.op_names.index("count") :] = 1
+        parts, plan = table.parts(placement), plan_cut(session.cut_graph, placement, 2)
+    assert parts is not None
+    assert len(parts.device) == len(plan.cut.subgraphs) > 1
+    assert parts.work_s.sum() == pytest.approx(table.op_s[plan.instances.op, plan.instances.device].sum())
+
+
+def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
+    documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
+    with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
+        found = [session.runner.request(placed_candidate(session, "p", p, "work-conserving")) for p in documents]
+    assert [request["objective"] for request in found] == ["latency", "throughput"]
+    with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
+        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
+        assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
+
+
+def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
+    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.op_names])
+
+
+def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Placement) -> None:
+    """The worker is lost while several requests are in flight."""
+    with pytest.MonkeyPatch.context() as patch:
+        call = WorkerClient.call
+
+        def lose(client: WorkerClient, verb: str, *args: Any, **request: Any) -> Any:
+            if verb == "throughput":
+                raise CandidateFailed("took more than 60 s")
+            return call(client, verb, *args, **request)
+
+        patch.setattr(WorkerClient, "call", lose)
+        result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK)
+    assert result.rows[0].inferences_per_s is None
+    assert "took more than 60 s" in result.in_flight_failures["p"]

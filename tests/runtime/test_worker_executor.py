@@ -86,6 +86,18 @@ def test_a_device_that_cannot_compile_its_part_fails_the_candidate_alone(
     assert client.num_starts == 1
 
 
+def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(client: WorkerClient) -> None:
+    def lose(*_: object, **__: object) -> None:
+        raise CandidateFailed("took more than 1 s")
+
+    runner = CandidateRunner(client, Objective.LATENCY)
+    runner.open("whole", Candidate("CPU_A"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "call", lose)
+        runner.close("whole")
+    assert runner.open("whole", Candidate("CPU_A")).devices == ("CPU_A",)
+
+
 def test_a_model_with_state_is_a_users_error(stateful: Path) -> None:
     graph = read_graph(stateful)
     late = [ORDER[int(graph.op_names[v].startswith("late"))] for v in range(graph.num_ops)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -340,6 +341,35 @@ def test_two_streams_a_device_keep_requests_apart(core: ov.Core, model: ov.Model
             for k, request in enumerate(requests):
                 request.wait()
                 assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
+
+
+@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
+def test_a_limit_that_is_no_time_is_refused(core: ov.Core, model: ov.Model, limit_s: float) -> None:
+    with pytest.raises(OptionError, match="an inference may take a positive number of seconds, not"):
+        hsdag.compile_work_conserving(model, alternating(model), core, time_limit_s=limit_s)
+
+
+def test_a_callback_is_told_of_its_own_run_however_soon_it_ends(core: ov.Core, model: ov.Model) -> None:
+    """The caller loses the processor between the start of a run and its own next step."""
+    latencies_ms: list[float] = []
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        submit = compiled._engine.submit
+
+        def submit_and_sleep(*args: Any, **options: Any) -> Any:
+            run = submit(*args, **options)
+            time.sleep(0.03)
+            return run
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled._engine, "submit", submit_and_sleep)
+            request = compiled.create_infer_request()
+            request.set_callback(lambda _: latencies_ms.append(request.latency))
+            request.infer([A, B])
+            patience_s = time.monotonic() + 60
+            while not latencies_ms:
+                assert time.monotonic() < patience_s
+                time.sleep(0.001)
+        assert latencies_ms == [request.latency]
 
 
 def test_less_than_one_stream_is_refused() -> None:
