@@ -1,7 +1,7 @@
 """Inception-V3 on two one-thread CPU devices: how much of the second device work-conserving execution makes use of.
 
 The model is profiled, some placements are searched under simulated work-conserving costs and the best of them is taken
-by measuring, as ``hsdag place`` does. Everything is then measured in turn, round by round: one device alone, HETERO with
+by measuring, as ``hsdag place`` does. All is then measured in turn, round by round: one device alone, HETERO with
 the same placement, the executor, the executor level by level (barrier), two independent copies side by side (what the
 machine can do at most), and the whole CPU with both threads (what a user has without any placement). Then throughput
 with four requests in flight, with a placement that balances the devices' load, against HETERO with the same placement
