@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.evaluators.measured import SearchMeasurement
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.torch_backend import Inputs, LogicalDevice, TorchExecutor, TorchGraph, build_program
+from hsdag.runtime.torch_backend.residents import tensor_of
 from hsdag.torch_execution import Mode, random_inputs
 
 
@@ -112,4 +112,4 @@ def _nearby(inputs: Inputs, devices: Sequence[LogicalDevice]) -> Inputs:
     found = {device.torch_device for device in devices}
     if len(found) != 1 or not devices[0].is_cuda:
         return inputs
-    return {name: torch.as_tensor(x).to(devices[0].physical) for name, x in inputs.items()}
+    return {name: tensor_of(x).to(devices[0].physical) for name, x in inputs.items()}

@@ -28,9 +28,16 @@ class TorchBackend(Backend):
         self.states: dict[int, RunState] = {}
         streams, self.partition = partition_streams(program.devices)
         names = [resource.name for resource in program.tasks.resources]
-        self._lanes: list[Lane] = [_device_lane(device, streams.get(device.name)) for device in program.devices] + [
-            _channel_lane(t, name) for t, name in zip(program.transfers, names, strict=True) if t is not None
-        ]
+        self._lanes: list[Lane] = []
+        try:
+            for device in program.devices:
+                self._lanes.append(_device_lane(device, streams.get(device.name)))
+            for transfer, name in zip(program.transfers, names, strict=True):
+                if transfer is not None:
+                    self._lanes.append(_channel_lane(transfer, name))
+        except BaseException:
+            self.close()
+            raise
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
         self.poll_s = 0.0 if self._polled else None
         self.is_helped = not self._polled  # streams are enqueued to by one thread alone

@@ -6,13 +6,14 @@ task reads what another stream made, and join the first again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import torch
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.torch_backend.cuda_handle import new_event, new_stream
+from hsdag.runtime.torch_backend.cuda_handle import new_capture_stream, new_event
 from hsdag.runtime.torch_backend.device import NO_LIMIT
 from hsdag.runtime.torch_backend.executor import Inputs
 from hsdag.runtime.torch_backend.graph import Tensor
@@ -27,12 +28,16 @@ WARM_UPS = 2
 """Passes before the capture: libraries load, workspaces are allocated, indices are copied to the GPU."""
 
 
+_ON_CAPTURE_STREAMS = threading.RLock()
+"""Held while one program captures or replays: torch has 32 streams for it, so that two programs may share some."""
+
+
 class CapturedProgram:
     """A program captured with the inputs it was given, which later calls may overwrite.
 
     All devices must stand on one GPU. ``ranks`` [N ops] give the order on each stream, smallest first; None takes
     the order of the ops. Results that other streams read are not reused within the graph, so that it takes more
-    memory than the dynamic loop.
+    memory than the dynamic loop. Any thread may call; captures and replays of a process take turns.
 
     Raises ExecutionError where the devices cannot be captured, an input is missing, or a task cannot run.
     """
@@ -47,38 +52,59 @@ class CapturedProgram:
         self._residents = Residents(program, self._ledgers)
         self._residents.load(inputs)
         self._residents.feed({})  # says what is missing
-        streams, self.partition = partition_streams(program.devices)
+        streams, self.partition = partition_streams(program.devices, for_capture=True)
         names = [resource.name for resource in program.tasks.resources]
-        self._streams = [streams.get(name) or new_stream(self._gpu) for name in names]
-        self._main = new_stream(self._gpu)
+        self._streams = [streams.get(name) or new_capture_stream(self._gpu) for name in names]
+        self._main = new_capture_stream(self._gpu)
         self._done = new_event()
         self._plan = stream_plan(program, None if ranks is None else program.task_ranks(ranks))
-        with torch.no_grad(), torch.cuda.device(self._gpu):
+        self._is_closed = False
+        with _ON_CAPTURE_STREAMS, torch.no_grad(), torch.cuda.device(self._gpu):
             self._graph, self._outputs = self._capture()
 
     def infer(self, inputs: Inputs | None = None) -> dict[str, Tensor]:
-        """Results by name, as tensors of their own. ``inputs`` replace those of before, for later calls too."""
-        if inputs:
-            self._overwrite(inputs)
-        self.replay()
-        return {name: tensor.clone() for name, tensor in self._outputs.items()}
+        """Results by name, as tensors of their own. ``inputs`` replace those of before, for later calls too.
+
+        Raises ExecutionError for an input that does not fit, and where the program is closed.
+        """
+        with _ON_CAPTURE_STREAMS:
+            self._check_open()
+            if inputs:
+                self._overwrite(inputs)
+            self.replay()
+            results = {name: tensor.clone() for name, tensor in self._outputs.items()}
+            torch.cuda.current_stream(self._gpu).synchronize()  # the next replay writes where these were read
+            return results
 
     def replay(self) -> None:
-        """Run the graph on the present inputs and wait for its end; the results stay inside."""
-        before = new_event()
-        before.record(torch.cuda.current_stream(self._gpu))  # the caller may still read the last results
-        self._main.wait_event(before)
-        with torch.cuda.stream(self._main):
-            self._graph.replay()
-            self._done.record(self._main)
-        self._done.synchronize()
+        """Run the graph on the present inputs and wait for its end; the results stay inside.
+
+        Raises ExecutionError where the program is closed.
+        """
+        with _ON_CAPTURE_STREAMS:
+            self._check_open()
+            before = new_event()
+            before.record(torch.cuda.current_stream(self._gpu))  # the caller may still write the inputs
+            self._main.wait_event(before)
+            with torch.cuda.stream(self._main):
+                self._graph.replay()
+                self._done.record(self._main)
+            self._done.synchronize()
 
     def close(self) -> None:
-        """Free the graph and its memory."""
-        torch.cuda.synchronize(self._gpu)
-        self._outputs = {}
-        self._graph.reset()
-        self._residents.close()
+        """Free the graph and its memory; called again, do nothing."""
+        with _ON_CAPTURE_STREAMS:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            torch.cuda.synchronize(self._gpu)
+            self._outputs = {}
+            self._graph.reset()
+            self._residents.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ExecutionError(f"the captured program of {self.program.graph.name!r} is closed; make another")
 
     def _capture(self) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
         for _ in range(WARM_UPS):

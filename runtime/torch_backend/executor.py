@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
@@ -34,18 +33,13 @@ class Inference:
         self._engine = engine
 
     def wait(self, timeout_s: float | None = None) -> dict[str, Tensor]:
-        """The results by name, each on the device that made it.
+        """The results by name, each on the device that made it, in memory apart from inputs and constants.
 
         Raises ExecutionError where it ended badly; TimeoutError when it has not ended within ``timeout_s``.
         """
         if not self.run.wait(timeout_s):
             raise TimeoutError(f"the inference has not ended within {timeout_s:g} s")
-        found = self._state.outputs
-        assert found is not None
-        for tensor in found.values():
-            if tensor.is_cuda:  # whoever reads it works on a stream of their own
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))
-        return found
+        return self._state.own_outputs()
 
     def cancel(self) -> None:
         """End it early."""
@@ -90,6 +84,7 @@ class TorchExecutor:
             raise
         self._is_closed = False
         self._lock = threading.Lock()
+        self._loading = threading.Lock()  # taken by callers alone, so that loading never holds up the engine
         self._free_slots: list[int] = []
         self._num_slots = 0
 
@@ -117,30 +112,29 @@ class TorchExecutor:
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences from now on.
 
-        Raises ExecutionError for a name or shape that does not fit or where the executor is closed, DeviceMemoryError
-        where there is no room.
+        Raises ExecutionError for a name or shape that does not fit, while an inference is in flight and where the
+        executor is closed, DeviceMemoryError where there is no room.
         """
         self._check_open()
-        self._residents.load(inputs)
+        with self._loading:
+            if self._backend.states:
+                raise ExecutionError(
+                    f"inputs of {self.program.graph.name!r} are loaded between inferences, but "
+                    f"{len(self._backend.states)} are in flight; wait for them, or give inputs to submit instead"
+                )
+            self._residents.load(inputs)
 
     def submit(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> Inference:
         """Start an inference, with ``inputs`` in place of those that were loaded; several may be in flight.
 
-        The tensors given must not change before the end. Raises ExecutionError where an input is missing or does
-        not fit or the executor is closed, DeviceMemoryError where there is no room for it.
+        The tensors given must not change before ``wait`` has returned. Raises ExecutionError where an input is
+        missing or does not fit or the executor is closed, DeviceMemoryError where there is no room for it.
         """
         self._check_open()
         fed = self._residents.feed(inputs or {})
-        try:
-            state = RunState(self.program, self._residents.held, fed, self._ledgers)
-        except DeviceMemoryError as error:
-            raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error
-        with self._lock:
-            if not self._free_slots:
-                self._free_slots.append(self._num_slots)
-                self._num_slots += 1
-            slot = self._free_slots.pop()
-            self._backend.states[slot] = state
+        with self._loading:
+            state = self._state(fed)
+            slot = self._take_slot(state)
         try:
             run = self._engine.submit(slot, limit_s=limit_s, on_end=self._free)
         except BaseException:
@@ -163,6 +157,22 @@ class TorchExecutor:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; make another")
+
+    def _state(self, fed: Mapping[int, Tensor]) -> RunState:
+        residents = self._residents
+        try:
+            return RunState(self.program, residents.held, fed, self._ledgers, residents.addresses)
+        except DeviceMemoryError as error:
+            raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error
+
+    def _take_slot(self, state: RunState) -> int:
+        with self._lock:
+            if not self._free_slots:
+                self._free_slots.append(self._num_slots)
+                self._num_slots += 1
+            slot = self._free_slots.pop()
+            self._backend.states[slot] = state
+            return slot
 
     def _free(self, run: Run) -> None:
         with self._lock:

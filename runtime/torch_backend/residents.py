@@ -19,18 +19,22 @@ from hsdag.runtime.torch_backend.task_error import task_error
 class Residents:
     """Constants, from the start, and inputs, once loaded. ``held`` [B] has them by buffer.
 
-    Raises ExecutionError that names constant and device where there is no room.
+    ``addresses`` are those of their storages. Raises ExecutionError that names constant and device where there is no
+    room.
     """
 
     def __init__(self, program: Program, ledgers: Ledgers) -> None:
         self._program = program
         self._ledgers = ledgers
         self.held: list[Tensor | None] = [None] * program.num_buffers
+        self.addresses: frozenset[int] = frozenset()
         try:
             for node, port, buffer in program.constants:
                 what = f"constant {program.graph.nodes[node].name!r}"
-                self._hold(buffer, self._placed(program.graph.nodes[node].constants[port], buffer, what), what)
+                constant = program.graph.nodes[node].constants[port].detach()  # results keep no activations
+                self._hold(buffer, self._placed(constant, buffer, what), what)
             _synchronize(program)
+            self._note_addresses()
         except BaseException:
             self.close()
             raise
@@ -38,9 +42,12 @@ class Residents:
     def load(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
         """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
         node_of = {buffer: node for node, buffer in self._program.feeds.items()}
-        for buffer, tensor in self._parts(inputs, copy=True):
-            self._let_go(buffer)
-            self._hold(buffer, tensor, f"input {self._program.graph.nodes[node_of[buffer]].name!r}")
+        try:
+            for buffer, tensor in self._parts(inputs, copy=True):
+                self._let_go(buffer)
+                self._hold(buffer, tensor, f"input {self._program.graph.nodes[node_of[buffer]].name!r}")
+        finally:
+            self._note_addresses()
         _synchronize(self._program)
 
     def feed(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> dict[int, Tensor]:
@@ -71,7 +78,7 @@ class Residents:
             feed = _feed(self._program, node)
             if feed.tensor in inputs:
                 try:
-                    part = feed.cut(torch.as_tensor(inputs[feed.tensor]).detach())
+                    part = feed.cut(tensor_of(inputs[feed.tensor]).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {self._program.graph.name!r}: {error}") from error
                 yield buffer, self._placed(part, buffer, f"input {feed.tensor!r}", feed.dtype, copy)
@@ -100,11 +107,21 @@ class Residents:
                 raise DeviceMemoryError(f"{what} on device {ledger.device}: {error}") from error
         self.held[buffer] = tensor
 
+    def _note_addresses(self) -> None:
+        self.addresses = frozenset(x.untyped_storage().data_ptr() for x in self.held if x is not None)
+
     def _let_go(self, buffer: int) -> None:
         tensor, ledger = self.held[buffer], self._ledgers[self._program.buffer_device[buffer]]
         if tensor is not None and ledger is not None:
             ledger.give(tensor)
         self.held[buffer] = None
+
+
+def tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:
+    """The tensor of an array, in the same memory where that may be written to; torch has no other tensors."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values)
 
 
 def _feed(program: Program, node: int) -> Feed:

@@ -17,18 +17,23 @@ from hsdag.runtime.torch_backend.cuda_handle import new_event
 from hsdag.runtime.torch_backend.device import LogicalDevice
 
 
-def partition_streams(devices: Sequence[LogicalDevice]) -> tuple[dict[str, torch.cuda.Stream], str]:
+def partition_streams(
+    devices: Sequence[LogicalDevice], *, for_capture: bool = False
+) -> tuple[dict[str, torch.cuda.Stream], str]:
     """A stream by device name for the devices with a share, and a sentence on what was done.
 
-    The streams stay for the life of the process. Where green contexts cannot be had the answer is empty, and the
-    sentence says why.
+    The streams stay for the life of the process; those ``for_capture`` are others, on the same multiprocessors. Where
+    green contexts cannot be had the answer is empty, and the sentence says why.
     """
     shared = tuple(device for device in devices if device.is_cuda and device.share is not None)
-    return _partition(shared) if shared else ({}, "no device asks for a share of a GPU")
+    return _partition(shared, for_capture) if shared else ({}, "no device asks for a share of a GPU")
 
 
 @cache
-def _partition(shared: tuple[LogicalDevice, ...]) -> tuple[dict[str, torch.cuda.Stream], str]:
+def _partition(
+    shared: tuple[LogicalDevice, ...],
+    for_capture: bool,  # noqa: ARG001 - keeps the answers apart
+) -> tuple[dict[str, torch.cuda.Stream], str]:
     """Made once for the same devices: contexts are dear, and are never given back."""
     try:
         driver = import_module("cuda.bindings.driver")

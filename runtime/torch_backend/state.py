@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
 
 from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.memory import MemoryLedger
@@ -20,21 +22,27 @@ Ledgers = Sequence[MemoryLedger | None]
 class RunState:
     """Buffers of one inference, filled and dropped by tasks from any thread.
 
-    ``held`` [B] are tensors that outlive it: constants and inputs that were loaded; ``fed`` are its own inputs by
-    buffer. Raises DeviceMemoryError where a device has no room for the inputs.
+    ``held`` [B] are tensors that outlive it: constants and inputs that were loaded, with storages at ``addresses``;
+    ``fed`` are its own inputs by buffer. Raises DeviceMemoryError where a device has no room for the inputs.
 
     Every task reads buffers of one device, and writes those of one device; each device has a lock, so that threads of
     different devices do not wait for each other.
     """
 
     def __init__(
-        self, program: Program, held: Sequence[Tensor | None], fed: Mapping[int, Tensor], ledgers: Ledgers
+        self,
+        program: Program,
+        held: Sequence[Tensor | None],
+        fed: Mapping[int, Tensor],
+        ledgers: Ledgers,
+        addresses: Collection[int] = (),
     ) -> None:
         self.program = program
         self.works = program.works
         self.outputs: dict[str, Tensor] | None = None
         self.is_over = False
         self.is_cancelled = False
+        self._not_own = {*addresses, *(x.untyped_storage().data_ptr() for x in fed.values())}
         self._device_of = program.buffer_device
         self._values = list(held)
         self._left = [uses if x is None else KEPT for uses, x in zip(program.uses, held, strict=True)]
@@ -86,6 +94,23 @@ class RunState:
                 left[buffer] -= 1
                 if not left[buffer]:
                     self._drop(buffer)
+
+    def own_outputs(self) -> dict[str, Tensor]:
+        """The results after a good end; those that show memory of inputs or constants are copied, at the first call.
+
+        So whoever asks may change what they get. On GPUs copies are made on the present stream of the caller.
+        """
+        with self._locks[0]:
+            assert self.outputs is not None
+            for name, tensor in self.outputs.items():
+                if tensor.is_cuda:  # whoever reads it works on a stream of their own
+                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
+                if self._not_own and tensor.untyped_storage().data_ptr() in self._not_own:
+                    self.outputs[name] = tensor.clone()
+                    if tensor.is_cuda:  # another thread may ask next
+                        torch.cuda.current_stream(tensor.device).synchronize()
+            self._not_own.clear()
+            return dict(self.outputs)
 
     def end(self) -> None:
         """Drop everything; the results stay in ``outputs`` where all of them are there."""

@@ -56,7 +56,8 @@ class StreamLane(Lane):
             torch.cuda.set_stream(stream)  # and its GPU
         inputs = state.inputs(attempt.task)
         try:
-            results = state.works[attempt.task].run(inputs)
+            with torch.no_grad():
+                results = state.works[attempt.task].run(inputs)
         except Exception as error:  # noqa: BLE001 - it is raised again under its own name
             self._pending.append(_Pending(self._mark(), None, state, (inputs, ())))  # kernels of it may run
             raise task_error(error)  # noqa: B904 - it carries its cause

@@ -29,7 +29,7 @@ from hsdag.runtime.torch_ops.base import (
     require_float,
     unsupported,
 )
-from hsdag.runtime.torch_ops.windows import Windows, windows_of
+from hsdag.runtime.torch_ops.windows import AUTO_PADS, Windows, windows_of
 
 MAX_POOLS: tuple[Callable[..., Tensor], ...] = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
 AVG_POOLS: tuple[Callable[..., Tensor], ...] = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
@@ -87,9 +87,8 @@ def _avg_pool(node: ov.Node) -> TorchOp:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
     windows = _pool_windows(node)
     pool = AVG_POOLS[len(windows.kernel) - 1]
-    is_padded = any(
-        (*attribute(node, "pads_begin"), *attribute(node, "pads_end"), attribute(node, "auto_pad") != "explicit")
-    )
+    auto = choice(node, "auto_pad", AUTO_PADS)
+    is_padded = any((*attribute(node, "pads_begin"), *attribute(node, "pads_end"), auto.startswith("same")))
     exclude = bool(attribute(node, "exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
     if set(windows.dilations) != {1}:
         raise unsupported(node, f"dilations {windows.dilations}", "AvgPool without dilations")

@@ -11,16 +11,20 @@ from hsdag.runtime.torch_ops.base import Builder, Tensor, TorchOp, attribute, ch
 
 
 def _fake_quantize(node: ov.Node) -> TorchOp:
-    """Data, the limits of the input and those of the output, which broadcast to the data."""
+    """Data, the limits of the input and those of the output, which broadcast to the data.
+
+    The input's limits may be equal, which leaves the output's limits alone, or come in reverse.
+    """
     require_float(node)
     choice(node, "auto_broadcast", ("numpy", "none"))
     steps = int(attribute(node, "levels")) - 1
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         x, in_low, in_high, out_low, out_high = xs
-        inside = torch.minimum(torch.maximum(x, torch.minimum(in_low, in_high)), torch.maximum(in_low, in_high))
-        level = torch.round((inside - in_low) / (in_high - in_low) * steps)
-        return (level / steps * (out_high - out_low) + out_low,)
+        low, high = torch.minimum(in_low, in_high), torch.maximum(in_low, in_high)
+        level = torch.round((x - in_low) / (in_high - in_low) * steps)
+        inner = level / steps * (out_high - out_low) + out_low
+        return (torch.where(x <= low, out_low, torch.where(x > high, out_high, inner)),)
 
     return run
 

@@ -45,13 +45,26 @@ def _float_reduction(function: Reduction) -> Builder:
 
 
 def _sum(x: Tensor, axes: Shape, keep: bool) -> Tensor:
-    return torch.sum(x, axes, keep, dtype=x.dtype)
+    """Integers of 8 and 16 bits stop at the ends of their range, as on OpenVINO's CPU device."""
+    if x.is_floating_point():
+        return torch.sum(x, axes, keep, dtype=x.dtype)
+    total = torch.sum(x, axes, keep, dtype=torch.int64)
+    if x.dtype.itemsize <= 2:
+        limits = torch.iinfo(x.dtype)
+        total = total.clamp(limits.min, limits.max)
+    return total.to(x.dtype)
 
 
 def _mean(x: Tensor, axes: Shape, keep: bool) -> Tensor:
+    """Integers are summed in 64 bits and cut towards zero, so that the mean is one.
+
+    OpenVINO's CPU device lets the sum of 8-bit integers stop at the end of their range before it divides: it gives
+    255 / 3 = 85 as the mean of 200, 200 and 100. Where the sum fits both agree.
+    """
     if x.is_floating_point():
         return torch.mean(x, axes, keep)
-    return torch.div(_sum(x, axes, keep), prod(x.shape[axis] for axis in axes), rounding_mode="trunc")
+    total = torch.sum(x, axes, keep, dtype=torch.int64)
+    return torch.div(total, prod(x.shape[axis] for axis in axes), rounding_mode="trunc").to(x.dtype)
 
 
 def _prod(x: Tensor, axes: Shape, keep: bool) -> Tensor:

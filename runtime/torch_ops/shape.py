@@ -98,11 +98,16 @@ def _cumsum(node: ov.Node) -> TorchOp:
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         x = xs[0].flip(axis) if backwards else xs[0]
-        total = torch.cumsum(x, axis, dtype=x.dtype)
-        total = total - x if exclusive else total
+        total = torch.cumsum(_shifted(x, axis) if exclusive else x, axis, dtype=x.dtype)
         return (total.flip(axis) if backwards else total,)
 
     return run
+
+
+def _shifted(x: Tensor, axis: int) -> Tensor:
+    """A zero in front and the last element dropped."""
+    kept = x.narrow(axis, 0, max(x.shape[axis] - 1, 0))
+    return torch.cat((torch.zeros_like(x.narrow(axis, 0, min(x.shape[axis], 1))), kept), axis)
 
 
 BUILDERS: dict[str, Builder] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -77,6 +78,32 @@ def test_a_captured_graph_equals_the_cpu_and_takes_new_inputs(share: bool) -> No
         assert_close(captured.infer(), on_cpu(given(1)))
     finally:
         captured.close()
+
+
+@on_gpu
+def test_graphs_are_captured_and_replayed_while_executors_work_on_as_many_streams_as_there_are() -> None:
+    wanted, stop = on_cpu(given(0)), threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                executor.infer(given(0))
+        except BaseException as error:  # noqa: BLE001 - the other thread tells of it
+            failures.append(error)
+
+    with TorchExecutor(gpu_program()) as executor:
+        worker = threading.Thread(target=work)
+        worker.start()
+        for _ in range(12):  # with 9 streams each they go round the pool several times
+            captured = CapturedProgram(gpu_program(), given(0))
+            assert_close(captured.infer(), wanted)
+            captured.close()
+        stop.set()
+        worker.join()
+    assert not failures
+    with pytest.raises(ExecutionError, match="is closed; make another"):
+        captured.infer()
 
 
 @on_gpu

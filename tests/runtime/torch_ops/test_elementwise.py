@@ -169,3 +169,18 @@ def test_division_of_negative_integers_rounds_down_as_the_op_is_defined() -> Non
 def test_fake_quantize_rounds_to_its_levels(agrees: Agrees, numbers: Numbers) -> None:
     low, high = np.array([[-1.0], [-2.0]], np.float32), np.array([[1.5], [0.7]], np.float32)
     agrees(lambda x: ops.fake_quantize(x, low, high, np.float32(-3), np.float32(5), 16), numbers(3, 2, 40))
+
+
+@pytest.mark.parametrize("limits", [(0, 0, 0, 0), (2, -2, -3, 5), (-2, 2, 5, -3)])
+def test_fake_quantize_agrees_with_equal_and_reversed_limits(agrees: Agrees, limits: tuple[int, ...]) -> None:
+    in_low, in_high, out_low, out_high = map(np.float32, limits)
+    x = np.array([-5, -2, -1, 0, 1, 2, 5], np.float32)
+    agrees(lambda p: ops.fake_quantize(p, in_low, in_high, out_low, out_high, 16), x)
+
+
+def test_fake_quantize_of_equal_input_limits_gives_the_limits_of_the_output() -> None:
+    """As the op is defined; OpenVINO's CPU device gives NaN."""
+    x = ops.parameter([3], np.float32)
+    build = build_op(ops.fake_quantize(x, *map(np.float32, (1, 1, -3, 5)), 256))
+    given = [torch.tensor(values) for values in ([0.0, 1.0, 2.0], 1.0, 1.0, -3.0, 5.0)]
+    assert build(given)[0].tolist() == [-3.0, -3.0, 5.0]

@@ -160,3 +160,23 @@ def test_lrn_adds_its_bias_as_the_op_is_defined() -> None:
     lrn = build_op(ops.lrn(ops.parameter([1, 1, 2], np.float32), np.array([1]), 3.0, 0.5, 4.0, 3))
     (result,) = lrn([torch.tensor([[[1.0, 2.0]]])])
     torch.testing.assert_close(result, torch.tensor([[[1 / 5**0.5, 2 / 8**0.5]]]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(np.uint8, [[200, 200, 100], [1, 2, 2]]), (np.int8, [[100, 100, 100], [-100, -90, -1], [-1, -2, -2]])],
+)
+def test_a_sum_of_bytes_stops_at_the_end_of_its_range(
+    agrees: Agrees, dtype: type[np.integer], values: list[list[int]]
+) -> None:
+    agrees(lambda x: ops.reduce_sum(x, [1], False), np.array(values, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_mean_of_bytes_is_their_mean(dtype: type[np.integer]) -> None:
+    """OpenVINO's CPU device lets the sum stop at the end of the range first."""
+    values = np.array([[100, 120, 110, 1], [60, 61, 62, 62]], dtype)
+    mean = build_op(ops.reduce_mean(ops.parameter([2, 4], dtype), np.array([1]), False))
+    (found,) = mean([torch.from_numpy(values), torch.tensor([1])])
+    assert found.tolist() == [82, 61]
+    assert found.dtype == torch.from_numpy(values).dtype

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset1, opset3
 from openvino import opset13 as ops
+
+from hsdag.runtime.torch_ops import build_op
 
 Agrees = Callable[..., None]
 Numbers = Callable[..., NDArray[np.float32]]
@@ -156,3 +160,35 @@ def test_non_zero_of_a_constant_is_known(agrees: Agrees, numbers: Numbers) -> No
         return ops.gather_nd(x, ops.transpose(where, [1, 0]))
 
     agrees(build, numbers(2, 2))
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+@pytest.mark.parametrize("opset", [opset1, ops])
+def test_gather_of_an_index_out_of_range_gives_zeros(
+    agrees: Agrees, numbers: Numbers, opset: Any, is_constant: bool
+) -> None:
+    indices = np.array([[0, 5, -1], [-4, -5, 3]], np.int32)
+    if is_constant:
+        agrees(lambda x: opset.gather(x, indices, np.int64(1)), numbers(2, 4, 3))
+    else:
+        agrees(lambda x, i: opset.gather(x, i, np.int64(1)), numbers(2, 4, 3), indices)
+
+
+def test_gather_in_step_with_a_batch_gives_zeros_out_of_range(agrees: Agrees, numbers: Numbers) -> None:
+    indices = np.array([[0, 4], [-1, -5]], np.int32)
+    agrees(lambda x, i: ops.gather(x, i, np.int64(2), 1), numbers(2, 3, 4, 2), indices)
+
+
+def test_no_gather_reads_beyond_its_data() -> None:
+    """OpenVINO leaves these two undefined."""
+    x, where = torch.arange(1.0, 7.0).reshape(2, 3), torch.tensor([[0, 3], [-1, -3]])
+    data, indices = ops.parameter([2, 3], np.float32), ops.parameter([2, 2], np.int64)
+    elements, slices = ops.gather_elements(data, indices, 1), ops.gather_nd(data, indices)
+    assert build_op(elements)([x, where])[0].tolist() == [[1.0, 0.0], [6.0, 4.0]]
+    assert build_op(slices)([x, where])[0].tolist() == [0.0, 4.0]
+
+
+@pytest.mark.parametrize("backwards", [True, False])
+def test_an_exclusive_cumsum_never_adds_the_element_itself(agrees: Agrees, backwards: bool) -> None:
+    for x in ([1.0, 1e9, -1e9, 3.0], [-np.inf, 1.0, 2.0], [1.0, np.inf, 2.0]):
+        agrees(lambda p: ops.cum_sum(p, 0, True, backwards), np.array(x, np.float32))

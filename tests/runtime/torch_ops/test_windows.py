@@ -127,3 +127,11 @@ def test_avg_pool_of_same_padding_agrees(agrees: Agrees, numbers: Numbers) -> No
         return opset1.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], True, "floor", "same_upper")
 
     agrees(build, numbers(1, 2, 8, 7))
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("auto", ["valid", "same_upper"])
+def test_avg_pool_that_rounds_up_divides_as_openvino_whatever_its_auto_pad(
+    agrees: Agrees, numbers: Numbers, auto: str, exclude: bool
+) -> None:
+    agrees(lambda x: opset14.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], exclude, "ceil", auto), numbers(1, 2, 9, 10))
