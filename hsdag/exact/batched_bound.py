@@ -9,8 +9,7 @@ ops is the last for a share of 1 / X of the groups. So with R the rest,
 OPT(V, G) >= OPT(M, b) + max(OPT(common, G - b + 1), min over x of OPT(behind x, ceil((G - b + 1) / X)))
 
 for every b, and likewise in the other direction of time. Some of the groups of a batch may be fewer than any size
-allows: OPT is taken with the time of the cheapest size that holds them. Legend: N ops, D devices, G groups of inputs,
-K divisions of the groups over devices.
+allows: OPT is taken with the time of the cheapest size that holds them. Legend: N ops, D devices, G groups of inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hsdag.exact.batched_cpsat import BatchedIntervals, ticks_of
+from hsdag.exact.batched_cpsat import BatchedIntervals, num_waits, ticks_of
+from hsdag.exact.batched_load import loads_at
 from hsdag.exact.batches import BatchedProblem, BatchTable
 from hsdag.exact.formulation import Formulation
 from hsdag.exact.solving import Ending, SolverLimits, solve_model
@@ -29,22 +29,29 @@ ROUNDS_FIRST, ROUNDS = 400, 40
 """Steps towards the best prices of devices, from equal ones and from those of the whole problem."""
 SLACK = 1 - 1e-9
 """What rounding may have added to a sum."""
+MOST_WAITS = 50_000
+"""Of a module that CP-SAT is asked for; the model of more takes longer to build than the module has."""
 
 
 class BatchedBounds:
     """Bounds of parts of one problem: ops as a mask [N], and a number of groups.
 
-    ``limits`` are those of one module that is solved; ``left_s`` tells how much time there is for all.
+    ``limits`` are those of one module that is solved; ``left_s`` tells how much time there is for all: without any,
+    bounds are those of equal prices. ``horizon_s`` is the length of a schedule that is known. Where an op cannot be
+    divided over devices that have time and memory for it, bounds are infinite.
     """
 
     def __init__(
-        self, problem: BatchedProblem, limits: SolverLimits, left_s: Callable[[], float] = lambda: 1e9
+        self,
+        problem: BatchedProblem,
+        limits: SolverLimits,
+        left_s: Callable[[], float] = lambda: 1e9,
+        horizon_s: float = np.inf,
     ) -> None:
         self.problem, self._limits, self._left_s = problem, limits, left_s
-        self._relaxed = relaxed(problem)
-        self._reach = Formulation(problem.costs).reach
+        self._horizon_s = horizon_s
+        self._relaxed = relaxed(problem.within(horizon_s * (1 + 1e-9)))
         self._prices = np.full(problem.costs.num_devices, 1.0 / problem.costs.num_devices)
-        self._divisions = [_divisions(problem.costs.num_devices, n) for n in range(problem.num_groups + 1)]
         self._known: dict[tuple[bytes, int], float] = {}
         self._solved: dict[tuple[bytes, int], float] = {}
         self._prices = self._load(np.ones(problem.costs.num_ops, dtype=np.bool_), problem.num_groups, ROUNDS_FIRST)[1]
@@ -54,17 +61,22 @@ class BatchedBounds:
         """[D] of a second of each device, adding up to 1, at which the load is bounded best."""
         return self._prices
 
+    @property
+    def has_time(self) -> bool:
+        """Whether time is left."""
+        return self._left_s() > 0
+
     def whole_s(self) -> float:
         """The larger of load and longest path of all."""
         return self.simple_s(np.ones(self.problem.costs.num_ops, dtype=np.bool_), self.problem.num_groups)
 
     def recursive_s(self, parts: Sequence[IntArray]) -> float:
-        """The recursive bound over modules, in both directions of time."""
-        module = np.zeros(self.problem.costs.num_ops, dtype=np.int64)
+        """The recursive bound over modules, in both directions of time; what no time is left for counts as 0."""
+        reach, module = Formulation(self.problem.costs).reach, np.zeros(self.problem.costs.num_ops, dtype=np.int64)
         for t, part in enumerate(parts):
             module[part] = t
-        forward = _Direction(self, self._reach, module)
-        backward = _Direction(self, self._reach.T, len(parts) - 1 - module)
+        forward = _Direction(self, reach, module)
+        backward = _Direction(self, reach.T, len(parts) - 1 - module)
         return max(forward.bound_s(), backward.bound_s())
 
     def simple_s(self, ops: BoolArray, groups: int) -> float:
@@ -78,7 +90,7 @@ class BatchedBounds:
         """What CP-SAT proves of a module while there is time, which is never less than the simple bound."""
         key = ops.tobytes(), groups
         if key not in self._solved:
-            if self._left_s() <= 0:
+            if not self.has_time:
                 return self.simple_s(ops, groups)
             fewer_s = self.module_s(ops, groups - 1) if groups > 1 else 0.0
             self._solved[key] = max(self.simple_s(ops, groups), fewer_s, self._prove(ops, groups) * SLACK)
@@ -88,7 +100,9 @@ class BatchedBounds:
         kept = np.flatnonzero(ops)
         costs = self._relaxed.of_ops(kept).costs
         part = BatchedProblem(costs, self._relaxed.batches.of_ops(kept, groups * self.problem.batches.group))
-        horizon_s = part.horizon_s
+        if num_waits(part) > MOST_WAITS:
+            return 0.0
+        horizon_s = min(part.horizon_s, self._horizon_s * (1 + 1e-9))
         limits = SolverLimits(
             max(min(self._limits.seconds, self._left_s()), 1e-3), self._limits.num_workers, self._limits.seed
         )
@@ -99,29 +113,30 @@ class BatchedBounds:
         """The busiest device under the best division of every op, from below, with prices [D] of the devices.
 
         For any prices that add up to 1 the makespan is at least the sum of what the cheapest division of each op
-        costs: the Lagrangian dual of choosing divisions. The prices follow the loads, with steps that become smaller.
+        costs: the Lagrangian dual of choosing divisions. The prices follow the loads, with steps that become smaller,
+        until the time is over; the first counts always.
         """
-        counts = self._divisions[groups]
-        times = self._relaxed.group_time_s[np.flatnonzero(ops)][:, np.arange(counts.shape[1]), counts]
-        times = np.nan_to_num(times + (counts > 0) * self.problem.costs.op_overhead_s, nan=np.inf)  # [M, K, D]
-        times = np.where(np.isfinite(times).all(axis=2, keepdims=True), times, 1e300)
-        best_s, best = 0.0, self._prices
+        overhead_s, best_s, best = self.problem.costs.op_overhead_s, 0.0, self._prices
+        times = self._relaxed.group_time_s[ops][:, :, : groups + 1].copy()
+        times[:, :, 1:] += overhead_s
+        times = np.nan_to_num(times, nan=np.inf)
         weights = np.log(np.maximum(self._prices, 1e-12))
         for step in range(rounds):
             prices = np.exp(weights - weights.max())
             prices /= prices.sum()
-            cheapest = np.argmin(times @ prices, axis=1)
-            loads = times[np.arange(len(times)), cheapest].sum(axis=0)
+            loads = loads_at(times, prices)
             bound_s = float(loads @ prices)
             if bound_s > best_s:
                 best_s, best = bound_s, prices
+            if np.isinf(bound_s) or not self.has_time:
+                break
             weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300) - 0.5)
-        return best_s - self.problem.costs.op_overhead_s, best
+        return best_s - overhead_s, best
 
     def _longest_s(self, ops: BoolArray) -> float:
         """The longest path of one group."""
         p = self.problem.costs
-        least = np.nanmin(self._relaxed.group_time_s[:, :, 1], axis=1)
+        least = np.nan_to_num(self._relaxed.group_time_s[:, :, 1], nan=np.inf).min(axis=1)
         end_s = np.where(ops, least, 0.0)
         inputs: list[list[int]] = [[] for _ in range(p.num_ops)]
         for u, v in zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True):
@@ -145,7 +160,7 @@ class _Direction:
     def _from(self, ops: BoolArray, groups: int) -> float:
         key = ops.tobytes(), groups
         if key not in self._known:
-            self._known[key] = self._compute(ops, groups)
+            self._known[key] = self._compute(ops, groups) if self._bounds.has_time else 0.0
         return self._known[key]
 
     def _compute(self, ops: BoolArray, groups: int) -> float:
@@ -177,12 +192,3 @@ def relaxed(problem: BatchedProblem) -> BatchedProblem:
     group, count = problem.batches.group, problem.num_groups
     sizes = tuple(range(group, group * count + 1, group))
     return BatchedProblem(problem.costs, BatchTable(problem.batches.num_inputs, sizes, times.copy(), group))
-
-
-def _divisions(num_devices: int, groups: int) -> IntArray:
-    """[K, D] ways to divide groups over devices."""
-    rows: list[tuple[int, ...]] = [()]
-    for d in range(num_devices):
-        low = [groups - sum(row) if d == num_devices - 1 else 0 for row in rows]
-        rows = [(*row, n) for row, least in zip(rows, low, strict=True) for n in range(least, groups - sum(row) + 1)]
-    return np.asarray(rows, dtype=np.int64)

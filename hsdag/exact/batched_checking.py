@@ -33,6 +33,9 @@ def violations(problem: BatchedProblem, schedule: BatchSchedule) -> Iterator[str
         yield from wrong
         return
     of_op = _batches(problem, schedule)
+    held = costs.output_bytes.copy()
+    for v, size in zip(costs.edge_dst.tolist(), costs.edge_bytes.tolist(), strict=True):
+        held[v] += size
     slack = TOLERANCE * max(end for batches in of_op for _, end, _, _ in batches.values())
     for d in range(costs.num_devices):
         there = sorted((of_op[v][d] for v in range(costs.num_ops) if d in of_op[v]), key=lambda b: (b[0], b[1]))
@@ -41,8 +44,7 @@ def violations(problem: BatchedProblem, schedule: BatchSchedule) -> Iterator[str
                 yield f"op {costs.op_names[second[2]]!r} overlaps {costs.op_names[first[2]]!r} on device {d}"
         used = 0.0
         for _, _, v, inputs in there:
-            read = sum(costs.edge_bytes[k] for k in range(len(costs.edge_dst)) if costs.edge_dst[k] == v)
-            used += costs.weight_bytes[v] + (costs.output_bytes[v] + read) * len(inputs)
+            used += costs.weight_bytes[v] + held[v] * len(inputs)
         if used > costs.memory_bytes[d] * (1 + TOLERANCE):
             yield f"device {d} needs {used:g} bytes of {costs.memory_bytes[d]:g}"
     for u, v, size in zip(costs.edge_src.tolist(), costs.edge_dst.tolist(), costs.edge_bytes.tolist(), strict=True):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from hsdag.exact.batches import BatchedProblem, BatchSchedule
-from hsdag.exact.formulation import Formulation, Symmetry
+from hsdag.exact.batches import MEMORY_TOLERANCE, BatchedProblem, BatchSchedule
+from hsdag.exact.formulation import Formulation, Symmetry, memory_unit_bytes
 from hsdag.exact.ticks import Ticks
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 
@@ -34,7 +34,8 @@ class BatchedIntervals:
     """The model of one batched problem; constraint numbers are those of DiviML, section IV-A.
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of
-    the problem, but for what ``standing`` fixes. Raises ValueError when an op cannot be divided over devices.
+    the problem, but for what ``standing`` fixes. Batches that are longer, or fit into no memory, do not come into it;
+    an op without any other makes the model infeasible. ``wake`` is asked while it is built, and may raise.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class BatchedIntervals:
         horizon_s: float,
         standing: Standing | None = None,
         symmetry: Symmetry = Symmetry.TASKS,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._problem, self._p, self.ticks = problem, problem.costs, ticks
+        self._p, self.ticks, self._wake = problem.costs, ticks, wake
+        self._problem = problem.within(horizon_s * (1 + 1e-9))
         self._standing, self._symmetry = standing, Symmetry.NONE if standing is not None else symmetry
+        self._horizon = int(ticks.down(horizon_s)) + (0 if ticks.is_exact else 1)
         self._run = ticks.down(problem.group_time_s)  # [N, D, G + 1]
         self._overhead = int(ticks.down(self._p.op_overhead_s))
-        self._horizon = int(ticks.down(horizon_s)) + (0 if ticks.is_exact else 1)
         self._groups = range(problem.num_groups)
         self.model = cp_model.CpModel()
         self._true = self.model.new_constant(1)
@@ -75,8 +78,6 @@ class BatchedIntervals:
                 continue
             devices = np.flatnonzero(can[i]).tolist()
             self.on.append({d: [self.model.new_bool_var(f"x{i},{d},{g}") for g in self._groups] for d in devices})
-            if not devices:
-                raise ValueError(f"op {self._p.op_names[i]!r} fits on no device")
             for g in self._groups:
                 self.model.add_exactly_one([self.on[i][d][g] for d in devices])
 
@@ -86,6 +87,7 @@ class BatchedIntervals:
         self.start: list[dict[int, cp_model.IntVar]] = []
         self.end: list[dict[int, Any]] = []
         for i, on in enumerate(self.on):
+            self._wake()
             self.size.append({d: self._sizes(i, d, there) for d, there in on.items()})
             self.start.append({d: self._start(i, d) for d in on})
             self.end.append({d: self.start[i][d] + self._taken(i, d) for d in on})
@@ -122,11 +124,11 @@ class BatchedIntervals:
 
     def _wait_for_inputs(self) -> None:
         """(3), for batches that share a group: what they share is sent at once."""
-        p = self._p
+        p, fixed = self._p, self.ticks.down(self._problem.latency_s)
         for k, (u, v) in enumerate(zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True)):
             each = self.ticks.down(self._problem.group_edge_bytes[k] * self._problem.s_per_byte)
-            fixed = self.ticks.down(self._problem.latency_s)
             for a, made in self.on[u].items():
+                self._wake()
                 for b, read in self.on[v].items():
                     both = self._both(made, read)
                     self._wait(self.end[u][a], self.start[v][b], both, int(fixed[a, b]), int(each[a, b]))
@@ -170,15 +172,20 @@ class BatchedIntervals:
             self.model.add(self.makespan >= load)
 
     def _keep_within_memory(self) -> None:
-        """(6)."""
-        p = self._p
-        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
+        """(6), on devices that all ops together do not fit on; rounded so that nothing that fits is lost."""
+        p, held, count = self._p, self._problem.held_bytes, len(self._groups)
+        for d in range(p.num_devices):
+            there = [i for i in range(p.num_ops) if d in self.on[i]]
+            most = sum(float(p.weight_bytes[i] + held[i] * count) for i in there)
+            if most <= p.memory_bytes[d]:
+                continue
+            most = sum(float(p.weight_bytes[i] * len(self.size[i][d]) + held[i] * count) for i in there)
+            unit = memory_unit_bytes(most)
             used: list[Any] = [0]
-            for i in range(p.num_ops):
-                if d in self.on[i]:
-                    used += [int(p.weight_bytes[i]) * b for b in self.size[i][d].values()]
-                    used += [int(self._problem.held_bytes[i]) * x for x in self.on[i][d]]
-            self.model.add(sum(used) <= int(p.memory_bytes[d] * (1 + 1e-9)))
+            for i in there:
+                used += [int(p.weight_bytes[i] / unit) * b for b in self.size[i][d].values()]
+                used += [int(held[i] / unit) * x for x in self.on[i][d]]
+            self.model.add(sum(used) <= int(p.memory_bytes[d] * (1 + MEMORY_TOLERANCE) / unit))
 
     def _order_what_is_alike(self) -> None:
         """Groups are alike, so those of the first op go by device; identical devices go by tasks (section VI)."""
@@ -234,7 +241,12 @@ class BatchedIntervals:
 
 
 def ticks_of(problem: BatchedProblem, horizon_s: float) -> Ticks:
-    """Ticks for the durations of a batched problem."""
+    """Ticks for the durations of a batched problem in a horizon."""
     each = [size * problem.s_per_byte for size in np.unique(problem.group_edge_bytes).tolist()]
     durations = [problem.group_time_s, [problem.costs.op_overhead_s], problem.latency_s, *each]
     return Ticks.choose(durations, horizon_s)
+
+
+def num_waits(problem: BatchedProblem) -> int:
+    """How many constraints the waiting for inputs comes to, at most."""
+    return len(problem.costs.edge_src) * problem.costs.num_devices**2 * problem.num_groups

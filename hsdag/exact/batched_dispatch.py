@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.exact.batches import BatchedProblem
+from hsdag.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.runtime.simulator.heaps import bare, inlined
-
-MEMORY_TOLERANCE = 1e-9
 
 
 class Tables(NamedTuple):

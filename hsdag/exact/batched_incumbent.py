@@ -42,6 +42,11 @@ class BatchIncumbent:
         """Seconds of the budget that are left, at least 0."""
         return max(self._budget_s - self.elapsed_s, 0.0)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left to find: the best is proven, or that there is no schedule."""
+        return self.bound_s >= self.best_s
+
     def allow(self, seconds: float) -> None:
         """Make this the time that is left."""
         self._budget_s = self.elapsed_s + seconds

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.exact.batches import MEMORY_TOLERANCE, BatchedProblem, BatchSchedule
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
 from hsdag.runtime.simulator.heaps import bare
-
-MEMORY_TOLERANCE = 1e-9
 
 
 class _Tables(NamedTuple):

@@ -5,6 +5,7 @@ Legend: N ops, E edges, D devices, S batch sizes, L inputs, G groups of inputs t
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,11 @@ from numpy.typing import ArrayLike
 from hsdag.exact.formulation import induced
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
+
+MOST_DIVISIONS = 2000
+"""Ways to divide an op that lists look through; where there are more, they divide over fewer devices."""
+MEMORY_TOLERANCE = 1e-9
+"""Share by which rounding may exceed a memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,17 +159,38 @@ class BatchedProblem:
         return np.asarray(np.where(np.eye(self.costs.num_devices, dtype=np.bool_), 0.0, self.costs.link_latency_s))
 
     @cached_property
+    def most_shares(self) -> int:
+        """Over how many devices ``divisions`` divide: as many as there are no more than MOST_DIVISIONS ways for."""
+        devices, groups, count = self.costs.num_devices, self.num_groups, 0
+        for shares in range(1, min(devices, groups) + 1):
+            count += math.comb(devices, shares) * math.comb(groups - 1, shares - 1)
+            if count > MOST_DIVISIONS:
+                return max(shares - 1, 1)
+        return min(devices, groups)
+
+    @cached_property
     def divisions(self) -> IntArray:
-        """[K, D] all ways to divide the groups over devices, whether an op allows them or not."""
-        table: list[tuple[int, ...]] = [()]
-        for d in range(self.costs.num_devices):
-            is_last = d == self.costs.num_devices - 1
-            table = [
-                (*row, n)
-                for row in table
-                for n in range(self.num_groups - sum(row) if is_last else 0, self.num_groups - sum(row) + 1)
-            ]
-        return np.asarray(table, dtype=np.int64)
+        """[K, D] the ways to divide the groups over ``most_shares`` devices, whether an op allows them or not."""
+        devices, groups, rows = self.costs.num_devices, self.num_groups, []
+        for shares in range(1, self.most_shares + 1):
+            for homes in itertools.combinations(range(devices), shares):
+                for cuts in itertools.combinations(range(1, groups), shares - 1):
+                    row = [0] * devices
+                    for d, first, end in zip(homes, (0, *cuts), (*cuts, groups), strict=True):
+                        row[d] = end - first
+                    rows.append(row)
+        return np.asarray(sorted(rows), dtype=np.int64)
+
+    def within(self, horizon_s: float) -> BatchedProblem:
+        """The problem without batches that alone take longer than ``horizon_s``, or more memory than their device has.
+
+        Every schedule of the problem that is no longer than that is one of it.
+        """
+        p, sizes = self.costs, np.asarray(self.batches.sizes) // self.batches.group
+        needed = p.weight_bytes[:, None] + sizes * self.held_bytes[:, None]  # [N, S]
+        fits = needed[:, None, :] <= p.memory_bytes[None, :, None] * (1 + MEMORY_TOLERANCE)
+        kept = fits & (self.batches.time_s <= horizon_s)
+        return BatchedProblem(p, replace(self.batches, time_s=np.where(kept, self.batches.time_s, np.nan)))
 
     @cached_property
     def horizon_s(self) -> float:

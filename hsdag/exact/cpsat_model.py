@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry, memory_unit_bytes
 from hsdag.exact.ticks import Ticks
 from hsdag.ir.graph import FloatArray, IntArray
 
@@ -51,7 +51,8 @@ class LatencyModel:
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of
     the problem. Loads are redundant: a model without them is sooner made, and its bound rises later. Raises ValueError
-    when an op has no device left.
+    when an op has no device left. While the model is made, ``check`` is called for every op, and what it raises goes on
+    to the caller.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class LatencyModel:
         around: Surroundings | None = None,
         *,
         with_loads: bool = True,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         p = formulation.problem
-        self._f, self._p, self.ticks = formulation, p, ticks
+        self._f, self._p, self.ticks, self._check = formulation, p, ticks, check
         self._around = around or Surroundings.nothing(p.num_ops, p.num_devices)
         self._is_alone = around is None
         self._run = ticks.down(p.time_s)  # [N, D]
@@ -131,6 +133,7 @@ class LatencyModel:
     def _wait_for_inputs(self) -> None:
         """(3): a result is sent once to each device, at the size of the largest edge that leads there."""
         for u, consumers in enumerate(self._f.consumers):
+            self._check()
             for v, size in consumers.items():
                 self.model.add(self.start[v] >= self.end[u])
                 self._wait_for_transfer(u, v, size, ())
@@ -180,6 +183,7 @@ class LatencyModel:
         if not 2 <= len(ops) <= MOST_OPS_WITH_LOADS:
             return
         for i in ops:
+            self._check()
             before, behind = np.flatnonzero(reach[:, i]).tolist(), np.flatnonzero(reach[i]).tolist()
             for d in range(self._p.num_devices):
                 if len(before) > 1:
@@ -192,35 +196,58 @@ class LatencyModel:
         return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(self._run[i, d]) for i in there])
 
     def _keep_within_memory(self) -> None:
-        """(6) under the memory rule; under PEAK with every result's life as an interval."""
+        """(6) under the memory rule, where it can bind; under PEAK with every result's life as an interval.
+
+        Sizes and rooms are rounded down to whole units, so that what fits still fits.
+        """
         p, f = self._p, self._f
         for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
-            room = int(p.memory_bytes[d] * (1 + 1e-9))
             there = [i for i in range(p.num_ops) if d in self.on[i]]
+            most_bytes, room_bytes = self._most_held_bytes(d, there), p.memory_bytes[d] * (1 + 1e-9)
+            if most_bytes <= room_bytes:
+                continue
+            unit = memory_unit_bytes(most_bytes)
+            room = int(room_bytes / unit)
             each = p.weight_bytes + (f.reserved_bytes if f.memory is MemoryRule.RESERVED else 0.0)
-            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(each[i]) for i in there])
+            sizes = [int(each[i] / unit) for i in there]
+            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], sizes)
             self.model.add(held <= room)
             if f.memory is MemoryRule.RESERVED:
                 continue
             for i in there:
-                if running := int(f.running_bytes[i, d]):
+                self._check()
+                if running := int(f.running_bytes[i, d] / unit):
                     self.model.add(held + running * self.on[i][d] <= room)
             if f.memory is MemoryRule.PEAK:
-                intervals, sizes = self._lives(d)
+                intervals, sizes = self._lives(d, unit)
                 left = self.model.new_int_var(0, room, f"room{d}")
                 self.model.add(left + held == room)
                 self.model.add_cumulative(intervals, sizes, left)
 
-    def _lives(self, d: int) -> tuple[list[cp_model.IntervalVar], list[int]]:
-        """Results and copies on device d, from the start of op or transfer to the last use."""
+    def _most_held_bytes(self, d: int, there: list[int]) -> float:
+        """No less than what device d has to hold under the memory rule when all ops of ``there`` are on it."""
+        p, f = self._p, self._f
+        weights = float(p.weight_bytes[there].sum())
+        if f.memory is MemoryRule.RESERVED:
+            return weights + float(f.reserved_bytes[there].sum())
+        running = float(f.running_bytes[there, d].max(initial=0.0))
+        if f.memory is MemoryRule.RUNNING:
+            return weights + running
+        copies = sum(max(consumers.values(), default=0.0) for consumers in f.consumers)
+        return weights + max(float(p.output_bytes.sum()) + copies, running)
+
+    def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
+        """Results and copies on device d in units, from the start of op or transfer to the last use."""
         intervals, sizes = [], []
         for u, consumers in enumerate(self._f.consumers):
-            if d in self.on[u] and (size := int(self._p.output_bytes[u])):
+            self._check()
+            if d in self.on[u] and (size := int(self._p.output_bytes[u] / unit)):
                 intervals.append(self._life_at_home(u, d))
                 sizes.append(size)
             for smallest in sorted(set(consumers.values())):
                 # the copy has the size of its largest edge: one layer for each size that is reached
-                layer = int(smallest) - max((int(s) for s in consumers.values() if s < smallest), default=0)
+                below = max((s for s in consumers.values() if s < smallest), default=0.0)
+                layer = int(smallest / unit) - int(below / unit)
                 readers = [v for v, size in consumers.items() if size >= smallest and d in self.on[v]]
                 if layer and readers:
                     intervals.append(self._life_of_copy(u, d, readers))

@@ -11,6 +11,7 @@ from hsdag.evaluators.base import Evaluator
 from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry, memory_can_bind
 from hsdag.exact.judging import Judge
 from hsdag.exact.solving import SolverLimits
+from hsdag.exact.ticks import MOST_TICKS
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
@@ -23,6 +24,10 @@ NUM_WORKERS = 2
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the budget: its end has to come before that of the search, so that its order is kept."""
 NO_LIMIT_S = 1e9
+TOLERANCE = 1e-6
+"""Share up to which a solver that came to its end has proven the optimum: what HiGHS leaves open."""
+ROUNDING = 0.01
+"""Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
 
 
 class ExactPlacer(Placer):
@@ -39,7 +44,11 @@ class ExactPlacer(Placer):
         self._judge: Judge | None = None
         self._bound_s: float | None = None
         self._is_bound_valid = False
+        self._are_units_ops = False
+        self._tolerance = 0.0
         self.hit_limit = False
+        self.is_proven_infeasible = False
+        """Whether the solver has proven that no placement and no order fits into memory; units are ops then."""
 
     @property
     def incumbent(self) -> IntArray | None:
@@ -60,6 +69,15 @@ class ExactPlacer(Placer):
         """
         return self._bound_s
 
+    @property
+    def proven_gap(self) -> float:
+        """The gap between answer and bound up to which the answer is proven to be the optimum, but for rounding.
+
+        0 before the solver came to its end by itself. Then it is what HiGHS leaves open, or a tick for each op and
+        transfer of a path where that is more.
+        """
+        return self._tolerance
+
     def ranks(self, placement: IntArray) -> IntArray | None:
         """[U] the order of a placement that was found, smallest first; None where order has no say."""
         return self._judge.ranks(placement) if self._judge is not None else None
@@ -68,12 +86,12 @@ class ExactPlacer(Placer):
         """The best placement [U] of the warm start and the solver.
 
         Raises OptionError when costs are unknown, SearchStopped when the evaluator does, SearchError when nothing
-        legal was found.
+        legal was found, or proven not to exist.
         """
         begin = time.monotonic()
         costs = costs_of(problem, self.method)
         self._judge = judge = Judge(problem, costs, evaluator, self._settings)
-        self._is_bound_valid = is_exact(problem)
+        self._is_bound_valid, self._are_units_ops = is_exact(problem), are_units_ops(problem)
         judge.warm_start()
         semantics = self._settings.semantics
         is_assignment = problem.objective is Objective.THROUGHPUT or semantics.execution is Execution.SEQUENTIAL
@@ -85,6 +103,8 @@ class ExactPlacer(Placer):
             limits = SolverLimits(left_s, NUM_WORKERS, self._settings.seed)
             formulation = Formulation(costs, rule, self._symmetry)
             if not formulation.allowed.any(axis=1).all():
+                if judge.best is None:
+                    self._prove(formulation, np.inf, judge)
                 break
             before_s = judge.best_s
             if is_assignment:
@@ -92,11 +112,20 @@ class ExactPlacer(Placer):
             else:
                 self._schedule(formulation, limits, judge)
             self.hit_limit = time.monotonic() - begin >= SHARE_OF_BUDGET * self._settings.budget_s
-            if judge.best_s < before_s:
+            if not self.hit_limit and rule is not MemoryRule.RESERVED:
+                self._tolerance = max(TOLERANCE, 2 * costs.num_ops / MOST_TICKS) * (1 + ROUNDING)
+            if judge.best_s < before_s or self.is_proven_infeasible:
                 break
-        if judge.best is None:
-            raise SearchError(f"method {self.method!r} found no placement that fits into memory; try a larger budget")
-        return judge.best
+        return self._answer(judge)
+
+    def _answer(self, judge: Judge) -> IntArray:
+        if judge.best is not None:
+            return judge.best
+        if self.is_proven_infeasible:
+            raise SearchError(f"method {self.method!r} has proven that no placement fits into memory")
+        raise SearchError(
+            f"method {self.method!r} found no placement that fits into memory; try another method or a larger budget"
+        )
 
     def _rules(self, costs: ScheduleProblem, is_assignment: bool) -> list[MemoryRule]:
         """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
@@ -117,15 +146,27 @@ class ExactPlacer(Placer):
         """Solve for work-conserving latency."""
 
     def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
-        """Take note of a bound that the solver has proven; none is said to be above what was found."""
-        if self._is_bound_valid and formulation.memory is not MemoryRule.RESERVED:
-            self._bound_s = max(self._bound_s or 0.0, min(bound_s, judge.best_s))
+        """Take note of a bound that the solver has proven; none is said to be above what was found.
+
+        Where nothing was found, a bound beyond the horizon bounds nothing, and an infinite one is a proof that there
+        is nothing to find: the rules of memory but RESERVED ask no more than the simulator does.
+        """
+        if not self._is_bound_valid or formulation.memory is MemoryRule.RESERVED:
+            return
+        if judge.best is None and bound_s > horizon_of(formulation.problem, judge):
+            self.is_proven_infeasible |= self._are_units_ops and bool(np.isposinf(bound_s))
+            return
+        self._bound_s = max(self._bound_s or 0.0, min(bound_s, judge.best_s))
+
+
+def are_units_ops(problem: Problem) -> bool:
+    """Whether every unit is one op."""
+    return len(np.unique(problem.units.partition.labels)) == len(problem.units.partition.labels)
 
 
 def is_exact(problem: Problem) -> bool:
     """Whether the costs of units are costs of ops, or the objective a sum of them."""
-    each_alone = len(np.unique(problem.units.partition.labels)) == len(problem.units.partition.labels)
-    return each_alone or problem.objective is Objective.THROUGHPUT
+    return are_units_ops(problem) or problem.objective is Objective.THROUGHPUT
 
 
 def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:

@@ -14,6 +14,9 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.schedule_problem import ScheduleProblem
 
+MOST_HELD = 2.0**60
+"""What solvers count of memory at most: sums stay within 64 bits."""
+
 
 class MemoryRule(Enum):
     """What a device's memory has to hold.
@@ -147,6 +150,11 @@ def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
             for table in (problem.link_latency_s, problem.link_bandwidth_bytes_per_s)
         )
     )
+
+
+def memory_unit_bytes(most_bytes: float) -> float:
+    """The unit in which up to ``most_bytes`` are counted: 1, or a power of two that keeps sums within 64 bits."""
+    return float(2.0 ** max(np.ceil(np.log2(max(most_bytes, 1.0) / MOST_HELD)), 0.0))
 
 
 def memory_can_bind(problem: ScheduleProblem) -> bool:

@@ -23,6 +23,12 @@ from hsdag.runtime.simulator import Execution, Order, simulate
 HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
 """Those of a moment, whose best is where an exact method begins."""
 MOST_UNITS_FOR_HEURISTICS = 20000
+SHARE_OF_HEURISTIC = 0.25
+"""What one heuristic may take of the budget that is left when it begins: the rest is for what comes after it."""
+
+
+class OutOfTime(Exception):  # noqa: N818 - an ending we expect, not an error
+    """A model could not be made in time."""
 
 
 class Judge:
@@ -91,9 +97,21 @@ class Judge:
         return simulate(self.costs, placement, semantics, ranks).start_s
 
     def wake(self) -> None:
-        """Let the evaluator end the search: the best placement is asked for again."""
+        """Let the evaluator end the search: it is asked, and so is the best placement, where there is one, again."""
+        self._evaluator.check()
         if self.best is not None:
             self._evaluator.evaluate([self.best])
+
+    def left_s(self, deadline: float) -> float:
+        """Seconds until ``deadline``, a moment of time.monotonic(), for those who make a model.
+
+        Raises OutOfTime where there are none, SearchStopped when the evaluator does.
+        """
+        self._evaluator.check()
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise OutOfTime
+        return left_s
 
     def warm_start(self) -> None:
         """Consider every single device and what the heuristics find."""
@@ -112,8 +130,10 @@ class Judge:
                 self._try(method)
 
     def _try(self, method: str) -> None:
-        """One heuristic, where it knows what to do."""
-        placer = make_placer(method, replace(self._settings, preset="default"))
+        """One heuristic, where it knows what to do, within its share of what is left."""
+        left_s = max(self._settings.budget_s - (time.monotonic() - self._begin), 0.0)
+        settings = replace(self._settings, preset="default", budget_s=SHARE_OF_HEURISTIC * left_s)
+        placer = make_placer(method, settings)
         try:
             found = placer.search(self.problem, self._evaluator)
         except SearchError:

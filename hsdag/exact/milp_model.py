@@ -5,14 +5,20 @@ Legend: N ops, D devices, L inputs (groups, where some stay together), S batch s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from hsdag.exact.batches import BatchSchedule, BatchTable
 from hsdag.exact.formulation import Formulation, MemoryRule, Symmetry
-from hsdag.exact.linear import LinearModel
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.exact.linear import INFINITE, LinearModel
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 
 Terms = list[tuple[int, float]]
+
+ENTRIES_OF_ROW = 5
+"""Variables of a row for two batches, each of one size: starts, batches or devices, and the order or none."""
 
 
 class BatchedModel:
@@ -21,19 +27,27 @@ class BatchedModel:
     ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: (3) holds for pairs
     that share an input, as section III says, not for all; a transfer carries all inputs that its two batches share,
     in the paper each by itself; edges of one result may differ in size, and the largest that leads to a device counts;
-    memory may ask for less than (6). PEAK memory is not linear here, and is refused.
+    memory may ask for less than (6). PEAK memory is not linear here, and is refused. While the rows of ops are made,
+    ``check`` is called for every op, and what it raises goes on to the caller.
     """
 
-    def __init__(self, f: Formulation, horizon_s: float, batches: BatchTable | None = None) -> None:
+    def __init__(
+        self,
+        f: Formulation,
+        horizon_s: float,
+        batches: BatchTable | None = None,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         p = f.problem
         if f.memory is MemoryRule.PEAK and np.isfinite(p.memory_bytes).any():
             raise ValueError("the MILP knows the memory rules 'running' and 'reserved', not 'peak'")
-        self._f, self._p = f, p
+        self._f, self._p, self._check = f, p, check
         self._batches = batches or BatchTable.single(p)
         self.unit_s = horizon_s / 1000 if horizon_s > 0 else 1.0
         self._big = horizon_s / self.unit_s * (1 + 1e-9)
         self._time = self._batches.time_s / self.unit_s  # [N, D, S]
         self._overhead = p.op_overhead_s / self.unit_s
+        self.hold = self._time + self._overhead  # [N, D, S]
         self._sizes = [size // self._batches.group for size in self._batches.sizes]
         self._is_single = self._batches.num_groups == 1
         self.linear = LinearModel()
@@ -94,6 +108,7 @@ class BatchedModel:
     def _wait_for_inputs(self) -> None:
         """(3)."""
         for u, consumers in enumerate(self._f.consumers):
+            self._check()
             for v, size in consumers.items():
                 self._wait(u, v, size, None)
                 for w, larger in consumers.items():
@@ -123,6 +138,7 @@ class BatchedModel:
 
     def _after(self, first: int, taken: Terms, second: int, gap: float, literals: list[int]) -> None:
         """first + taken + gap <= second, where all ``literals`` are 1."""
+        gap = min(gap, 2 * self._big)  # what is longer than all fits in nowhere either
         big = gap if self._is_single else self._big + gap  # for a single input the order itself holds anyway
         on = [(x, big) for x in literals]
         self.linear.row([(first, 1.0), *taken, (second, -1.0), *on], high=big * len(literals) - gap)
@@ -142,44 +158,58 @@ class BatchedModel:
 
     def _let_no_batches_overlap(self) -> None:
         """(7), for pairs that no path orders; several inputs can make batches of ordered ops overlap as well."""
-        reach = self._f.reach
-        for i in range(self._p.num_ops):
-            for j in range(i + 1, self._p.num_ops):
-                shared = sorted(set(self.batch[i]) & set(self.batch[j]))
-                is_ordered = bool(reach[i, j] or reach[j, i])
-                if not shared or (is_ordered and self._is_single and not self._overhead):
-                    continue
-                before: int | None = None
-                for d in shared:
-                    before = self.linear.binary() if before is None or not self._is_single else before
-                    self._either(i, j, d, before)
+        tables = _Tables.of(self)
+        together = np.ones((self._p.num_ops, self._p.num_ops), dtype=np.bool_)
+        if self._is_single and not self._overhead:
+            together = unordered(self._f)
+        for i in range(self._p.num_ops - 1):
+            self._check()
+            others = i + 1 + np.flatnonzero(together[i, i + 1 :])
+            shared = (tables.start[i] >= 0) & (tables.start[others] >= 0)
+            which, device = np.nonzero(shared)
+            pairs = which if self._is_single else np.arange(len(which))  # one order for all devices, or one for each
+            first = len(self.linear.low)
+            orders, order = np.unique(pairs, return_inverse=True)
+            for _ in orders:
+                self.linear.binary()
+            self._either(tables, np.full_like(which, i), others[which], device, first + order)
 
-    def _either(self, i: int, j: int, d: int, before: int) -> None:
-        """i's batch on d is before j's where ``before`` is 1, else behind it, if both are there."""
-        there = [(b, 1.0) for of in (self.batch[i][d], self.batch[j][d]) for b in of.values()]
+    def _either(self, tables: _Tables, i: IntArray, j: IntArray, d: IntArray, before: IntArray) -> None:
+        """i's batch on d is before j's where ``before`` is 1, else behind it, if both are there; all are [K]."""
         big = self._big + self._overhead
-        hold = [(i, j, 1.0), (j, i, -1.0)]
-        for first, second, sign in hold:
-            taken = [(b, cost + self._overhead) for b, cost in self._taken(first, d)]
-            terms = [(self.start[first][d], 1.0), *taken, (self.start[second][d], -1.0)]
-            present = [(b, big * one) for b, one in there]
-            # starts + big (there + order) <= big * 3, or * 2 where the order counts the other way
-            limit = 3 * big if sign > 0 else 2 * big
-            self.linear.row([*terms, *present, (before, sign * big)], high=limit)
+        index, value = [], []
+        for first, second, sign in ((i, j, 1.0), (j, i, -1.0)):
+            one = np.ones((len(i), 1))
+            starts = tables.start[first, d][:, None], tables.start[second, d][:, None]
+            batches, others = tables.batch[first, d], tables.batch[second, d]
+            index.append(np.concatenate([starts[0], batches, starts[1], others, before[:, None]], axis=1))
+            taken = tables.hold[first, d] + big
+            value.append(np.concatenate([one, taken, -one, np.full_like(taken, big), sign * big * one], axis=1))
+        # starts + big (there + order) <= big * 3, or * 2 where the order counts the other way
+        shape = 2 * len(i), index[0].shape[1]
+        both = np.stack(index, axis=1).reshape(shape), np.stack(value, axis=1).reshape(shape)
+        _add_rows(self.linear, *both, np.tile([3 * big, 2 * big], len(i)))
 
     def _keep_within_memory(self) -> None:
-        """(6), or what RUNNING asks for: weights once for each device that has a batch."""
+        """(6), or what RUNNING asks for, where it can bind: weights once for each device that has a batch."""
         p, f = self._p, self._f
         for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
             room = float(p.memory_bytes[d]) * (1 + 1e-9)
             there = [i for i in range(p.num_ops) if d in self.batch[i]]
+            most_bytes = float(p.weight_bytes[there].sum())
+            if f.memory is MemoryRule.RESERVED:
+                most_bytes += float(f.reserved_bytes[there].sum()) * self._batches.num_inputs
             held = [(b, float(p.weight_bytes[i]) / room) for i in there for b in self.batch[i][d].values() if room]
             if f.memory is MemoryRule.RESERVED:
                 each = f.reserved_bytes * self._batches.group / (room or 1.0)
                 held += [(self.on[i][n][d], float(each[i])) for i in there for n in self._inputs]
-            self.linear.row(held, high=1.0 if room else 0.0)
+            if most_bytes > room:
+                self.linear.row(held, high=1.0 if room else 0.0)
             if f.memory is MemoryRule.RUNNING and room:
                 for i in there:
+                    self._check()
+                    if most_bytes + f.running_bytes[i, d] <= room:
+                        continue
                     running = [(b, float(f.running_bytes[i, d]) / room) for b in self.batch[i][d].values()]
                     self.linear.row([*held, *running], high=1.0)
 
@@ -226,3 +256,54 @@ class BatchedModel:
             for d, x in of.items()
         ]
         return [x for x, _ in chosen], [value for _, value in chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """Variables by op, device and size, -1 where there is none, with the time that a batch holds its device."""
+
+    start: IntArray  # [N, D]
+    batch: IntArray  # [N, D, S]
+    hold: FloatArray  # [N, D, S]
+
+    @staticmethod
+    def of(model: BatchedModel) -> _Tables:
+        """The variables of a model."""
+        start = np.full(model.hold.shape[:2], -1, dtype=np.int64)
+        batch = np.full(model.hold.shape, -1, dtype=np.int64)
+        for i, of_op in enumerate(model.batch):
+            for d, sizes in of_op.items():
+                start[i, d] = model.start[i][d]
+                batch[i, d, list(sizes)] = list(sizes.values())
+        return _Tables(start, batch, model.hold)
+
+
+def _add_rows(linear: LinearModel, index: IntArray, value: FloatArray, high: FloatArray) -> None:
+    """Add rows [K, W] with upper limits [K]; an index of -1 is no entry."""
+    there = index >= 0
+    linear.row_start.extend((linear.row_start[-1] + np.cumsum(there.sum(axis=1))).tolist())
+    linear.index.extend(index[there].tolist())
+    linear.value.extend(value[there].tolist())
+    linear.row_low.extend([-INFINITE] * len(high))
+    linear.row_high.extend(high.tolist())
+
+
+def unordered(f: Formulation) -> BoolArray:
+    """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
+    return ~(f.reach | f.reach.T | np.eye(f.problem.num_ops, dtype=np.bool_))
+
+
+def num_entries(f: Formulation) -> int:
+    """Entries of the rows of (3), (6) and (7), about: nearly all of the program for a single input; in O(N^2 D)."""
+    can = f.allowed.astype(np.float32)
+    apart = unordered(f) if not f.problem.op_overhead_s else ~np.eye(len(can), dtype=np.bool_)
+    pairs = sum(float(np.sum((apart[i : i + 256] @ can) * can[i : i + 256])) / 2 for i in range(0, len(can), 256))
+    waits = 0.0
+    for u, consumers in enumerate(f.consumers):
+        sizes = np.sort(list(consumers.values()))
+        for v, size in consumers.items():
+            larger = len(sizes) - np.searchsorted(sizes, size, side="right")
+            waits += (1 + float(larger)) * float(can[u].sum() * can[v].sum() - can[u] @ can[v])
+    weights = f.problem.weight_bytes @ f.allowed
+    full = f.allowed & (weights + f.running_bytes > f.problem.memory_bytes)
+    return int(ENTRIES_OF_ROW * (2 * pairs + waits) + float(full.sum(axis=0) @ f.allowed.sum(axis=0)))

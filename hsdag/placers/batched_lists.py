@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hsdag.exact.batched_incumbent import BatchIncumbent
-from hsdag.exact.batched_timing import MEMORY_TOLERANCE
-from hsdag.exact.batches import BatchedProblem
+from hsdag.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
 
 
@@ -21,21 +20,39 @@ def search_best_device(incumbent: BatchIncumbent) -> None:
     problem = incumbent.problem
     for d in range(problem.costs.num_devices):
         incumbent.consider(np.full((problem.costs.num_ops, problem.num_groups), d, dtype=np.int64))
+        incumbent.wake()
+
+
+def search_whole(incumbent: BatchIncumbent) -> None:
+    """No op divided, all on the fastest device or each on the fastest with room: a first answer, clock or not."""
+    problem = incumbent.problem
+    times = np.nan_to_num(problem.group_time_s[:, :, -1], nan=np.inf)  # [N, D]
+    fastest = int(times.sum(axis=0).argmin())
+    incumbent.consider(np.full((len(times), problem.num_groups), fastest, dtype=np.int64))
+    if incumbent.best is not None:
+        return
+    left_bytes = problem.costs.memory_bytes * (1 + MEMORY_TOLERANCE)
+    needed = problem.costs.weight_bytes + problem.num_groups * problem.held_bytes
+    home = np.empty(len(times), dtype=np.int64)
+    for v in problem.costs.topological_order.tolist():
+        home[v] = np.where(needed[v] <= left_bytes, times[v], np.inf).argmin()
+        left_bytes[home[v]] -= needed[v]
+    incumbent.consider(np.repeat(home[:, None], problem.num_groups, axis=1))
 
 
 def search_met(incumbent: BatchIncumbent) -> None:
     """Every op in the batches that take the least device time in all."""
-    _take(incumbent, BatchList(incumbent.problem, by_end=False), _turns(incumbent.problem))
+    _take(incumbent, BatchList(incumbent.problem, incumbent.wake, by_end=False), _turns(incumbent.problem))
 
 
 def search_greedy(incumbent: BatchIncumbent) -> None:
     """Ops in breadth-first order, each in the batches whose last one ends first, behind all that devices have."""
-    _take(incumbent, BatchList(incumbent.problem), _turns(incumbent.problem))
+    _take(incumbent, BatchList(incumbent.problem, incumbent.wake), _turns(incumbent.problem))
 
 
 def search_heft(incumbent: BatchIncumbent) -> None:
     """Ops by upward rank, each in the batches whose last one ends first, in idle time too."""
-    _take(incumbent, BatchList(incumbent.problem, insertion=True), upward_s(incumbent.problem))
+    _take(incumbent, BatchList(incumbent.problem, incumbent.wake, insertion=True), upward_s(incumbent.problem))
 
 
 def search_one_division(incumbent: BatchIncumbent) -> None:
@@ -44,6 +61,7 @@ def search_one_division(incumbent: BatchIncumbent) -> None:
     for count in problem.divisions:
         row = np.repeat(np.arange(problem.costs.num_devices), count)
         incumbent.consider(np.repeat(row[None, :], problem.costs.num_ops, axis=0))
+        incumbent.wake()
 
 
 def warm_start(incumbent: BatchIncumbent) -> None:
@@ -94,12 +112,20 @@ class BatchList:
     """One run of list scheduling; ``device`` [N, G] and ``start_s`` [N, D] when it is over.
 
     ``by_end`` chooses the division whose last batch ends first, then the one of least device time; otherwise only
-    the latter counts. Of a division, each device gets the groups that have the most input bytes there.
+    the latter counts. Of a division, each device gets the groups that have the most input bytes there. ``wake`` is
+    asked for every division that is tried, and may raise.
     """
 
-    def __init__(self, problem: BatchedProblem, *, by_end: bool = True, insertion: bool = False) -> None:
+    def __init__(
+        self,
+        problem: BatchedProblem,
+        wake: Callable[[], None] = lambda: None,
+        *,
+        by_end: bool = True,
+        insertion: bool = False,
+    ) -> None:
         p = problem.costs
-        self._problem, self._by_end, self._insertion = problem, by_end, insertion
+        self._problem, self._wake, self._by_end, self._insertion = problem, wake, by_end, insertion
         self.device = np.full((p.num_ops, problem.num_groups), -1, dtype=np.int64)
         self.start_s = np.full((p.num_ops, p.num_devices), np.nan)
         self._end_s = np.zeros((p.num_ops, p.num_devices))
@@ -129,20 +155,47 @@ class BatchList:
         counts = problem.divisions
         times = problem.group_time_s[v, np.arange(counts.shape[1]), counts]  # [K, D]
         needed = (counts > 0) * problem.costs.weight_bytes[v] + counts * problem.held_bytes[v]
-        fits = np.isfinite(times).all(axis=1) & (needed <= self._left_bytes).all(axis=1)
+        fits = np.flatnonzero(np.isfinite(times).all(axis=1) & (needed <= self._left_bytes).all(axis=1))
         best: tuple[float, float, int] | None = None
         homes: IntArray | None = None
         at = self._bytes_at(v)
-        for k in np.flatnonzero(fits).tolist():
+        for least in self._least_costs(v, fits, times[fits].sum(axis=1)):
+            self._wake()
+            if best is not None and least > best:
+                break
+            k = least[2]
             row = _shared_out(counts[k], at)
             end_s = max(start + times[k, d] for d, start in self._starts(v, row, times[k])) if self._by_end else 0.0
-            cost = (end_s, float(times[k].sum()), k)
+            cost = (float(end_s), least[1], k)
             if best is None or cost < best:
                 best, homes = cost, row
         if best is None or homes is None:
             return False
         self._settle(v, homes, times[best[2]], needed[best[2]])
         return True
+
+    def _least_costs(self, v: int, fits: IntArray, total_s: FloatArray) -> list[tuple[float, float, int]]:
+        """What divisions ``fits`` of v cost at least, rising: end, device time and number of each."""
+        least_s = np.zeros(len(fits))
+        if self._by_end:
+            counts = self._problem.divisions[fits]
+            least_s = self._least_end_s(v)[np.arange(counts.shape[1]), counts].max(axis=1)
+        return sorted(zip(least_s.tolist(), total_s.tolist(), fits.tolist(), strict=True))
+
+    def _least_end_s(self, v: int) -> FloatArray:
+        """[D, G + 1] when batches of v end at the earliest, by groups: with those inputs that are there first."""
+        problem = self._problem
+        arrival_s = np.zeros((problem.num_groups, problem.costs.num_devices))
+        for k in range(self._into.indptr[v], self._into.indptr[v + 1]):
+            u, size = self._into.indices[k], problem.group_edge_bytes[self._into.edges[k]]
+            source = self.device[u]
+            sent_s = problem.latency_s[source] + size * problem.s_per_byte[source]
+            arrival_s = np.maximum(arrival_s, self._end_s[u, source][:, None] + sent_s)
+        end_s = np.zeros((problem.costs.num_devices, problem.num_groups + 1))
+        for d, ready_s in enumerate(arrival_s.min(axis=0).tolist()):
+            for n, run_s in enumerate(problem.group_time_s[v, d, 1:].tolist(), 1):
+                end_s[d, n] = self._room(d, ready_s, run_s) + run_s if run_s < np.inf else np.inf  # NaN is not less
+        return end_s
 
     def _settle(self, v: int, homes: IntArray, run_s: FloatArray, needed: FloatArray) -> None:
         for d, start in self._starts(v, homes, run_s):

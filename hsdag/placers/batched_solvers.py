@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.exact.batched_bound import BatchedBounds
-from hsdag.exact.batched_cpsat import BatchedIntervals, ticks_of
+from hsdag.exact.batched_cpsat import BatchedIntervals, num_waits, ticks_of
 from hsdag.exact.batched_incumbent import BatchIncumbent
+from hsdag.exact.batches import BatchedProblem
 from hsdag.exact.formulation import Formulation, MemoryRule
 from hsdag.exact.highs import solve_linear
 from hsdag.exact.milp_model import BatchedModel
 from hsdag.exact.solving import Ending, SolverLimits, solve_aloud
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.batched_lists import warm_start
 
@@ -22,15 +24,22 @@ SHARE_OF_BUDGET = 0.95
 """What a solver may take of the time that is left when it begins."""
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
+MOST_ROWS = 3_000_000
+"""Of a program: one of more takes longer to build than anybody waits, and gigabytes."""
+ROW_S = 3e-6
+"""What a row of the mixed-integer program takes to build, about."""
 
 
 def search_cpsat(incumbent: BatchIncumbent) -> None:
-    """The whole problem at once, from the best list schedule."""
+    """The whole problem at once, from the best list schedule. Raises OptionError for what is too large to build."""
+    problem = incumbent.problem
+    _refuse_more_rows(num_waits(problem), problem)
     warm_start(incumbent)
-    problem, limits = incumbent.problem, limits_of(incumbent)
-    incumbent.prove(BatchedBounds(problem, limits).whole_s())
-    horizon_s = incumbent.best_s if incumbent.best is not None else problem.horizon_s
-    model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s)
+    if is_closed(incumbent):
+        return
+    horizon_s = min(incumbent.best_s, problem.horizon_s)
+    model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s, wake=incumbent.wake)
+    limits = limits_of(incumbent)
     if incumbent.best is not None:
         model.hint(incumbent.best)
 
@@ -47,12 +56,23 @@ def search_cpsat(incumbent: BatchIncumbent) -> None:
 
 
 def search_milp(incumbent: BatchIncumbent) -> None:
-    """The program (1)-(7) through HiGHS, from the best list schedule."""
+    """The program (1)-(7) through HiGHS, from the best list schedule. Raises OptionError as CP-SAT does.
+
+    Where the time that is left is too short to build it, the list schedule stands.
+    """
+    problem = incumbent.problem
+    num_rows = num_waits(problem) + problem.costs.num_ops**2 * problem.costs.num_devices
+    _refuse_more_rows(num_rows, problem)
     warm_start(incumbent)
-    problem, limits = incumbent.problem, limits_of(incumbent)
-    incumbent.prove(BatchedBounds(problem, limits).whole_s())
-    horizon_s = (incumbent.best_s if incumbent.best is not None else problem.horizon_s) * (1 + TOLERANCE)
-    model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), horizon_s, problem.batches)
+    if is_closed(incumbent):
+        return
+    if num_rows * ROW_S > incumbent.left_s:
+        incumbent.hit_limit = True
+        return
+    horizon_s = min(incumbent.best_s, problem.horizon_s) * (1 + TOLERANCE)
+    formulation = Formulation(problem.costs, MemoryRule.RESERVED)
+    model = BatchedModel(formulation, horizon_s, problem.within(horizon_s).batches)
+    limits = limits_of(incumbent)
 
     def on_solution(values: FloatArray) -> None:
         found = model.read(values)
@@ -69,6 +89,22 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     elif np.isfinite(answer.bound):
         incumbent.prove(answer.bound * model.unit_s * (1 - TOLERANCE))
     incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+
+
+def is_closed(incumbent: BatchIncumbent) -> bool:
+    """Prove the simple bounds; whether nothing is left to find, as where an op cannot be divided over devices."""
+    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: incumbent.left_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
+    return incumbent.is_closed
+
+
+def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
+    if num_rows > MOST_ROWS:
+        ops, devices = problem.costs.num_ops, problem.costs.num_devices
+        raise OptionError(
+            f"the batched program of {ops:,} ops on {devices} devices would have about {num_rows:,} rows, and "
+            f"{MOST_ROWS:,} are the most that are built: use --method heft, greedy, ea or milp-split"
+        )
 
 
 def limits_of(incumbent: BatchIncumbent) -> SolverLimits:

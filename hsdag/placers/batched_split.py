@@ -42,10 +42,12 @@ def search_split(incumbent: BatchIncumbent, rules: CutRules | None = None) -> No
     """
     warm_start(incumbent)
     budget_s = incumbent.left_s
+    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: incumbent.left_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
+    if incumbent.is_closed:
+        return
     chains = fuse_chains(incumbent.problem)
     parts = modules(Formulation(chains.problem.costs), rules or CutRules())
-    bounds = BatchedBounds(incumbent.problem, SolverLimits())
-    incumbent.prove(bounds.whole_s())
     _on_chains(incumbent, chains, parts, bounds.prices, CHAINS * budget_s)
     search_walks(incumbent, bounds.prices, ON_OPS, OPS * budget_s)
     _bound(incumbent, chains.op2chain, parts)
@@ -71,7 +73,7 @@ def _on_chains(
 def _bound(incumbent: BatchIncumbent, op2chain: IntArray, parts: Sequence[IntArray]) -> None:
     left_s, begin_s = incumbent.left_s, incumbent.elapsed_s
     limits = SolverLimits(max(left_s / (4 * len(parts)), 1e-3), NUM_WORKERS, incumbent.seed)
-    bounds = BatchedBounds(incumbent.problem, limits, lambda: begin_s + left_s - incumbent.elapsed_s)
+    bounds = BatchedBounds(incumbent.problem, limits, lambda: begin_s + left_s - incumbent.elapsed_s, incumbent.best_s)
     incumbent.prove(bounds.whole_s())
     incumbent.prove(bounds.recursive_s([np.flatnonzero(np.isin(op2chain, part)) for part in parts]))
 
@@ -88,7 +90,7 @@ def forward(incumbent: BatchIncumbent, parts: Sequence[IntArray], each_s: float)
         is_free[sum(len(part) for part in parts[:t]) :] = True
         part = problem.of_ops(ops)
         standing = Standing(BatchSchedule(device[ops], start_s[ops]), is_free)
-        model = BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s, standing)
+        model = BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s, standing, wake=incumbent.wake)
         answer = solve_quickly(model, SolverLimits(each_s, NUM_WORKERS, incumbent.seed))
         incumbent.wake()
         if answer is None:

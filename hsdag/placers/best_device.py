@@ -15,13 +15,17 @@ class BestDevicePlacer(Placer):
     """Tries every device that supports all units."""
 
     def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        """The fastest single-device placement [U]. Raises OptionError when no device runs the whole model."""
+        """The fastest single-device placement [U]. Raises OptionError when none is legal, with the reasons."""
         able = np.flatnonzero(problem.supported.all(axis=0))
         placements = [np.full(problem.num_units, d, dtype=np.int64) for d in able]
-        latencies = [e.latency_s if e.latency_s is not None else np.inf for e in evaluator.evaluate(placements)]
-        if not np.isfinite(min(latencies, default=np.inf)):
-            raise OptionError("no single device runs the whole model; use --method hsdag")
-        return placements[int(np.argmin(latencies))]
+        if not placements:
+            raise OptionError("no single device runs the whole model: none supports all its ops; use --method hsdag")
+        found = evaluator.evaluate(placements)
+        best = int(np.argmin([evaluation.seconds for evaluation in found]))
+        if found[best].latency_s is None:
+            reasons = "; ".join((evaluation.failure or "").strip().partition("\n")[0] for evaluation in found)
+            raise OptionError(f"no single device runs the whole model: {reasons}; use --method hsdag")
+        return placements[best]
 
 
 def make(settings: PlacerSettings) -> BestDevicePlacer:  # noqa: ARG001 - nothing to set

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +12,7 @@ from hsdag.exact.assignment import AssignmentModel
 from hsdag.exact.cpsat_model import LatencyModel, TickSchedule
 from hsdag.exact.exact_placer import ExactPlacer, horizon_of
 from hsdag.exact.formulation import Formulation
-from hsdag.exact.judging import Judge, start_ranks
+from hsdag.exact.judging import Judge, OutOfTime, start_ranks
 from hsdag.exact.linear import WholeModel
 from hsdag.exact.solving import Answer, Ending, SolverLimits, solve_aloud
 from hsdag.exact.ticks import Ticks
@@ -26,9 +28,14 @@ class CpSatPlacer(ExactPlacer):
     knows_peaks = True
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        deadline = time.monotonic() + limits.seconds
         costs = formulation.problem
         ticks = ticks_of(formulation, horizon_of(costs, judge))
-        model = LatencyModel(formulation, ticks, horizon_of(costs, judge))
+        try:
+            model = LatencyModel(formulation, ticks, horizon_of(costs, judge), check=lambda: judge.left_s(deadline))
+            limits = replace(limits, seconds=judge.left_s(deadline))
+        except OutOfTime:  # the answer is the warm start
+            return
         if judge.best is not None:
             model.hint(judge.best, judge.start_s(judge.best))
 

@@ -5,7 +5,8 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numba
@@ -26,6 +27,11 @@ MAX_REPAIRS = 400
 
 MAX_RETURNS = 50
 """Moves back into memory that a price left free."""
+
+
+def never() -> bool:
+    """Time is without end."""
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,71 +70,99 @@ class MemoryJudge:
         return not self.overfull(placement).any()
 
 
-def fitting(costs: BoundaryCosts, judge: MemoryJudge) -> IntArray | None:
+def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool] = never) -> IntArray | None:
     """The cheapest placement [N] found that fits into memory; None where none was found.
 
     Where the cheapest cut does not fit, the fullest device charges for bytes, as little as makes it fit (the
     Lagrangian of its limit), then the next one. What is still too full is repaired by the single moves that cost
-    least per byte; then single moves that gain are made as far as memory goes.
+    least per byte; then single moves that gain are made as far as memory goes. ``is_over`` is asked between any two
+    steps: once it says so, the best that was found by then is the answer.
     """
     placement = best_cut(costs)
     if judge.fits(placement):
         return placement
-    mended = [repaired(costs, judge, each) for each in (placement, *_priced(costs, judge, placement))]
-    found = [_filled(costs, judge, each) for each in mended if each is not None]
+    tried = itertools.chain([placement], _priced(costs, judge, placement, is_over))
+    mended = (repaired(costs, judge, each, is_over) for each in tried)
+    found = [_filled(costs, judge, each, is_over) for each in mended if each is not None]
     return min(found, key=costs.cost_s, default=None)
 
 
-def _priced(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> Iterator[IntArray]:
+def _priced(
+    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]
+) -> Iterator[IntArray]:
     """Placements under the least prices that relieve one device after another: just not, and just."""
     prices = np.zeros(costs.num_devices)
     for _ in range(costs.num_devices):
+        if is_over():
+            return
         room = judge.problem.memory_bytes - judge.peak_bytes(placement)
         device = int(np.argmin(room))
         if not judge.overfull(placement)[device]:
             return
-        just_not, placement, prices[device] = _least_price(costs, judge, placement, prices, device)
+        relief = _Relief(costs, judge, placement, prices, device)
+        just_not, placement, prices[device] = relief.least_price(is_over)
         yield just_not
         yield placement
 
 
-def _least_price(
-    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, prices: FloatArray, device: int
-) -> tuple[IntArray, IntArray, float]:
-    """The placement [N] just before a device is relieved, that just after, and the price of a byte there."""
-    held_bytes, finite_s = judge.held_bytes, costs.time_s[np.isfinite(costs.time_s)]
-    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(held_bytes.sum()), 1.0)
+@dataclass(frozen=True, eq=False)
+class _Relief:
+    """What a price of a byte on one overfull device does to a placement [N], beside the ``prices`` [D] there are."""
 
-    def at(price: float) -> IntArray:
-        tried = prices.copy()
-        tried[device] = price
-        dear = costs.priced(held_bytes, tried)
-        return best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement)
+    costs: BoundaryCosts
+    judge: MemoryJudge
+    placement: IntArray
+    prices: FloatArray
+    device: int
 
-    low, below, high = 0.0, placement, 0.01 * mean_price
-    above = at(high)
-    for _ in range(NUM_RAISES):
-        if not judge.overfull(above)[device]:
-            break
-        low, below, high = high, above, 4 * high
-        above = at(high)
-    for _ in range(NUM_HALVINGS):
-        middle = at((low + high) / 2)
-        if judge.overfull(middle)[device]:
-            low, below = (low + high) / 2, middle
-        else:
-            high, above = (low + high) / 2, middle
-    return below, above, high
+    def least_price(self, is_over: Callable[[], bool]) -> tuple[IntArray, IntArray, float]:
+        """The placement [N] just before the device is relieved, that just after, and the price of a byte there.
+
+        Where time is over sooner, they are as near as the search has come.
+        """
+        costs, held_bytes = self.costs, self.judge.held_bytes
+        finite_s = costs.time_s[np.isfinite(costs.time_s)]
+        mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(held_bytes.sum()), 1.0)
+        low, below, high = 0.0, self.placement, 0.01 * mean_price
+        above = self._at(high)
+        for _ in range(NUM_RAISES):
+            if is_over() or not self._is_overfull(above):
+                break
+            low, below, high = high, above, 4 * high
+            above = self._at(high)
+        for _ in range(NUM_HALVINGS):
+            if is_over():
+                break
+            middle = self._at((low + high) / 2)
+            if self._is_overfull(middle):
+                low, below = (low + high) / 2, middle
+            else:
+                high, above = (low + high) / 2, middle
+        return below, above, high
+
+    def _at(self, price: float) -> IntArray:
+        tried = self.prices.copy()
+        tried[self.device] = price
+        dear = self.costs.priced(self.judge.held_bytes, tried)
+        return best_cut(dear) if self.costs.num_devices == 2 else expanded(dear, self.placement)
+
+    def _is_overfull(self, placement: IntArray) -> bool:
+        return bool(self.judge.overfull(placement)[self.device])
 
 
-def repaired(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray | None:
-    """A placement that fits, by single moves off overfull devices that cost least per byte; None where they end."""
+def repaired(
+    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool] = never
+) -> IntArray | None:
+    """A placement that fits, by single moves off overfull devices that cost least per byte.
+
+    None where moves end, or the time does.
+    """
     placement = placement.copy()
     for _ in range(MAX_REPAIRS):
         peak_bytes = judge.peak_bytes(placement)
         if not over_memory(judge.problem, peak_bytes).any():
             return placement
-        if not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
+        if is_over() or not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
             return None
     return None
 
@@ -153,11 +187,13 @@ def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, 
     return moved
 
 
-def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray:
+def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]) -> IntArray:
     """A placement that fits, after the single moves that gain most and keep it so."""
     least_s = 1e-9 * costs.cost_s(placement)
     refused = np.zeros((costs.num_ops, costs.num_devices), dtype=np.bool_)
     for _ in range(MAX_RETURNS):
+        if is_over():
+            break
         extra_s = np.where(refused, np.inf, move_costs_s(costs, placement))
         v, target = np.unravel_index(int(np.argmin(extra_s)), extra_s.shape)
         if extra_s[v, target] >= -least_s:

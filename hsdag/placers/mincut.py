@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -73,21 +73,26 @@ class MincutPlacer(Placer):
         """
         if problem.costs is None:
             raise OptionError("method mincut needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
-        best = best_of(self._candidates(problem, problem.costs), problem, evaluator, MAX_CANDIDATES)
+        best = best_of(self._candidates(problem, problem.costs, evaluator), problem, evaluator, MAX_CANDIDATES)
         if best is None:
             raise SearchError("method mincut found no placement that fits into memory; try --method cpsat")
         return best
 
-    def _candidates(self, problem: Problem, costs: ScheduleProblem) -> Iterator[IntArray]:
+    def _candidates(self, problem: Problem, costs: ScheduleProblem, evaluator: Evaluator) -> Iterator[IntArray]:
         """Placements that fit into memory, the plainest first."""
         deadline = time.monotonic() + self._budget_s
+
+        def left_s() -> float:
+            evaluator.check()
+            return deadline - time.monotonic()
+
         judge = MemoryJudge(costs, self._semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
         self._proven = None
         self._bound_s = self._proven_bound_s(costs, each_alone=problem.num_units == problem.units.partition.num_items)
-        cuts = _within(judge, deadline) if judge.has_limits else _cuts(costs, self._proven)
+        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, self._proven)
         if problem.objective is Objective.THROUGHPUT:
             yield from itertools.islice(cuts, 1)
             yield from stages(costs, self._semantics)
@@ -131,20 +136,26 @@ def _cuts(problem: ScheduleProblem, proven: IntArray | None) -> Iterator[IntArra
             yield best_cut(costs.scaled(scale))
 
 
-def _within(judge: MemoryJudge, deadline: float) -> Iterator[IntArray]:
-    """The same where memories are limited; ``deadline`` is for the last resorts, on the monotonic clock."""
+def _within(judge: MemoryJudge, left_s: Callable[[], float]) -> Iterator[IntArray]:
+    """The same where memories are limited, as far as ``left_s``, asked again and again, says that there is time."""
+
+    def is_over() -> bool:
+        return left_s() <= 0
+
     costs, *others = _by_launches(judge.problem)
-    quick = repaired(costs, judge, best_cut(costs))
+    quick = repaired(costs, judge, best_cut(costs), is_over)
     found = quick is not None
     if quick is not None:
         yield quick
     for priced in [costs, *others, *(costs.scaled(scale) for scale in SCALES[1:])]:
-        placement = fitting(priced, judge)
+        if is_over():
+            break
+        placement = fitting(priced, judge, is_over)
         if placement is not None:
             found = True
             yield placement
     if not found:
-        yield from _last_resorts(costs, judge, deadline - time.monotonic())
+        yield from _last_resorts(costs, judge, left_s())
 
 
 def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
@@ -176,7 +187,7 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> It
     packed = pack_weights(problem, units, left_s if np.isfinite(left_s) else TIME_LIMIT_S).placement
     if packed is not None and judge.fits(units.expand(packed)):
         yield units.expand(packed)
-    if float(problem.num_devices) ** problem.num_ops <= MAX_ENUMERATED:
+    if problem.num_ops * np.log2(problem.num_devices) <= np.log2(MAX_ENUMERATED):
         able = [np.flatnonzero(row).tolist() for row in problem.supported]
         every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
         yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)

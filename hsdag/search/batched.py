@@ -5,7 +5,6 @@ Legend: N ops, D devices, G groups of inputs.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from hsdag.exact.batched_incumbent import BatchIncumbent
 from hsdag.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.exact.solving import SolverLimits
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.placers.batched_lists import search_whole
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.search.searching import Watcher
 from hsdag.search.solution import PROVEN_GAP, Status, relative_gap
@@ -35,6 +35,10 @@ _METHODS: Mapping[str, tuple[str, str]] = {
     "milp-split": ("batched_split", "search_split"),
 }
 
+_LISTS = ("met", "greedy", "heft")
+
+BOUND_SHARE, BOUND_S = 0.1, 1.0
+"""What the bound may take at the end where budget or patience is spent: a share, and no more than so many seconds."""
 MOST_INPUTS = 1_000_000
 """Of a batch: sums of times and bytes of so many are still right to ten digits."""
 
@@ -163,15 +167,27 @@ def solve_batched(
         table = BatchTable.quarters(costs, options.num_inputs, options.fixed_share)
         assumption = f"t(b) = t(1) ({options.fixed_share:g} + {1 - options.fixed_share:g} b)"
     problem = BatchedProblem.of(costs, table)
+    if options.method in _LISTS and problem.most_shares < min(costs.num_devices, problem.num_groups):
+        assumption += f"; ops divided over at most {problem.most_shares} of {costs.num_devices} devices"
     incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
     module, function = _METHODS[options.method]
     search: Callable[[BatchIncumbent], None] = getattr(importlib.import_module(f"hsdag.placers.{module}"), function)
     watcher.on_phase("searching")
-    with contextlib.suppress(SearchStopped):
+    try:
         search(incumbent)
-    incumbent.prove(BatchedBounds(problem, SolverLimits()).whole_s())
+    except SearchStopped:
+        if incumbent.best is None:
+            search_whole(incumbent)
+    _prove_simply(incumbent, options.budget_s)
     watcher.on_phase("done")
     return _concluded(incumbent, options, assumption, watcher.should_stop())
+
+
+def _prove_simply(incumbent: BatchIncumbent, budget_s: float) -> None:
+    left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
+    end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * budget_s, BOUND_S))
+    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
 
 
 def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str, interrupted: bool) -> BatchSolution:

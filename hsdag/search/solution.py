@@ -23,7 +23,7 @@ from hsdag.search.units import graph_of_problem
 from hsdag.version import __version__
 
 PROVEN_GAP = 1e-9
-"""A gap up to which an answer counts as optimal: rounding."""
+"""A gap up to which any answer counts as optimal: rounding. Exact methods that come to their end say theirs."""
 
 
 class Status(Enum):
@@ -41,7 +41,7 @@ class Status(Enum):
 
 
 _SENTENCES = {
-    Status.OPTIMAL: "The answer meets the lower bound: no placement and no order is faster.",
+    Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
     Status.FEASIBLE: "The method came to its end; a better placement may exist.",
     Status.INFEASIBLE: "No placement fits into the memory of the devices.",
     Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",

@@ -20,7 +20,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.base import Placer
 from hsdag.runtime.bounds import lower_bound_s
-from hsdag.runtime.problem import Problem
+from hsdag.runtime.problem import Objective, Problem
 from hsdag.runtime.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Order, simulate
 from hsdag.search.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
@@ -64,6 +64,19 @@ class ProvesBound(Protocol):
         """The bound in seconds, after ``search`` ended or was stopped; None where there is none."""
 
 
+@runtime_checkable
+class EndsWithProof(ProvesBound, Protocol):
+    """A placer whose end is a proof, of an optimum up to a gap or of there being no legal placement of ops."""
+
+    @property
+    def proven_gap(self) -> float:
+        """The share of the value that the bound may leave open where the answer is proven; 0 without a proof."""
+
+    @property
+    def is_proven_infeasible(self) -> bool:
+        """Whether no placement of units that are ops fits into memory, whatever the order."""
+
+
 def solve(problem: ScheduleProblem, placer: Placer, options: SolveOptions, watcher: Watcher | None = None) -> Solution:
     """Search with ``placer``; the answer is never worse than the best single device that is legal.
 
@@ -91,11 +104,14 @@ class _Search:
         self._bound_s = lower_bound_s(problem, options.objective, options.semantics.execution)
         self._units: Problem = problem_of(problem, options.objective)
         order = None if options.semantics.order is Order.PRIORITY else options.semantics.order
+        has_order = options.objective is Objective.LATENCY and options.semantics.execution is Execution.WORK_CONSERVING
+        self._needs_ranks = has_order and options.semantics.order is Order.PRIORITY
         # no placement has ranks until the method says so
         self._semantics = replace(options.semantics, order=order)
         self._unit_of_op = self._units.units.partition.labels
         self._evaluator = ScheduleEvaluator(problem, self._semantics, options.objective, self._unit_of_op)
         self._best_s = np.inf
+        self._proven_gap = PROVEN_GAP
         self._num_singles = 0
         self._told_s = 0.0
         self._failure: SearchError | None = None
@@ -119,7 +135,7 @@ class _Search:
                 self._failure = error
         self._take_bound()
         found = self._best(returned)
-        if found is not None and relative_gap(found.value_s, self._bound_s) <= PROVEN_GAP:
+        if found is not None and relative_gap(found.value_s, self._bound_s) <= self._proven_gap:
             return self._conclude(found, Status.OPTIMAL)
         ended_by_budget = (stopped or getattr(self._placer, "hit_limit", False)) and not self._watcher.should_stop()
         if found is None:
@@ -161,7 +177,7 @@ class _Search:
 
     def _is_proven(self) -> bool:
         """Whether nothing better can be found; where ranks are asked for, the method must come to its end."""
-        if self._options.semantics.order is Order.PRIORITY or not np.isfinite(self._best_s):
+        if self._needs_ranks or not np.isfinite(self._best_s):
             return False
         return relative_gap(self._best_s, self._bound_s) <= PROVEN_GAP
 
@@ -171,8 +187,13 @@ class _Search:
 
     def _take_bound(self) -> None:
         """Take over what the method proved; of units of several ops it proves nothing about their ops."""
-        if isinstance(self._placer, ProvesBound) and self._units.num_units == self._problem.num_ops:
-            self._bound_s = max(self._bound_s, self._placer.lower_bound_s or 0.0)
+        if self._units.num_units < self._problem.num_ops:
+            return
+        bound_s = self._placer.lower_bound_s if isinstance(self._placer, ProvesBound) else None
+        if bound_s is not None and np.isfinite(bound_s):
+            self._bound_s = max(self._bound_s, bound_s)
+        if isinstance(self._placer, EndsWithProof):
+            self._proven_gap = max(PROVEN_GAP, self._placer.proven_gap)
 
     def _best(self, returned: IntArray | None) -> _Found | None:
         """The best of what was evaluated, and of what the method returned with the ranks it gave."""
@@ -182,14 +203,23 @@ class _Search:
         candidates = [returned, known, best.placement if best is not None else None]
         with_ranks = [found for found in map(self._ranked, candidates) if found is not None]
         ranked = min(with_ranks, key=lambda found: found.value_s, default=None)
-        if self._options.semantics.order is Order.PRIORITY:
+        if self._needs_ranks:
             if not isinstance(self._placer, RanksUnits):
                 raise OptionError(f"order 'priority' needs priorities; method {self._options.method!r} gives none")
             return min([*with_ranks, *self._ranked_singles()], key=lambda found: found.value_s, default=None)
         if best is None:
             return ranked
         found = _Found(self._units.expand(best.placement), _seconds(best.evaluation))
-        return ranked if ranked is not None and ranked.value_s <= found.value_s else found
+        return ranked if ranked is not None and ranked.value_s <= found.value_s else self._as_asked(found)
+
+    def _as_asked(self, found: _Found) -> _Found:
+        """With ranks by start where order has no say but was asked to be by priority."""
+        if self._options.semantics.order is not Order.PRIORITY:
+            return found
+        run = simulate(self._problem, found.device, one_inference(self._semantics))
+        position = np.argsort(self._problem.topological_order)
+        ranks = np.argsort(np.lexsort((position, run.end_s, run.start_s)))
+        return self._with_op_ranks(found.device, ranks) or found
 
     def _ranked(self, returned: IntArray | None) -> _Found | None:
         """What the method returned, with its ranks; None without ranks, or where it is not legal."""
@@ -207,8 +237,10 @@ class _Search:
 
     def _with_ranks(self, placement: IntArray, unit_ranks: IntArray) -> _Found | None:
         """A placement [U] simulated with ranks [U]; None where it is not legal."""
-        device = self._units.expand(placement)
-        ranks = op_ranks(self._problem, self._unit_of_op, unit_ranks)
+        return self._with_op_ranks(self._units.expand(placement), op_ranks(self._problem, self._unit_of_op, unit_ranks))
+
+    def _with_op_ranks(self, device: IntArray, ranks: IntArray) -> _Found | None:
+        """A placement [N] simulated with ranks [N]; None where it is not legal."""
         semantics = replace(self._semantics, order=Order.PRIORITY)
         value_s = float(cost_s(self._problem, device[None], semantics, self._options.objective, ranks)[0])
         if not np.isfinite(value_s):
@@ -218,20 +250,21 @@ class _Search:
 
     def _without_answer(self, ended_by_budget: bool) -> Solution:
         """Where there are few placements, all are tried before an answer is given up."""
-        count = float(self._units.num_devices) ** self._units.num_units
-        if count <= MAX_ENUMERATED:
+        if self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED):
             every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
             table = [np.asarray(choice, dtype=np.int64) for choice in every]
             costs = [_seconds(evaluation) for evaluation in self._evaluator.evaluate(table)]
             best = int(np.argmin(costs))
-            if not np.isfinite(costs[best]) and self._fits_in_no_order(table):
+            if not np.isfinite(costs[best]) and (self._is_proven_infeasible() or self._fits_in_no_order(table)):
                 return self._conclude(None, Status.INFEASIBLE)
             if not np.isfinite(costs[best]):
                 raise self._failure or SearchError(
                     f"no placement fits into memory in the order that devices take ops by themselves; {ORDERED}"
                 )
-            found = _Found(self._units.expand(table[best]), costs[best])
+            found = self._as_asked(_Found(self._units.expand(table[best]), costs[best]))
             return self._conclude(found, Status.TIME_LIMIT if ended_by_budget else Status.FEASIBLE)
+        if self._is_proven_infeasible():
+            return self._conclude(None, Status.INFEASIBLE)
         if ended_by_budget:
             return self._conclude(None, Status.TIME_LIMIT)
         if self._failure is not None:
@@ -240,6 +273,12 @@ class _Search:
             f"method {self._options.method!r} found no placement that fits into memory, in "
             f"{self._recorder.num_evaluations} evaluations; try another method or a larger budget"
         )
+
+    def _is_proven_infeasible(self) -> bool:
+        """Whether the method has proven of single ops that nothing fits into memory."""
+        if self._units.num_units < self._problem.num_ops or not isinstance(self._placer, EndsWithProof):
+            return False
+        return self._placer.is_proven_infeasible
 
     def _fits_in_no_order(self, table: Sequence[IntArray]) -> bool:
         """Whether every placement [U] needs too much memory for some op alone, or order has no say."""

@@ -12,6 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.coarsen import CoarseGraph, coarsen
+from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.runtime.problem import Objective, Problem
@@ -25,8 +26,8 @@ def problem_of(problem: ScheduleProblem, objective: Objective = Objective.LATENC
     """The placement problem of a scheduling problem; ``costs`` are those of the units.
 
     Where co-location sets wrap around each other, some edges between their units are left out of the unit
-    graph, which has no cycles; placements and their simulation know nothing of that. Raises ValueError when
-    a set has no device that supports all of it.
+    graph, which has no cycles; placements and their simulation know nothing of that. Raises FileFormatError
+    when a set has no device that supports all of it.
     """
     graph = graph_of_problem(problem)
     sets = _colocation_sets(problem)
@@ -34,6 +35,13 @@ def problem_of(problem: ScheduleProblem, objective: Objective = Objective.LATENC
     units = coarsen(graph, sets, kept)
     supported = np.ones((sets.num_groups, problem.num_devices), dtype=np.bool_)
     np.logical_and.at(supported, units.partition.labels, problem.supported)
+    runs_somewhere = np.asarray(supported.any(axis=1), dtype=np.bool_)[units.partition.labels]
+    if not runs_somewhere.all():
+        name = problem.labels.colocate[int(np.argmin(runs_somewhere))]
+        raise FileFormatError(
+            f"problem {problem.name!r}: no device supports all ops of the co-location set {name!r}; "
+            "give them a time on the same device"
+        )
     return Problem(units, problem.device_names, supported, objective, _unit_costs(problem, units, kept))
 
 
