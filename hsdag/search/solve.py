@@ -189,9 +189,8 @@ class _Search:
         """Take over what the method proved; of units of several ops it proves nothing about their ops."""
         if self._units.num_units < self._problem.num_ops:
             return
-        bound_s = self._placer.lower_bound_s if isinstance(self._placer, ProvesBound) else None
-        if bound_s is not None and np.isfinite(bound_s):
-            self._bound_s = max(self._bound_s, bound_s)
+        if isinstance(self._placer, ProvesBound):
+            self._bound_s = max(self._bound_s, self._placer.lower_bound_s or 0.0)
         if isinstance(self._placer, EndsWithProof):
             self._proven_gap = max(PROVEN_GAP, self._placer.proven_gap)
 

@@ -14,6 +14,7 @@ import pytest
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.exact import judging
+from hsdag.exact.assignment import AssignmentModel
 from hsdag.exact.cpsat_model import LatencyModel
 from hsdag.exact.formulation import Formulation, MemoryRule
 from hsdag.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
@@ -173,6 +174,16 @@ def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
     assert solution.status is Status.OPTIMAL
 
 
+def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
+    problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
+    unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
+    rows = [
+        AssignmentModel(Formulation(p, MemoryRule.RUNNING), SEQUENTIAL, Objective.LATENCY, np.asarray).linear.row_high
+        for p in (replace(problem, memory_bytes=most), unlimited)
+    ]
+    assert rows[0] == rows[1]
+
+
 def test_memory_that_cannot_bind_makes_no_row() -> None:
     problem = random_problem(5, 7, 2)
     f = Formulation(problem, MemoryRule.RESERVED)
@@ -185,7 +196,7 @@ def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
     ticks = Ticks.choose([np.array([np.pi, 1e6, np.inf, np.nan])], 10.0)
     assert ticks.length_s == 10.0 / MOST_TICKS
     assert MOST_TICKS + 1 < ticks.down(1e6) == ticks.down(np.inf) < MOST_TICKS * 1.01
-    assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).is_exact
+    assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
 
 
 @pytest.mark.parametrize("seed", range(6))
