@@ -119,12 +119,13 @@ def searched(problem: Problem, cost: Callable[[np.ndarray], np.ndarray], seed: i
 
 
 def timed(calls: dict[str, Callable[[], object]], rounds: int, warm_ups: int = 4) -> dict[str, np.ndarray]:
-    """Seconds of each call in each round; all run in turn."""
+    """Seconds of each call in each round; all run in an order drawn anew, for a core that was idle starts slowly."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
+    generator = np.random.default_rng(0)
     for _ in range(rounds + warm_ups):
-        for name, call in calls.items():
+        for name in generator.permutation(list(calls)).tolist():
             begin_s = time.perf_counter()
-            call()
+            calls[name]()
             taken[name].append(time.perf_counter() - begin_s)
     return {name: np.array(times_s[warm_ups:]) for name, times_s in taken.items()}
 
