@@ -29,6 +29,8 @@ import numpy as np
 import torch
 from machine import machine
 
+from hsdag.commands.workload import workload_problem
+from hsdag.evaluators.torch import RunPlan, random_inputs, run_workload, workload_graph
 from hsdag.ir.errors import ExecutionError
 from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
@@ -53,8 +55,6 @@ from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
-from hsdag.search.workload import workload_problem
-from hsdag.torch_execution import RunPlan, random_inputs, run_workload, workload_graph
 
 K = 4
 TINY = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)

@@ -26,7 +26,7 @@ import numpy as np
 
 from hsdag.ir.graph import ComputationGraph, FloatArray
 from hsdag.models.random_wired import KERNEL, RandomWiring, random_wired
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 KINDS = ("1-chan", "sdep-2", "sdep-3", "sdep-4", "wdep-2", "wdep-3", "wdep-4")
 DEVICES = ("CPU", "T4", "A100")

@@ -22,8 +22,8 @@ import numpy as np
 
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.problem import Objective
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.exact.batches import BatchTable
-from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.search.batched import BatchOptions, BatchSolution, solve_batched
+from hsdag.commands.batched import BatchOptions, BatchSolution, solve_batched
+from hsdag.placers.exact.batches import BatchTable
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from diviml_costs import KINDS, Costs, network

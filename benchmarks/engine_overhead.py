@@ -27,10 +27,10 @@ from openvino import opset13
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import parse_devices
 from hsdag.ir.partition import Partition
+from hsdag.runtime.cutting.cut import cut_of, instances_of
 from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.compiling import task_graph
-from hsdag.runtime.openvino_backend.cut import cut_of, instances_of
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
 
 EMPTY_BAR_US, OPENVINO_BAR_US = 15.0, 60.0

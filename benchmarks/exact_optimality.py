@@ -16,21 +16,21 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.exact.cpsat_model import LatencyModel
-from hsdag.exact.formulation import Formulation
-from hsdag.exact.highs import solve_linear
-from hsdag.exact.milp_model import BatchedModel
-from hsdag.exact.module_solving import durations_of, generous_horizon_s
-from hsdag.exact.solving import SolverLimits, solve_model
-from hsdag.exact.ticks import Ticks
 from hsdag.placers.base import PlacerSettings
+from hsdag.placers.exact.cpsat_model import LatencyModel
+from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.highs import solve_linear
+from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.module_solving import durations_of, generous_horizon_s
+from hsdag.placers.exact.solving import SolverLimits, solve_model
+from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.hsdag.exact_reference import BruteForce, random_problem
+from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
 TOLERANCE = {"cpsat": 1e-6, "milp": 1e-5}
 METHODS = ("cpsat", "milp", "milp-split")

@@ -19,9 +19,9 @@ import numpy as np
 from machine import machine
 from simulator_speed import NUM_DEVICES, layered
 
-from hsdag.placers.heft import heft_schedule
-from hsdag.placers.list_schedule import ListSchedule
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.placers.lists.heft import heft_schedule
+from hsdag.placers.lists.schedule import ListSchedule
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 BARS_S = {1000: 0.020, 100_000: 10.0}
 ROUNDS, NUM_CHAINS = 5, 6

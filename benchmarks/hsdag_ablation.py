@@ -16,10 +16,10 @@ from hsdag.evaluators.simulated import SequentialEvaluator
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.learning.config import Baseline, HsdagConfig, Reward
-from hsdag.placers.hsdag import HsdagPlacer
-from hsdag.runtime.costs import CostModel, CostSource
-from hsdag.runtime.problem import Problem
+from hsdag.learning.hsdag.config import Baseline, HsdagConfig, Reward
+from hsdag.placers.learned.hsdag import HsdagPlacer
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.problem import Problem
 
 BUDGET = 150
 

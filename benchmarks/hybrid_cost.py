@@ -22,9 +22,9 @@ from machine import machine
 
 from hsdag.ir.graph import IntArray
 from hsdag.models import save_model_files
-from hsdag.runtime.candidate import Candidate
-from hsdag.runtime.devices import resolve_devices
-from hsdag.runtime.latency import Protocol, compare
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.latency import Protocol, compare
+from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.search.options import PlaceOptions
 from hsdag.search.searching import search_placements
 from hsdag.search.session import Session

@@ -21,10 +21,10 @@ from pathlib import Path
 from machine import machine
 
 from hsdag import Placement
+from hsdag.commands.bench import run_bench
 from hsdag.models import save_model_files
-from hsdag.runtime.devices import resolve_devices
-from hsdag.runtime.latency import Protocol
-from hsdag.search.bench import run_bench
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.platforms.devices import resolve_devices
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 BAR_S, NO_SLOWER = 30.0, 0.95

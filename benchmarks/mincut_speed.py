@@ -18,10 +18,10 @@ from collections.abc import Callable
 import numpy as np
 from machine import machine
 
-from hsdag.placers.boundary_costs import BoundaryCosts
-from hsdag.placers.cut_graph import pair_cut
-from hsdag.placers.stage_partition import Line, balanced_stages
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.placers.cuts.boundary_costs import BoundaryCosts
+from hsdag.placers.cuts.cut_graph import pair_cut
+from hsdag.placers.cuts.stage_partition import Line, balanced_stages
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Semantics, period_s, simulate_makespans
 
 BAR_S = 1.0

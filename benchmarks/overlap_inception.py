@@ -34,18 +34,18 @@ import numpy as np
 import openvino as ov
 from machine import machine
 
+from hsdag.commands.profile import random_placements, run_profile
 from hsdag.ir.affinity import set_affinities
 from hsdag.ir.device import hetero_properties, parse_devices
 from hsdag.models import save_model_files
-from hsdag.runtime.devices import resolve_devices
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor import TaskTimes
-from hsdag.runtime.in_flight import steady_period_s
+from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, cleaned, compile_cut, plan_cut
-from hsdag.runtime.problem import Objective, Problem
-from hsdag.runtime.profile_cache import ProfileCache
-from hsdag.runtime.trace import write_trace
-from hsdag.runtime.work_conserving_costs import WorkConservingCosts
-from hsdag.search.profile import random_placements, run_profile
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.runtime.timeline.trace import write_trace
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0
 REQUESTS, INFERENCES, SEARCHES = 4, 48, 4

@@ -25,10 +25,10 @@ from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph import IntArray
 from hsdag.models import build_model
-from hsdag.runtime.analytic import analytic_costs
-from hsdag.runtime.calibration import Observation, Trust, calibrate, platform_calibration
-from hsdag.runtime.costs import CostModel, sequential_latency_s
+from hsdag.runtime.costs.cost_model import CostModel, sequential_latency_s
 from hsdag.runtime.platforms import CalibratedRow, Calibration, OpClass, Platform, load_platform
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.calibration import Observation, Trust, calibrate, platform_calibration
 
 PLATFORM = "i9-12900k-uhd770-flex170"
 TRUST = Trust(noise=0.1)

@@ -20,9 +20,9 @@ import openvino as ov
 from machine import machine
 
 from hsdag import Placement
+from hsdag.commands.bench import run_bench
 from hsdag.models import save_model_files
-from hsdag.runtime.latency import Protocol
-from hsdag.search.bench import run_bench
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.final import tolerance_for
 
 LIMIT_S = 90.0

@@ -19,12 +19,12 @@ import numpy as np
 from machine import machine
 from scipy.stats import pearsonr, spearmanr
 
+from hsdag.commands.profile import random_placements, run_profile
 from hsdag.models import save_model_files
-from hsdag.runtime.devices import resolve_devices
-from hsdag.runtime.hetero_costs import HeteroCosts
-from hsdag.runtime.profile_cache import ProfileCache
-from hsdag.runtime.worker_client import CandidateFailed
-from hsdag.search.profile import random_placements, run_profile
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 SPEARMAN, PEARSON, ERROR = 0.9, 0.9, 0.10

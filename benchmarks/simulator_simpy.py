@@ -19,7 +19,7 @@ import simpy
 from machine import machine
 from simulator_speed import NUM_DEVICES, layered
 
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import simulate_makespans
 
 NUM_OPS = 261

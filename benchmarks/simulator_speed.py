@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from machine import machine
 
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Semantics, simulate_makespans, simulate_moves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))

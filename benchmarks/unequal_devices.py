@@ -24,12 +24,12 @@ from machine import machine
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.learning.config import HsdagConfig
+from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.models import save_model_files
-from hsdag.placers.hsdag import HsdagPlacer
-from hsdag.runtime.candidate import Candidate
-from hsdag.runtime.devices import resolve_devices
-from hsdag.runtime.latency import Protocol
+from hsdag.placers.learned.hsdag import HsdagPlacer
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.search.final import FinalResult, final_comparison, tolerance_for
 from hsdag.search.options import parse_duration
 from hsdag.search.run_folder import RunFolder, RunRecord

@@ -21,13 +21,13 @@ import numpy as np
 from machine import machine
 from scipy.stats import pearsonr, spearmanr
 
+from hsdag.commands.profile import random_placements
 from hsdag.models import save_model_files
-from hsdag.runtime.devices import resolve_devices
-from hsdag.runtime.problem import Problem
-from hsdag.runtime.profile_cache import ProfileCache
-from hsdag.runtime.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.worker_client import CandidateFailed
-from hsdag.search.profile import random_placements
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 SPEARMAN = 0.9

@@ -8,14 +8,14 @@ from hsdag.version import __version__
 
 if TYPE_CHECKING:
     from hsdag.api import compile_work_conserving, place
+    from hsdag.commands.outcome import Outcome
     from hsdag.ir.placement import Placement
     from hsdag.search.options import PlaceOptions
-    from hsdag.search.outcome import Outcome
 
 __all__ = ["Outcome", "PlaceOptions", "Placement", "__version__", "compile_work_conserving", "place"]
 
 _HOMES = {
-    "Outcome": "hsdag.search.outcome",
+    "Outcome": "hsdag.commands.outcome",
     "PlaceOptions": "hsdag.search.options",
     "Placement": "hsdag.ir.placement",
     "compile_work_conserving": "hsdag.api",

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hsdag.commands.place import run_place
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
-from hsdag.runtime.problem import Objective
+from hsdag.runtime.problems.problem import Objective
 from hsdag.search.options import PlaceOptions, parse_duration, parse_executor, parse_objective
-from hsdag.search.place import run_place
 from hsdag.search.searching import Watcher
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def compile_work_conserving(
     """
     from hsdag.runtime.openvino_backend import CutOptions
     from hsdag.runtime.openvino_backend.placed import compile_placed
-    from hsdag.runtime.problem import Objective
+    from hsdag.runtime.problems.problem import Objective
 
     source = load_model(model)
     options = CutOptions(limit_s=time_limit_s, objective=Objective(placement.objective))

@@ -19,7 +19,7 @@ from hsdag.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from hsdag.search.per_op import OpReport
+    from hsdag.commands.per_op import OpReport
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,12 +48,12 @@ def bench(
 ) -> None:
     """Measure latency and throughput; all candidates run in turn, round by round."""
     from hsdag.cli.simulate import check_files, write_timeline
+    from hsdag.commands.bench import run_bench
+    from hsdag.commands.per_op import run_per_op
     from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices, parse_shapes
-    from hsdag.runtime.latency import Protocol
-    from hsdag.runtime.profile_cache import ProfileCache
-    from hsdag.search.bench import run_bench
+    from hsdag.runtime.measuring.latency import Protocol
+    from hsdag.runtime.profiling.profile_cache import ProfileCache
     from hsdag.search.options import model_files, parse_duration, parse_executor
-    from hsdag.search.per_op import run_per_op
 
     limit_s = parse_duration(time, "--time")
     chosen = parse_executor(executor) if executor is not None else None

@@ -14,8 +14,8 @@ def add_to(app: typer.Typer) -> None:
 
 def devices(as_json: bool = JSON_OPTION) -> None:
     """List the devices of this machine, and what can be shared out."""
-    from hsdag.runtime.cuda import list_cuda
-    from hsdag.runtime.devices import cpu_topology, list_devices
+    from hsdag.runtime.platforms.cuda import list_cuda
+    from hsdag.runtime.platforms.devices import cpu_topology, list_devices
 
     infos, topology, cuda = list_devices(), cpu_topology(), list_cuda()
     if as_json:

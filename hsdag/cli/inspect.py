@@ -65,7 +65,7 @@ def _statistics(graph: Any) -> dict[str, Any]:
 
 
 def _unsupported(model: Path, shapes: dict[str, tuple[int, ...]], devices: str | None) -> dict[str, Any]:
-    from hsdag.runtime.devices import resolve_devices
+    from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.search.session import Session
 
     found = resolve_devices(devices, None)

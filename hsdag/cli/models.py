@@ -74,10 +74,10 @@ def build(
 def _build_workload(
     name: str, output: Path, platform: str | None, options: dict[str, str | int], as_json: bool
 ) -> None:
+    from hsdag.commands.workload import build_problem
     from hsdag.ir.errors import OptionError
-    from hsdag.runtime.problem_file import write_problem
+    from hsdag.runtime.problems.problem_file import write_problem
     from hsdag.search.options import check_writable
-    from hsdag.search.workload import build_problem
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")

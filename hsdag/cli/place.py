@@ -18,7 +18,7 @@ from hsdag.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from hsdag.search.outcome import Outcome, Row
+    from hsdag.commands.outcome import Outcome, Row
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,6 +49,7 @@ def place(
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
+    from hsdag.commands.place import run_place
     from hsdag.ir import OutputError, parse_shapes
     from hsdag.ir.reader import check_model_path
     from hsdag.search.options import (
@@ -59,7 +60,6 @@ def place(
         parse_executor,
         parse_objective,
     )
-    from hsdag.search.place import run_place
 
     options = PlaceOptions(
         devices=devices,

@@ -20,7 +20,7 @@ from hsdag.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from hsdag.search.profile import ProfileResult
+    from hsdag.commands.profile import ProfileResult
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,13 +44,13 @@ def profile(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Measure what every op takes on every device, and what it costs to go from one to another."""
+    from hsdag.commands.profile import run_profile
     from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path, parse_shapes
-    from hsdag.runtime.devices import resolve_devices
-    from hsdag.runtime.problem_file import write_problem
-    from hsdag.runtime.profile_cache import ProfileCache
+    from hsdag.runtime.platforms.devices import resolve_devices
+    from hsdag.runtime.problems.problem_file import write_problem
+    from hsdag.runtime.profiling.profile_cache import ProfileCache
     from hsdag.search.options import check_not_model, check_writable
-    from hsdag.search.profile import run_profile
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
@@ -80,9 +80,9 @@ def profile(
 
 def _assume(model: Path, platform: str, shapes: Mapping[str, tuple[int, ...]], written: Path, as_json: bool) -> None:
     """Write the costs that a platform's data sheets and calibration give; nothing is measured."""
+    from hsdag.commands.profile import assumed_costs
     from hsdag.runtime.platforms import load_platform
-    from hsdag.runtime.problem_file import write_problem
-    from hsdag.search.profile import assumed_costs
+    from hsdag.runtime.problems.problem_file import write_problem
 
     problem = assumed_costs(model, load_platform(platform), shapes)
     write_problem(problem, written)

@@ -10,8 +10,8 @@ import typer
 from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.runtime.timeline import Timeline
-    from hsdag.search.simulate import SimulatedPlacement
+    from hsdag.commands.simulate import SimulatedPlacement
+    from hsdag.runtime.timeline.timeline import Timeline
 
 EXECUTION_OPTION = typer.Option("work-conserving", "--execution", help="work-conserving, or sequential as HETERO.")
 ORDER_OPTION = typer.Option(
@@ -45,9 +45,9 @@ def simulate(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
-    from hsdag.runtime.problem_file import read_problem
+    from hsdag.commands.simulate import parse_semantics, read_placement, simulate_placement
+    from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.search.options import parse_objective
-    from hsdag.search.simulate import parse_semantics, read_placement, simulate_placement
 
     judged_by = parse_objective(objective)
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
@@ -64,9 +64,9 @@ def simulate(
 
 def check_files(outputs: list[Path | None], inputs: list[Path], gantt: Path | None) -> None:
     """Raise a HsdagError for a file that could not be written in the end, before any work is done for it."""
+    from hsdag.commands.simulate import check_outputs
     from hsdag.reports import check_picture
     from hsdag.search.options import check_writable
-    from hsdag.search.simulate import check_outputs
 
     named = [path for path in outputs if path is not None]
     for path in named:
@@ -79,7 +79,7 @@ def check_files(outputs: list[Path | None], inputs: list[Path], gantt: Path | No
 def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -> None:
     """Write the files that were asked for."""
     from hsdag.reports import write_gantt
-    from hsdag.runtime.trace import write_trace
+    from hsdag.runtime.timeline.trace import write_trace
 
     if trace is not None:
         write_trace(timeline, trace)
@@ -88,7 +88,7 @@ def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -
 
 
 def _show(answer: SimulatedPlacement) -> None:
-    from hsdag.search.simulate import noise_document, value_name
+    from hsdag.commands.simulate import noise_document, value_name
 
     problem, run = answer.problem, answer.run
     rows = [

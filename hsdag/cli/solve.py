@@ -21,8 +21,8 @@ from hsdag.cli.simulate import (
 )
 
 if TYPE_CHECKING:
+    from hsdag.commands.batched import BatchSolution
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.batched import BatchSolution
     from hsdag.search.solution import Solution, SolveOptions
 
 SCHEDULE_SHOWN = 40
@@ -56,8 +56,8 @@ def solve(
         _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, output or trace or gantt)
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
+    from hsdag.commands.simulate import parse_semantics
     from hsdag.search.options import parse_duration, parse_objective
-    from hsdag.search.simulate import parse_semantics
     from hsdag.search.solution import SolveOptions
 
     options = SolveOptions(
@@ -82,7 +82,7 @@ def _solve_one(
     from hsdag.cli.progress import SearchProgress
     from hsdag.placers.base import PlacerSettings
     from hsdag.placers.registry import make_placer
-    from hsdag.runtime.problem_file import read_problem
+    from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.runtime.simulator import Execution
     from hsdag.search.solve import solve as run_solve
 
@@ -131,8 +131,8 @@ def _solve_batch(
     problem: Path, method: str, batch: int, fixed_share: float, budget: str, seed: int, as_json: bool
 ) -> None:
     from hsdag.cli.progress import SearchProgress
-    from hsdag.runtime.problem_file import read_problem
-    from hsdag.search.batched import BatchOptions, solve_batched
+    from hsdag.commands.batched import BatchOptions, solve_batched
+    from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.search.options import parse_duration
 
     options = BatchOptions(method, batch, fixed_share, parse_duration(budget), seed)
@@ -170,7 +170,7 @@ def _show_batch(solution: BatchSolution) -> None:
 
 
 def _show(solution: Solution, output: Path | None) -> None:
-    from hsdag.search.simulate import value_name
+    from hsdag.commands.simulate import value_name
 
     if solution.run is not None:
         _show_schedule(solution, solution.run)

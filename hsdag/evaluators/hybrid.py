@@ -13,8 +13,8 @@ import numpy as np
 from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.placement_costs import PlacementCosts
-from hsdag.runtime.problem import Objective, Problem
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problems.problem import Objective, Problem
 
 ILLEGAL = "an op is on a device that does not support it"
 

@@ -11,9 +11,9 @@ from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName
-from hsdag.runtime.candidate import Candidate, CandidateRunner
-from hsdag.runtime.problem import Problem
-from hsdag.runtime.worker_client import CandidateFailed
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.problems.problem import Problem
 
 _KEY = "search"
 

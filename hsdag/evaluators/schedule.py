@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.problem import Objective
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Semantics, period_s, simulate, simulate_makespans
 
 MEMORY_TOLERANCE = 1e-9

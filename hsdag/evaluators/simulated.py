@@ -10,8 +10,8 @@ import numpy as np
 
 from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.ir.graph import IntArray
-from hsdag.runtime.costs import CostModel, sequential_latency_s
-from hsdag.runtime.problem import Problem
+from hsdag.runtime.costs.cost_model import CostModel, sequential_latency_s
+from hsdag.runtime.problems.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

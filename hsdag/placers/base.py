@@ -11,7 +11,7 @@ import torch
 
 from hsdag.evaluators.base import Evaluator
 from hsdag.ir.graph import IntArray
-from hsdag.runtime.problem import Problem
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Semantics
 
 

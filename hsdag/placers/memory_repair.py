@@ -8,7 +8,7 @@ import numpy as np
 
 from hsdag.evaluators.schedule import one_inference, over_memory
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 
 MOST_ROUNDS = 32

@@ -32,6 +32,9 @@ _METHODS = (
 )
 
 
+_FAMILIES = ("lists", "cuts", "local", "exact", "learned")
+
+
 class _Method(Protocol):
     """What the file of a method offers."""
 
@@ -55,4 +58,7 @@ def make_placer(method: str, settings: PlacerSettings | None = None) -> Placer:
 
 
 def _module(method: str) -> str:
-    return f"hsdag.placers.{method.replace('-', '_')}"
+    """The module of a method: the file of its name in one of the families' folders."""
+    name = method.replace("-", "_")
+    modules = [f"hsdag.placers.{family}.{name}" for family in _FAMILIES]
+    return next((module for module in modules if importlib.util.find_spec(module) is not None), modules[0])

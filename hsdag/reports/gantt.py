@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import write_atomically
-from hsdag.runtime.timeline import Timeline, lanes
+from hsdag.runtime.timeline.timeline import Timeline, lanes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

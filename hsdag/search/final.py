@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import SearchError
-from hsdag.runtime.candidate import Candidate, CandidateRunner, Opened
-from hsdag.runtime.devices import reduces_precision
-from hsdag.runtime.latency import Comparison, Protocol, compare
-from hsdag.runtime.worker_client import CandidateFailed
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Opened
+from hsdag.runtime.measuring.latency import Comparison, Protocol, compare
+from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.platforms.devices import reduces_precision
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Largest relative difference of outputs to the CPU's where all devices compute in single precision."""

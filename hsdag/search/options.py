@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.ir.placement import ExecutorName
-from hsdag.runtime.latency import Protocol
-from hsdag.runtime.problem import Objective
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.problems.problem import Objective
 
 EXECUTORS: tuple[ExecutorName, ...] = ("hetero", "work-conserving")
 REWARDS = ("measured", "simulated", "hybrid")

@@ -10,12 +10,12 @@ from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.hetero_costs import HeteroCosts
-from hsdag.runtime.placement_costs import PlacementCosts
-from hsdag.runtime.problem import Problem
-from hsdag.runtime.profile_cache import ProfileCache
-from hsdag.runtime.profiling import Effort
-from hsdag.runtime.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import PAPER_SHARE, Session, with_costs
 

@@ -21,8 +21,8 @@ from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.candidate import automatic_targets
-from hsdag.runtime.problem import Problem
+from hsdag.runtime.measuring.candidate import automatic_targets
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.search.options import PlaceOptions
 from hsdag.search.rewards import Ground, prepare

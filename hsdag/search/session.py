@@ -23,16 +23,16 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, load_model
-from hsdag.runtime.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.costs import CostModel
-from hsdag.runtime.devices import DeviceSet
+from hsdag.runtime.costs.cost_model import CostModel
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
 from hsdag.runtime.openvino_backend.compiling import with_data_shapes
-from hsdag.runtime.problem import Objective, Problem
-from hsdag.runtime.profile import ModelProfile
-from hsdag.runtime.profile_cache import ProfileCache
-from hsdag.runtime.profiling import Effort, Profiler
-from hsdag.runtime.schedule_problem import ScheduleProblem
-from hsdag.runtime.worker_client import CandidateFailed, WorkerClient, WorkerSetup
+from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.runtime.profiling.profiler import Effort, Profiler
 
 PAPER_SHARE = 1.0
 """App. G as it stands: chains of any length are one unit."""

@@ -10,16 +10,16 @@ from enum import Enum
 
 import numpy as np
 
+from hsdag.commands.simulate import semantics_document, value_name
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
-from hsdag.runtime.problem import Objective
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import graph_of_problem
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
-from hsdag.runtime.timeline import Timeline
-from hsdag.search.simulate import semantics_document, value_name
-from hsdag.search.units import graph_of_problem
+from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.version import __version__
 
 PROVEN_GAP = 1e-9

@@ -19,15 +19,15 @@ from hsdag.evaluators.schedule import ScheduleEvaluator, cost_s, one_inference, 
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.base import Placer
-from hsdag.runtime.bounds import lower_bound_s
-from hsdag.runtime.problem import Objective, Problem
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.bounds import lower_bound_s
+from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import op_ranks, problem_of
 from hsdag.runtime.simulator import Execution, Order, simulate
-from hsdag.search.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.search.searching import NoJournal, Watcher
 from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, Status, relative_gap
 from hsdag.search.threads import one_torch_thread
-from hsdag.search.units import op_ranks, problem_of
 
 TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of."""

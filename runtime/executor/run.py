@@ -12,7 +12,7 @@ import numpy as np
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.executor.tasks import TaskGraph
-from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 
 
 class RunStatus(Enum):

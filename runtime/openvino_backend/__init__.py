@@ -1,5 +1,7 @@
 """Work-conserving execution on OpenVINO devices: cutting a placed model, compiling its parts, running them."""
 
+from hsdag.runtime.cutting.cut import Cut, Subgraph, Tensor
+from hsdag.runtime.cutting.merging import CutCosts, part_schedule
 from hsdag.runtime.openvino_backend.compiling import (
     CutOptions,
     CutPlan,
@@ -9,8 +11,6 @@ from hsdag.runtime.openvino_backend.compiling import (
     plan_parts,
     task_graph,
 )
-from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor
-from hsdag.runtime.openvino_backend.merging import CutCosts, part_schedule
 from hsdag.runtime.openvino_backend.ports import Outputs
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel, WorkConservingRequest
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.cutting.cut import Cut, Tensor
 from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.openvino_backend.compiled_submodels import CompiledSubmodels
-from hsdag.runtime.openvino_backend.cut import Cut, Tensor
 from hsdag.runtime.openvino_backend.device_thread import DeviceThread
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.slots import Slot, Wiring

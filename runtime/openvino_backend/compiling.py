@@ -20,14 +20,14 @@ from hsdag.ir.errors import DeviceError, OptionError, PlacementError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.ir.reader import last_line
+from hsdag.runtime.cutting.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
+from hsdag.runtime.cutting.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
-from hsdag.runtime.openvino_backend.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
-from hsdag.runtime.openvino_backend.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
-from hsdag.runtime.problem import Objective
+from hsdag.runtime.problems.problem import Objective
 
 DATA_SHAPE_OF = "DataShapeOf"
 """The type of a ShapeOf that no constant can stand for."""

@@ -13,7 +13,7 @@ from hsdag.ir.build import graph_of
 from hsdag.ir.placement import Placement
 from hsdag.runtime.openvino_backend.compiling import CutOptions, cleaned, compile_cut, plan_cut
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
-from hsdag.runtime.problem import Objective
+from hsdag.runtime.problems.problem import Objective
 
 
 def compile_placed(

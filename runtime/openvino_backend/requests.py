@@ -12,11 +12,11 @@ import openvino as ov
 
 from hsdag.ir.build import ordered_ops
 from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend, reason_of
-from hsdag.runtime.openvino_backend.cut import Cut
 from hsdag.runtime.openvino_backend.ports import Outputs, find_port, named_inputs, port_index
-from hsdag.runtime.timeline import Timeline
+from hsdag.runtime.timeline.timeline import Timeline
 
 
 class WorkConservingModel:

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.openvino_backend.cut import MODEL_INPUT
+from hsdag.runtime.cutting.cut import MODEL_INPUT
 from hsdag.runtime.openvino_backend.submodels import Submodel
 
 _infer = ov.InferRequest.__bases__[0].infer  # without the checks of arrays: inputs are bound beforehand

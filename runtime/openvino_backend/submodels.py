@@ -13,7 +13,7 @@ from hsdag.ir.build import ordered_ops
 from hsdag.ir.colocation import SHAPE_OF_TYPES
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph import ComputationGraph
-from hsdag.runtime.openvino_backend.cut import Cut, Subgraph, Tensor, incoming_ports
+from hsdag.runtime.cutting.cut import Cut, Subgraph, Tensor, incoming_ports
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The scheduling simulator: what a placement would take under a cost model; every figure it gives is simulated."""
 
+from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.moves import simulate_moves
-from hsdag.runtime.simulator.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, Transfers, simulate, simulate_makespans
 from hsdag.runtime.simulator.throughput import period_s
 

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
-from hsdag.runtime.simulator.semantics import Links, Semantics
 
 INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3
 _LINKS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import Records
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.independent import begin, finish, play_until
 from hsdag.runtime.simulator.machine import Machine, load_placement, machine_for
 from hsdag.runtime.simulator.order import BY_PATH, SEQUENTIAL, mode_and_ranks
-from hsdag.runtime.simulator.semantics import Links, Semantics
 from hsdag.runtime.simulator.simulation import (
     all_supported,
     check_devices,

@@ -6,7 +6,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.simulator.semantics import Execution, Order, Semantics
+from hsdag.runtime.problems.semantics import Execution, Order, Semantics
 
 SEQUENTIAL = -1
 """The mode of a simulation that needs no queue."""

@@ -16,14 +16,14 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.buses import run_buses
 from hsdag.runtime.simulator.heaps import Records, bare
 from hsdag.runtime.simulator.independent import run_independent
 from hsdag.runtime.simulator.machine import INDEPENDENT, Machine, load_placement, machine_for, noise, set_path_values
 from hsdag.runtime.simulator.memory import peak_memory_bytes
 from hsdag.runtime.simulator.order import BY_PATH, SEQUENTIAL, mode_and_ranks
-from hsdag.runtime.simulator.semantics import Links, Semantics
 from hsdag.runtime.simulator.sequential import run_sequential
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.machine import (
     BLOCKING,
@@ -24,7 +25,6 @@ from hsdag.runtime.simulator.machine import (
     machine_for,
     op_s,
 )
-from hsdag.runtime.simulator.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate_makespans
 
 

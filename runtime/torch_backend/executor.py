@@ -12,7 +12,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.executor import Engine, Run
 from hsdag.runtime.executor.engine import GRACE_S
-from hsdag.runtime.timeline import Timeline
+from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch_backend.backend import TorchBackend
 from hsdag.runtime.torch_backend.device import NO_LIMIT
 from hsdag.runtime.torch_backend.graph import Tensor

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.commands.workload import build_problem, cluster, first_devices
 from hsdag.models import find_workload, parse_expression
-from hsdag.runtime.costs import CostSource
+from hsdag.runtime.costs.cost_model import CostSource
 from hsdag.runtime.platforms import load_platform
-from hsdag.runtime.problem_file import read_problem
-from hsdag.search.workload import build_problem, cluster, first_devices
+from hsdag.runtime.problems.problem_file import read_problem
 
 BUILD = ("models", "build")
 

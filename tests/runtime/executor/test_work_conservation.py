@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph, critical_path_ranks
-from hsdag.runtime.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.reference_engine import EIGHTH_S, Case, cases, depth_of, inputs_of, reference_starts
 from tests.runtime.executor.virtual_backend import Span, VirtualBackend

@@ -1,0 +1,207 @@
+"""BatchDispatcher: schedules in which no device waits while a batch is ready, those of high priority first, compiled.
+
+Unlike in an order given for each device, a batch whose inputs are on their way lets others go first. Legend: N ops,
+E edges by source, D devices, G groups of inputs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
+from hsdag.runtime.simulator.heaps import bare, inlined
+
+
+class Tables(NamedTuple):
+    """What does not change."""
+
+    time_s: FloatArray  # [N, D, G + 1], infinite for what is not allowed
+    src: IntArray  # [E]
+    dst: IntArray  # [E]
+    out_first: IntArray  # [N + 1] to E
+    group_bytes: FloatArray  # [E]
+    latency_s: FloatArray  # [D, D]
+    s_per_byte: FloatArray  # [D, D]
+    weight_bytes: FloatArray  # [N]
+    held_bytes: FloatArray  # [N] of one group
+    limit_bytes: FloatArray  # [D]
+    tail_s: FloatArray  # [N] what comes after an op at least
+    overhead_s: float
+
+
+class Room(NamedTuple):
+    """Where one decoding keeps its state."""
+
+    size: IntArray  # [N, D] groups of a batch
+    shared: IntArray  # [E, D, D] groups that two batches share
+    waiting: IntArray  # [N, D] batches that one waits for
+    arrival_s: FloatArray  # [N, D]
+    start_s: FloatArray  # [N, D]
+    free_s: FloatArray  # [D]
+    load_s: FloatArray  # [D]
+    left_s: FloatArray  # [D] load of batches that have not begun
+    used_bytes: FloatArray  # [D]
+    ready: IntArray  # [D, N]
+    num_ready: IntArray  # [D]
+
+
+def dispatch_tables(problem: BatchedProblem) -> Tables:
+    """The tables of one problem."""
+    p = problem.costs
+    out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
+    times = np.nan_to_num(problem.group_time_s, nan=np.inf)
+    least = times[:, :, 1:].min(axis=(1, 2))
+    tail = np.zeros(p.num_ops)
+    for u in p.topological_order[::-1].tolist():
+        for v in out.indices[out.indptr[u] : out.indptr[u + 1]].tolist():
+            tail[u] = max(tail[u], tail[v] + least[v])
+    return Tables(
+        times,
+        p.edge_src[out.edges].copy(),
+        out.indices.copy(),
+        out.indptr.copy(),
+        problem.group_edge_bytes[out.edges],
+        problem.latency_s.astype(np.float64),
+        problem.s_per_byte,
+        p.weight_bytes.copy(),
+        problem.held_bytes,
+        p.memory_bytes * (1 + MEMORY_TOLERANCE),
+        tail,
+        float(p.op_overhead_s),
+    )
+
+
+def dispatch_room(tables: Tables) -> Room:
+    """Room for one decoding at a time."""
+    n, d, _ = tables.time_s.shape
+    return Room(
+        np.zeros((n, d), dtype=np.int64),
+        np.zeros((len(tables.dst), d, d), dtype=np.int64),
+        np.zeros((n, d), dtype=np.int64),
+        np.zeros((n, d)),
+        np.zeros((n, d)),
+        np.zeros(d),
+        np.zeros(d),
+        np.zeros(d),
+        np.zeros(d),
+        np.zeros((d, n), dtype=np.int64),
+        np.zeros(d, dtype=np.int64),
+    )
+
+
+@bare
+def loaded(t: Tables, r: Room, device: IntArray) -> bool:
+    """Count the batches of a placement [N, G], and load and memory of devices; whether all is allowed."""
+    num_ops, num_devices = r.size.shape
+    for d in range(num_devices):
+        r.load_s[d] = -t.overhead_s
+        r.used_bytes[d] = 0.0
+    for v in range(num_ops):
+        for d in range(num_devices):
+            r.size[v, d] = 0
+        for g in range(device.shape[1]):
+            r.size[v, device[v, g]] += 1
+        for d in range(num_devices):
+            n = r.size[v, d]
+            if n > 0:
+                r.load_s[d] += t.time_s[v, d, n] + t.overhead_s
+                r.used_bytes[d] += t.weight_bytes[v] + n * t.held_bytes[v]
+    is_allowed = True
+    for d in range(num_devices):
+        is_allowed &= r.load_s[d] < np.inf and r.used_bytes[d] <= t.limit_bytes[d]
+    return is_allowed
+
+
+@bare
+def dispatched_s(t: Tables, r: Room, device: IntArray, priority: FloatArray, cutoff_s: float) -> float:
+    """Makespan of a placement [N, G] that ``loaded`` was called for; infinite as soon as it exceeds ``cutoff_s``."""
+    _prepare(t, r, device)
+    last_s = 0.0
+    while True:
+        d, now_s = _next_device(r)
+        if d < 0:
+            return last_s
+        place = _next_op(r, priority, d, now_s)
+        v = r.ready[d, place]
+        r.num_ready[d] -= 1
+        r.ready[d, place] = r.ready[d, r.num_ready[d]]
+        end_s = now_s + t.time_s[v, d, r.size[v, d]]
+        if now_s + r.left_s[d] > cutoff_s or end_s + t.tail_s[v] > cutoff_s:
+            return np.inf
+        r.left_s[d] -= end_s - now_s + t.overhead_s
+        r.start_s[v, d] = now_s
+        r.free_s[d] = end_s + t.overhead_s
+        last_s = max(last_s, end_s)
+        _deliver(t, r, v, d, end_s)
+
+
+@inlined
+def _prepare(t: Tables, r: Room, device: IntArray) -> None:
+    num_ops, num_devices = r.size.shape
+    for d in range(num_devices):
+        r.free_s[d] = 0.0
+        r.left_s[d] = r.load_s[d]
+        r.num_ready[d] = 0
+    for v in range(num_ops):
+        for d in range(num_devices):
+            r.waiting[v, d] = 0
+            r.arrival_s[v, d] = 0.0
+    for k in range(len(t.dst)):
+        u, v = t.src[k], t.dst[k]
+        for a in range(num_devices):
+            for b in range(num_devices):
+                r.shared[k, a, b] = 0
+        for g in range(device.shape[1]):
+            a, b = device[u, g], device[v, g]
+            r.waiting[v, b] += r.shared[k, a, b] == 0
+            r.shared[k, a, b] += 1
+    for v in range(num_ops):
+        for d in range(num_devices):
+            if r.size[v, d] > 0 and r.waiting[v, d] == 0:
+                r.ready[d, r.num_ready[d]] = v
+                r.num_ready[d] += 1
+
+
+@inlined
+def _next_device(r: Room) -> tuple[int, float]:
+    """The device that can begin a batch first, and when; -1 when all are done."""
+    best, best_s = -1, np.inf
+    for d in range(len(r.free_s)):
+        first_s = np.inf
+        for i in range(r.num_ready[d]):
+            first_s = min(first_s, r.arrival_s[r.ready[d, i], d])
+        begin_s = max(first_s, r.free_s[d])
+        if begin_s < best_s:
+            best, best_s = d, begin_s
+    return best, best_s
+
+
+@inlined
+def _next_op(r: Room, priority: FloatArray, d: int, now_s: float) -> int:
+    """Place among the ready of d of the one to begin."""
+    best = -1
+    for i in range(r.num_ready[d]):
+        v = r.ready[d, i]
+        if r.arrival_s[v, d] <= now_s:
+            w = r.ready[d, max(best, 0)]
+            if best < 0 or priority[v] > priority[w] or (priority[v] == priority[w] and v < w):
+                best = i
+    return best
+
+
+@inlined
+def _deliver(t: Tables, r: Room, u: int, a: int, end_s: float) -> None:
+    for k in range(t.out_first[u], t.out_first[u + 1]):
+        v = t.dst[k]
+        for b in range(len(r.free_s)):
+            n = r.shared[k, a, b]
+            if n > 0:
+                sent_s = t.latency_s[a, b] + n * t.group_bytes[k] * t.s_per_byte[a, b]
+                r.arrival_s[v, b] = max(r.arrival_s[v, b], end_s + sent_s)
+                r.waiting[v, b] -= 1
+                if r.waiting[v, b] == 0:
+                    r.ready[b, r.num_ready[b]] = v
+                    r.num_ready[b] += 1

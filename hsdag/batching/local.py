@@ -1,0 +1,151 @@
+"""Batched local search: the biased (1+1) EA and simulated annealing of DiviML (section V-A).
+
+A placement [N, G] is the string of integers, timed with batches in breadth-first order. Legend: N ops, D devices,
+G groups of inputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.batching.lists import search_met, warm_start
+from hsdag.ir.graph import IntArray
+
+PATIENCE, PATIENCE_PER_GENE = 5000, 100
+"""The EA ends after so many neighbours in a row, and so many more for each op and group, none of which was better."""
+NUM_SAMPLES = 64
+"""Neighbours of the start that tell annealing how large a worsening is."""
+FIRST_ACCEPTANCE, LAST_TEMPERATURE = 0.2, 1e-3
+"""A round begins where the mean worsening is taken with this probability, and ends at this share of that heat."""
+FIRST_ROUND, MOST_IDLE_ROUNDS = 4000, 3
+"""Rounds double in length; after so many in a row without a better placement annealing ends."""
+ASK_EVERY = 64
+"""Neighbours between two looks at the clock."""
+
+
+def search_ea(incumbent: BatchIncumbent) -> None:
+    """From bMET; a neighbour moves each group of each op with probability one by their number."""
+    search_met(incumbent)
+    moves = _Moves(incumbent)
+    current, current_s = moves.first()
+    idle, patience = 0, PATIENCE + PATIENCE_PER_GENE * current.size
+    while moves.can_move and idle < patience:
+        for _ in range(ASK_EVERY):
+            neighbour = moves.flipped(current)
+            seconds = incumbent.timer.makespan_s(neighbour)
+            idle = 0 if seconds < current_s else idle + 1
+            if seconds < current_s:
+                incumbent.consider(neighbour)
+            if seconds <= current_s:
+                current, current_s = neighbour, seconds
+        incumbent.num_considered += ASK_EVERY
+        incumbent.wake()
+
+
+def search_sa(incumbent: BatchIncumbent) -> None:
+    """Annealing in rounds of doubling length from the best so far; the start is the best of the list schedulers."""
+    warm_start(incumbent)
+    moves = _Moves(incumbent)
+    best, best_s = moves.first()
+    heat_s = _first_heat_s(incumbent, moves, best, best_s)
+    length, idle_rounds = FIRST_ROUND, 0
+    while moves.can_move and idle_rounds < MOST_IDLE_ROUNDS:
+        found, found_s = _round(incumbent, moves, best, best_s, heat_s * 2.0**idle_rounds, length)
+        idle_rounds = 0 if found_s < best_s else idle_rounds + 1
+        if found_s < best_s:
+            best, best_s = found, found_s
+        length *= 2
+
+
+def _round(
+    incumbent: BatchIncumbent, moves: _Moves, start: IntArray, start_s: float, heat_s: float, length: int
+) -> tuple[IntArray, float]:
+    """Cool down once; the best placement of it."""
+    current, current_s, best, best_s = start, start_s, start, start_s
+    for done in range(length):
+        if done % ASK_EVERY == 0:
+            incumbent.num_considered += ASK_EVERY
+            incumbent.wake()
+        proposal = moves.proposal(current)
+        seconds = incumbent.timer.makespan_s(proposal)
+        warmth_s = heat_s * LAST_TEMPERATURE ** (done / length)
+        if seconds <= current_s or moves.rng.random() < np.exp(-(seconds - current_s) / max(warmth_s, 1e-300)):
+            current, current_s = proposal, seconds
+            if seconds < best_s:
+                best, best_s = proposal, seconds
+                incumbent.consider(proposal)
+    return best, best_s
+
+
+def _first_heat_s(incumbent: BatchIncumbent, moves: _Moves, start: IntArray, start_s: float) -> float:
+    if not moves.can_move or not np.isfinite(start_s):
+        return 0.0
+    values_s = np.array([incumbent.timer.makespan_s(moves.flipped(start)) for _ in range(NUM_SAMPLES)])
+    worse_s = (values_s - start_s)[np.isfinite(values_s) & (values_s > start_s)]
+    return float(worse_s.mean()) / -np.log(FIRST_ACCEPTANCE) if len(worse_s) else 0.0
+
+
+class _Moves:
+    """Neighbours of placements."""
+
+    def __init__(self, incumbent: BatchIncumbent) -> None:
+        problem = incumbent.problem
+        self._incumbent, self._p = incumbent, problem.costs
+        self.rng = np.random.default_rng(incumbent.seed)
+        can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))
+        self._devices = [np.flatnonzero(row) for row in can]
+        self._movable = np.flatnonzero(can.sum(axis=1) > 1)
+        self._num_groups = problem.num_groups
+        self._order = self._p.topological_order
+        both = np.concatenate(
+            [np.stack([self._p.edge_src, self._p.edge_dst]), np.stack([self._p.edge_dst, self._p.edge_src])], axis=1
+        )
+        self._pairs = both.T
+        self.can_move = len(self._movable) > 0
+
+    def first(self) -> tuple[IntArray, float]:
+        """The placement to begin with and its seconds in breadth-first order."""
+        best = self._incumbent.best
+        if best is None:
+            device = np.array([row[0] for row in self._devices])[:, None].repeat(self._num_groups, axis=1)
+        else:
+            device = best.device
+        return device, self._incumbent.timer.makespan_s(device)
+
+    def flipped(self, placement: IntArray) -> IntArray:
+        """Each group of each op anew with probability one by their number, at least one."""
+        genes = len(self._movable) * self._num_groups
+        found = placement.copy()
+        for gene in self.rng.integers(genes, size=max(int(self.rng.binomial(genes, 1.0 / genes)), 1)).tolist():
+            v = self._movable[gene // self._num_groups]
+            found[v, gene % self._num_groups] = self.rng.choice(self._devices[v])
+        return found
+
+    def proposal(self, placement: IntArray) -> IntArray:
+        """One group of one op moved, an op divided as a neighbour is, or a group moved over a stretch of ops."""
+        kind = int(self.rng.integers(4))
+        if kind <= 1 or not len(self._pairs):
+            return self._moved(placement)
+        return self._joined(placement) if kind == 2 else self._stretched(placement)
+
+    def _moved(self, placement: IntArray) -> IntArray:
+        found, v = placement.copy(), self._movable[self.rng.integers(len(self._movable))]
+        found[v, self.rng.integers(self._num_groups)] = self.rng.choice(self._devices[v])
+        return found
+
+    def _joined(self, placement: IntArray) -> IntArray:
+        found = placement.copy()
+        u, v = self._pairs[self.rng.integers(len(self._pairs))].tolist()
+        if np.isin(placement[u], self._devices[v]).all():
+            found[v] = placement[u]
+        return found
+
+    def _stretched(self, placement: IntArray) -> IntArray:
+        found = placement.copy()
+        begin, g = int(self.rng.integers(len(self._order))), int(self.rng.integers(self._num_groups))
+        d = int(self.rng.integers(self._p.num_devices))
+        for v in self._order[begin : begin + int(self.rng.integers(2, 9))].tolist():
+            if d in self._devices[v]:
+                found[v, g] = d
+        return found

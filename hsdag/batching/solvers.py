@@ -1,0 +1,113 @@
+"""Batches placed exactly: DiviML's formulation through CP-SAT, and as the paper's mixed-integer program.
+
+Legend: N ops, D devices, G groups of inputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.batching.bound import BatchedBounds
+from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
+from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.batching.lists import warm_start
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.exact.batches import BatchedProblem
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
+from hsdag.placers.exact.highs import solve_linear
+from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.solving import Ending, SolverLimits, solve_aloud
+
+NUM_WORKERS = 2
+SHARE_OF_BUDGET = 0.95
+"""What a solver may take of the time that is left when it begins."""
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+MOST_ROWS = 3_000_000
+"""Of a program: one of more takes longer to build than anybody waits, and gigabytes."""
+ROW_S = 3e-6
+"""What a row of the mixed-integer program takes to build, about."""
+
+
+def search_cpsat(incumbent: BatchIncumbent) -> None:
+    """The whole problem at once, from the best list schedule. Raises OptionError for what is too large to build."""
+    problem = incumbent.problem
+    _refuse_more_rows(num_waits(problem), problem)
+    warm_start(incumbent)
+    if is_closed(incumbent):
+        return
+    horizon_s = min(incumbent.best_s, problem.horizon_s)
+    model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s, wake=incumbent.wake)
+    limits = limits_of(incumbent)
+    if incumbent.best is not None:
+        model.hint(incumbent.best)
+
+    def on_solution(found: tuple[IntArray, FloatArray]) -> None:
+        incumbent.consider(*found)
+
+    def on_wait(bound_ticks: int) -> None:
+        incumbent.prove(float(ticks.seconds(bound_ticks)))
+        incumbent.wake()
+
+    answer = solve_aloud(model, limits, on_solution, on_wait)
+    incumbent.prove(np.inf if answer.ending is Ending.INFEASIBLE else float(ticks.seconds(answer.bound_ticks)))
+    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+
+
+def search_milp(incumbent: BatchIncumbent) -> None:
+    """The program (1)-(7) through HiGHS, from the best list schedule. Raises OptionError as CP-SAT does.
+
+    Where the time that is left is too short to build it, the list schedule stands.
+    """
+    problem = incumbent.problem
+    num_rows = num_waits(problem) + problem.costs.num_ops**2 * problem.costs.num_devices
+    _refuse_more_rows(num_rows, problem)
+    warm_start(incumbent)
+    if is_closed(incumbent):
+        return
+    if num_rows * ROW_S > incumbent.left_s:
+        incumbent.hit_limit = True
+        return
+    horizon_s = min(incumbent.best_s, problem.horizon_s) * (1 + TOLERANCE)
+    formulation = Formulation(problem.costs, MemoryRule.RESERVED)
+    model = BatchedModel(formulation, horizon_s, problem.within(horizon_s).batches)
+    limits = limits_of(incumbent)
+
+    def on_solution(values: FloatArray) -> None:
+        found = model.read(values)
+        incumbent.consider(found.device, found.start_s)
+
+    def on_wait(bound: float) -> None:
+        incumbent.prove(bound * model.unit_s * (1 - TOLERANCE))
+        incumbent.wake()
+
+    hint = model.hint(incumbent.best.device) if incumbent.best is not None else None
+    answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
+    if answer.ending is Ending.INFEASIBLE:
+        incumbent.prove(incumbent.best_s * (1 - TOLERANCE))
+    elif np.isfinite(answer.bound):
+        incumbent.prove(answer.bound * model.unit_s * (1 - TOLERANCE))
+    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+
+
+def is_closed(incumbent: BatchIncumbent) -> bool:
+    """Prove the simple bounds; whether nothing is left to find, as where an op cannot be divided over devices."""
+    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: incumbent.left_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
+    return incumbent.is_closed
+
+
+def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
+    if num_rows > MOST_ROWS:
+        ops, devices = problem.costs.num_ops, problem.costs.num_devices
+        raise OptionError(
+            f"the batched program of {ops:,} ops on {devices} devices would have about {num_rows:,} rows, and "
+            f"{MOST_ROWS:,} are the most that are built: use --method heft, greedy, ea or milp-split"
+        )
+
+
+def limits_of(incumbent: BatchIncumbent) -> SolverLimits:
+    """What is left for a solver. Raises SearchStopped when that is nothing."""
+    incumbent.wake()
+    return SolverLimits(max(incumbent.left_s * SHARE_OF_BUDGET, 1e-3), NUM_WORKERS, incumbent.seed)

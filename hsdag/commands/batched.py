@@ -1,0 +1,221 @@
+"""Solving problem files for a batch of inputs, divided over devices: DiviML's throughput (section V-C).
+
+Legend: N ops, D devices, G groups of inputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.batching.bound import BatchedBounds
+from hsdag.batching.checking import makespan_s
+from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.batching.lists import search_whole
+from hsdag.evaluators.base import SearchStopped
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
+from hsdag.placers.exact.solving import SolverLimits
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.search.searching import Watcher
+from hsdag.search.solution import PROVEN_GAP, Status, relative_gap
+
+_METHODS: Mapping[str, tuple[str, str]] = {
+    "best-device": ("lists", "search_best_device"),
+    "met": ("lists", "search_met"),
+    "greedy": ("lists", "search_greedy"),
+    "heft": ("lists", "search_heft"),
+    "ea": ("local", "search_ea"),
+    "sa": ("local", "search_sa"),
+    "cpsat": ("solvers", "search_cpsat"),
+    "milp": ("solvers", "search_milp"),
+    "milp-split": ("split", "search_split"),
+}
+
+_LISTS = ("met", "greedy", "heft")
+
+BOUND_SHARE, BOUND_S = 0.1, 1.0
+"""What the bound may take at the end where budget or patience is spent: a share, and no more than so many seconds."""
+MOST_INPUTS = 1_000_000
+"""Of a batch: sums of times and bytes of so many are still right to ten digits."""
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What a batched search may spend, and what it assumes of batches where the problem has no table of them.
+
+    A batch of b takes t (fixed_share + (1 - fixed_share) b). Raises OptionError for what is out of range.
+    """
+
+    method: str
+    num_inputs: int = 16
+    fixed_share: float = 0.0
+    budget_s: float = 10.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in _METHODS:
+            raise OptionError(f"method {self.method!r} has no batched form; choose one of {', '.join(_METHODS)}")
+        if self.num_inputs < 1:
+            raise OptionError(f"--batch must be at least 1, not {self.num_inputs}")
+        if self.num_inputs > MOST_INPUTS:
+            raise OptionError(f"--batch must be at most {MOST_INPUTS:,}, not {self.num_inputs}")
+        if not 0 <= self.fixed_share <= 1:
+            raise OptionError(f"--fixed-share must be between 0 and 1, not {self.fixed_share:g}")
+        if not self.budget_s > 0:
+            raise OptionError(f"the budget must be more than zero, not {self.budget_s:g} s")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSolution:
+    """The end of a batched search; ``schedule`` and ``value_s`` are None where nothing legal was found.
+
+    ``value_s`` is the makespan of the whole batch, checked op by op. All figures are simulated.
+    """
+
+    problem: BatchedProblem
+    options: BatchOptions
+    status: Status
+    schedule: BatchSchedule | None
+    value_s: float | None
+    lower_bound_s: float
+    elapsed_s: float
+    best_after_s: float
+    num_evaluations: int
+    interrupted: bool
+    assumption: str
+
+    @property
+    def gap(self) -> float | None:
+        """The share of the makespan that the lower bound leaves open."""
+        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
+
+    @property
+    def inputs_per_s(self) -> float | None:
+        """Throughput: inputs over the makespan of their batch; None where that is 0 or unknown."""
+        return self.problem.batches.num_inputs / self.value_s if self.value_s else None
+
+    @property
+    def most_inputs_per_s(self) -> float | None:
+        """What no schedule exceeds."""
+        return self.problem.batches.num_inputs / self.lower_bound_s if self.lower_bound_s else None
+
+    def batches(self) -> list[dict[str, object]]:
+        """Op, device, inputs, start and end of every batch, by start."""
+        if self.schedule is None:
+            return []
+        costs, table, found = self.problem.costs, self.problem.batches, []
+        for v, row in enumerate(self.schedule.device.tolist()):
+            for d in sorted(set(row)):
+                begin = float(self.schedule.start_s[v, d])
+                inputs = [g * table.group + k for g, e in enumerate(row) if e == d for k in range(table.group)]
+                ends = begin + float(self.problem.group_time_s[v, d, row.count(d)])
+                found.append((begin, ends, v, d, inputs))
+        return [
+            {"op": costs.op_names[v], "device": costs.device_names[d], "inputs": i, "start_s": begin, "end_s": ends}
+            for begin, ends, v, d, i in sorted(found)
+        ]
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag solve --batch``."""
+        table = self.problem.batches
+        return {
+            "method": self.options.method,
+            "batch": table.num_inputs,
+            "batch_sizes": list(table.sizes),
+            "group": table.group,
+            "assumed": self.assumption,
+            "makespan_s": self.value_s,
+            "inputs_per_s": self.inputs_per_s,
+            "lower_bound_s": self.lower_bound_s,
+            "most_inputs_per_s": self.most_inputs_per_s,
+            "gap": self.gap,
+            "status": self.status.value,
+            "schedule": self.batches(),
+            "elapsed_s": self.elapsed_s,
+            "best_after_s": self.best_after_s,
+            "evaluations": self.num_evaluations,
+            "interrupted": self.interrupted,
+            "execution": "work-conserving",
+            "links": "independent",
+            "seed": self.options.seed,
+            "simulated": True,
+        }
+
+
+def batched_method_names() -> tuple[str, ...]:
+    """Every method with a batched form."""
+    return tuple(_METHODS)
+
+
+def solve_batched(
+    costs: ScheduleProblem, options: BatchOptions, watcher: Watcher | None = None, table: BatchTable | None = None
+) -> BatchSolution:
+    """Divide a batch of inputs over devices, in quarters and with assumed times unless there is a ``table``.
+
+    The bound is that of schedules in which the inputs of a group stay together. Raises SearchError when the method
+    came to its end and found nothing that fits into memory.
+    """
+    watcher = watcher or Watcher()
+    assumption = "batch times as given in a table"
+    if table is None:
+        table = BatchTable.quarters(costs, options.num_inputs, options.fixed_share)
+        assumption = f"t(b) = t(1) ({options.fixed_share:g} + {1 - options.fixed_share:g} b)"
+    problem = BatchedProblem.of(costs, table)
+    if options.method in _LISTS and problem.most_shares < min(costs.num_devices, problem.num_groups):
+        assumption += f"; ops divided over at most {problem.most_shares} of {costs.num_devices} devices"
+    incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
+    module, function = _METHODS[options.method]
+    search: Callable[[BatchIncumbent], None] = getattr(importlib.import_module(f"hsdag.batching.{module}"), function)
+    watcher.on_phase("searching")
+    try:
+        search(incumbent)
+    except SearchStopped:
+        if incumbent.best is None:
+            search_whole(incumbent)
+    _prove_simply(incumbent, options.budget_s)
+    watcher.on_phase("done")
+    return _concluded(incumbent, options, assumption, watcher.should_stop())
+
+
+def _prove_simply(incumbent: BatchIncumbent, budget_s: float) -> None:
+    left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
+    end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * budget_s, BOUND_S))
+    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
+
+
+def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str, interrupted: bool) -> BatchSolution:
+    problem, schedule = incumbent.problem, incumbent.best
+    value_s = None
+    if schedule is not None:
+        value_s = makespan_s(problem, schedule)
+        is_proven = relative_gap(value_s, incumbent.bound_s) <= PROVEN_GAP
+        ended = Status.TIME_LIMIT if incumbent.hit_limit and not interrupted else Status.FEASIBLE
+        status = Status.OPTIMAL if is_proven else ended
+    elif np.isinf(incumbent.bound_s):
+        status = Status.INFEASIBLE
+    elif incumbent.hit_limit or interrupted:
+        status = Status.TIME_LIMIT
+    else:
+        raise SearchError(
+            f"method {options.method!r} found no schedule of batches that fits into memory; try --method cpsat"
+        )
+    return BatchSolution(
+        problem=problem,
+        options=options,
+        status=status,
+        schedule=schedule,
+        value_s=value_s,
+        lower_bound_s=incumbent.bound_s if np.isfinite(incumbent.bound_s) else 0.0,
+        elapsed_s=incumbent.elapsed_s,
+        best_after_s=incumbent.best_after_s,
+        num_evaluations=incumbent.num_considered,
+        interrupted=interrupted,
+        assumption=assumption,
+    )

@@ -1,0 +1,135 @@
+"""Per-op reports: the heaviest ops of a model, and which device runs them best.
+
+Legend: N ops, D devices, G groups of ops that some device computes as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.colocation import floating_ops
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.partition import Partition
+from hsdag.runtime.platforms.devices import DeviceSet, make_core
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.search.session import Session
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One group of ops: its heaviest op, seconds on each device (None where unsupported), and the best device.
+
+    ``best`` is None where several devices are equally fast. ``share`` is that of the group in all groups, each at
+    its best device.
+    """
+
+    name: str
+    op_type: str
+    num_ops: int
+    time_s: tuple[float | None, ...]  # [D]
+    best: int | None
+    share: float
+
+
+@dataclass(frozen=True)
+class OpReport:
+    """Rows, heaviest first, and for each device all ops together, where it wins, and what that saves.
+
+    ``saved_s`` [D] is what the groups that a device wins take less there than on the next best device.
+    """
+
+    devices: tuple[str, ...]
+    rows: tuple[OpRow, ...]
+    total_s: tuple[float | None, ...]  # [D]
+    wins: tuple[int, ...]  # [D]
+    saved_s: tuple[float, ...]  # [D]
+
+    def document(self, top: int) -> dict[str, Any]:
+        """The report as JSON values, with the ``top`` heaviest rows."""
+        return {
+            "devices": [
+                {"name": name, "total_s": total_s, "wins": wins, "saved_s": saved_s}
+                for name, total_s, wins, saved_s in zip(
+                    self.devices, self.total_s, self.wins, self.saved_s, strict=True
+                )
+            ],
+            "ops": [
+                {
+                    "name": row.name,
+                    "type": row.op_type,
+                    "fused_ops": row.num_ops,
+                    "time_s": dict(zip(self.devices, row.time_s, strict=True)),
+                    "best": None if row.best is None else self.devices[row.best],
+                    "share": row.share,
+                }
+                for row in self.rows[:top]
+            ],
+        }
+
+
+def run_per_op(
+    source: Any,
+    devices: tuple[DeviceSpec, ...],
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Path | None = None,
+    seed: int = 0,
+    cache: ProfileCache | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> OpReport:
+    """Profile a model on devices and compare them op by op. Raises DeviceError when one cannot be profiled."""
+    make_core(devices)
+    with Session(source, DeviceSet(devices, ()), shapes=shapes, inputs=inputs, seed=seed) as session:
+        return report_ops(session.graph, session.profile(cache, on_step=on_step))
+
+
+def report_ops(graph: ComputationGraph, profile: ModelProfile) -> OpReport:
+    """Compare devices by groups of ops; ops that some device fuses are compared together on all."""
+    groups = _groups(graph, profile)
+    time_s = np.stack(
+        [np.bincount(groups.labels, device.time_s, groups.num_groups) for device in profile.times], axis=1
+    )  # NaN where any op of the group is unsupported
+    best = np.nanargmin(np.where(np.isnan(time_s).all(axis=1, keepdims=True), 0.0, time_s), axis=1)
+    best_s = np.nan_to_num(time_s[np.arange(len(time_s)), best])
+    rows = []
+    floating = floating_ops(graph)
+    for g in np.argsort(-best_s, kind="stable").tolist():
+        if best_s[g] <= 0:
+            break
+        ops = [v for v in groups.members.of(g).tolist() if not floating[v]] or groups.members.of(g).tolist()
+        head = max(ops, key=lambda v: (graph.flops[v], -graph.position[v]))
+        seconds = tuple(None if np.isnan(s) else float(s) for s in time_s[g])
+        share = float(best_s[g] / best_s.sum())
+        is_tied = int((time_s[g] == best_s[g]).sum()) > 1
+        winner = None if is_tied else int(best[g])
+        rows.append(OpRow(graph.op_names[head], graph.op_types[head], len(ops), seconds, winner, share))
+    return OpReport(
+        devices=tuple(spec.name for spec in profile.devices),
+        rows=tuple(rows),
+        total_s=tuple(None if np.isnan(s) else float(s) for s in time_s.sum(axis=0)),
+        wins=tuple(sum(row.best == d for row in rows) for d in range(len(profile.devices))),
+        saved_s=tuple(_saved(rows, d) for d in range(len(profile.devices))),
+    )
+
+
+def _groups(graph: ComputationGraph, profile: ModelProfile) -> Partition:
+    pairs = [(ops[0], v) for ops in profile.fused for v in ops[1:]]
+    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    return Partition.from_pairs(graph.num_ops, table[:, 0], table[:, 1])
+
+
+def _saved(rows: list[OpRow], device: int) -> float:
+    """Seconds that a device's wins take less than on the next best device."""
+    saved_s = 0.0
+    for row in rows:
+        others = [s for d, s in enumerate(row.time_s) if d != device and s is not None]
+        if row.best == device and others:
+            saved_s += min(others) - (row.time_s[device] or 0.0)
+    return saved_s

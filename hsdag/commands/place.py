@@ -1,0 +1,268 @@
+"""The main job: search for a placement of a model, compare the best with every alternative, and keep it."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.commands.outcome import Outcome, Row, speed_sentence
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
+from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.openvino_backend.submodels import check_stateless
+from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
+from hsdag.runtime.problems.problem import Problem
+from hsdag.search.final import FinalResult, final_comparison, outputs_differ, tolerance_for
+from hsdag.search.options import PlaceOptions
+from hsdag.search.run_folder import RunFolder
+from hsdag.search.searching import Watcher, search_placements
+from hsdag.search.session import Session
+from hsdag.version import __version__
+
+FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
+"""Seconds for the final comparison, as a share of the budget, and at least."""
+
+LEAST_CANDIDATE_LIMIT_S = 30.0
+"""A candidate may take as long as the whole budget, and at least this, before it counts as hung."""
+
+UNDER_HETERO = "HETERO:"
+"""What goes before the name of a placement that HETERO runs for comparison."""
+
+INTERRUPTED_LIMIT_S = 8.0
+"""Seconds for the final comparison after an interrupt."""
+
+
+def run_place(
+    source: Any,
+    options: PlaceOptions,
+    *,
+    run_folder: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Place a model: a path, an ``ov.Model`` or a torch module.
+
+    With ``run_folder`` every evaluation is kept there, and ``resume`` goes on with it. With one device only
+    nothing is searched. The answer is never slower than the best single device beyond the 95% interval.
+
+    Raises a HsdagError for what the user can put right.
+    """
+    watcher = watcher or Watcher()
+    make_placer(options.method, PlacerSettings(options.preset))  # a wrong name is told at once
+    watcher.on_phase("loading devices")
+    devices = resolve_devices(options.devices, options.partition_cpu)
+    watcher.on_phase("reading the model")
+    with Session(
+        source,
+        devices,
+        shapes=options.shapes,
+        seed=options.seed,
+        inputs=options.inputs,
+        objective=options.objective,
+        candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
+    ) as session:
+        _check(session, options, resume)
+        if len(devices.placed) == 1:
+            return _conclude(session, session.problem(), options, [], None, watcher, alone=True)
+        found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=watcher)
+        outcome = _conclude(session, found.problem, options, found.finalists, found.folder, watcher)
+        return replace(
+            outcome,
+            search_s=found.search_s,
+            num_evaluations=found.recorder.num_evaluations,
+            num_simulated=found.num_simulated,
+        )
+
+
+def _check(session: Session, options: PlaceOptions, resume: bool) -> None:
+    """Raise ModelError for a model the executor cannot run, and SearchError where there is nothing to resume."""
+    if options.executor == "work-conserving":
+        check_stateless(session.graph)
+    if resume and len(session.devices.placed) == 1:
+        raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
+
+
+def _conclude(
+    session: Session,
+    problem: Problem,
+    options: PlaceOptions,
+    finalists: list[IntArray],
+    folder: RunFolder | None,
+    watcher: Watcher,
+    *,
+    alone: bool = False,
+) -> Outcome:
+    """Compare finalists with the baselines, and wrap up what came out."""
+    watcher.on_phase("comparing the best with every baseline")
+    interrupted = watcher.should_stop()
+    names = {f"placement {rank}": placement for rank, placement in enumerate(finalists, start=1)}
+    result = final_comparison(
+        session.runner,
+        {name: session.placed(problem, placement, options.executor) for name, placement in names.items()},
+        {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
+        {} if alone else {**_under_hetero(session, problem, options, names), **_automatic(session.devices)},
+        _final_protocol(options, interrupted),
+        tolerance_for(session.devices.all),
+        _reference(session.devices),
+        should_stop=lambda: watcher.should_stop() and not interrupted,
+        on_round=watcher.on_round,
+    )
+    placement = _placement(session, problem, options, result, names)
+    sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
+    if interrupted and not finalists:
+        sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
+    return Outcome(
+        placement=placement,
+        rows=_rows(session, problem, result, names),
+        failures=result.comparison.failures,
+        difference=result.differences.get(result.answer),
+        reference=result.reference,
+        sentence=sentence,
+        num_evaluations=0,
+        search_s=0.0,
+        run_folder=folder.path if folder else None,
+        interrupted=interrupted,
+    )
+
+
+def _under_hetero(
+    session: Session, problem: Problem, options: PlaceOptions, names: Mapping[str, IntArray]
+) -> dict[str, Candidate]:
+    """The finalists of another executor under HETERO, which shows what the executor gains."""
+    if options.executor == "hetero":
+        return {}
+    return {f"{UNDER_HETERO}{name}": session.placed(problem, placement) for name, placement in names.items()}
+
+
+def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
+    """The protocol, bounded by a share of the search's own time: a short search is no reason for a long wait."""
+    share_s = max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)
+    protocol = replace(options.protocol, limit_s=min(options.protocol.limit_s, share_s))
+    if not interrupted:
+        return protocol
+    return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S))
+
+
+def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
+    """OpenVINO's own choices by the names users know."""
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    candidates = {}
+    for target in automatic_targets(devices.placed, devices.rivals):
+        mode, _, names = target.partition(":")
+        label = ",".join(shown[name] for name in names.split(","))
+        candidates[f"{mode}:{label}"] = Candidate(target)
+    return candidates
+
+
+def _reference(devices: DeviceSet) -> tuple[str, Candidate]:
+    """What outputs are compared with: the plain CPU where there is one, else the first device."""
+    if any(info == "CPU" for info in ov.Core().available_devices):
+        return "CPU", Candidate("CPU")
+    first = devices.all[0]
+    return first.name, Candidate.on_device(first)
+
+
+def _placement(
+    session: Session,
+    problem: Problem,
+    options: PlaceOptions,
+    result: FinalResult,
+    names: Mapping[str, IntArray],
+) -> Placement:
+    ratio, versus = _ratio(result, result.answer), result.best_single
+    if result.answer in names:
+        ops = problem.expand(names[result.answer]).tolist()
+        affinity = {op: problem.devices[d] for op, d in zip(session.graph.op_names, ops, strict=True)}
+    else:
+        affinity = dict.fromkeys(session.graph.op_names, result.answer)
+    samples = result.comparison.samples
+    return Placement(
+        model=session.model_record,
+        devices=session.device_records,
+        affinity=affinity,
+        method=options.method,
+        seed=options.seed,
+        objective=options.objective.value,
+        executor=options.executor if result.answer in names else "hetero",
+        latency=samples[result.answer].record(),
+        baselines={name: samples[name].record() for name in samples if name not in names},
+        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+        created_with={
+            "hsdag": __version__,
+            "openvino": ov.get_version(),
+            "python": platform.python_version(),
+            "preset": options.preset,
+        },
+    )
+
+
+def _ratio(result: FinalResult, name: str) -> Ratio:
+    """Against the best single device, or the answer itself where no single device runs the model."""
+    reference = result.best_single or result.answer
+    return Ratio(1.0, 1.0, 1.0) if name == reference else result.comparison.ratio(name, reference)
+
+
+def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, IntArray]) -> tuple[Row, ...]:
+    rows = []
+    for name, samples in result.comparison.samples.items():
+        record = samples.record()
+        placed = names.get(name.removeprefix(UNDER_HETERO))
+        if placed is not None:
+            counts = np.bincount(problem.expand(placed), minlength=problem.num_devices).tolist()
+            ops = dict(zip(problem.devices, counts, strict=True))
+        else:
+            ops = _ops_of(session, name, result)
+        row = Row(
+            name=name,
+            median_s=result.comparison.median_s(name),
+            p95_s=record.p95_s,
+            runs=record.runs,
+            ratio=_ratio(result, name),
+            submodels=result.opened[name].submodels,
+            ops=ops,
+            is_answer=name == result.answer,
+        )
+        rows.append(row)
+    return tuple(sorted(rows, key=lambda row: row.median_s))
+
+
+def _ops_of(session: Session, name: str, result: FinalResult) -> dict[str, int]:
+    """Ops per device of a baseline; empty where OpenVINO does not tell."""
+    shown = {device.openvino_name: device.name for device in session.devices.all}
+    mode, _, _ = name.partition(":")
+    if mode == "HETERO":
+        target = _automatic(session.devices)[name].target
+        chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
+        return {device: count for device, count in chosen.items() if device}
+    devices = result.opened[name].devices
+    return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
+
+
+def _sentence(devices: DeviceSet, result: FinalResult) -> str:
+    samples = result.comparison.samples
+    automatic = [name for name in _automatic(devices) if name in samples]
+    over = {name: result.comparison.ratio(name, result.answer) for name in automatic}
+    own = {device.name for device in devices.all}
+    turned_down = {name: outputs_differ(d) for name, d in result.differences.items() if name not in own}
+    turned_down.pop(result.answer, None)
+    twin = f"{UNDER_HETERO}{result.answer}"
+    gain = result.comparison.ratio(result.answer, twin) if twin in samples else None
+    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over, turned_down, gain)
+
+
+def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:
+    only, name = devices.placed[0].name, result.answer
+    figure = f"{name} takes {1e3 * result.comparison.median_s(name):.3g} ms"
+    advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+    return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -1,0 +1,147 @@
+"""Profiling a model from end to end: ops, links, and what cutting the model itself costs.
+
+Legend: N ops, U placement units, D devices, B placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.evaluators.measured import MeasuredEvaluator
+from hsdag.ir.build import fingerprint, read_graph
+from hsdag.ir.coarsen import placement_units
+from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.placement import ModelRecord
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.platforms import Platform
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.search.session import Session
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileResult:
+    """A profile, and its costs as calibrated on ``placements`` [B, U] that took ``measured_s`` [B] under HETERO."""
+
+    graph: ComputationGraph
+    problem: Problem
+    profile: ModelProfile
+    costs: HeteroCosts
+    placements: IntArray
+    measured_s: FloatArray
+    schedule: ScheduleProblem
+
+
+def run_profile(
+    source: Any,
+    devices: DeviceSet,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Path | None = None,
+    seed: int = 0,
+    cuts: int = 6,
+    cache: ProfileCache | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> ProfileResult:
+    """Profile a model on devices, and measure ``cuts`` random placements of it to calibrate links and launches.
+
+    Raises DeviceError when a device cannot be profiled or an op runs nowhere.
+    """
+    with Session(source, devices, shapes=shapes, inputs=inputs, seed=seed) as session:
+        profile = session.profile(cache, on_step=on_step)
+        problem = session.problem(profile=profile)
+        costs = HeteroCosts.of(session.graph, profile.costs())
+        num = cuts if len(devices.placed) > 1 else 0
+        placements = random_placements(problem, num, np.random.default_rng(seed))
+        measured_s = np.zeros(0)
+        if num:
+            on_step(f"measuring {num} cuts of the model")
+            evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
+            found = [e.latency_s for e in evaluator.evaluate(list(placements))]
+            measured_s = np.array([np.nan if s is None else s for s in found])
+            costs = costs.calibrated(problem.expand(placements), measured_s)
+        return ProfileResult(
+            graph=session.graph,
+            problem=problem,
+            profile=profile,
+            costs=costs,
+            placements=placements,
+            measured_s=measured_s,
+            schedule=_schedule(session, problem, profile, costs),
+        )
+
+
+def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
+    """[B, U] legal placements, in turn contiguous and not, from few cuts to many.
+
+    Contiguous ones change device at random places of the topological order, their number drawn log-uniformly; the
+    others follow a random input's device and leave it with a probability drawn anew for each placement.
+    """
+    placements = np.empty((count, problem.num_units), dtype=np.int64)
+    for b in range(count):
+        drawn = _contiguous(problem, rng) if b % 2 == 0 else _scattered(problem, rng)
+        legal = problem.supported[np.arange(problem.num_units), drawn]
+        placements[b] = np.where(legal, drawn, problem.supported.argmax(axis=1))
+    return placements
+
+
+def _contiguous(problem: Problem, rng: np.random.Generator) -> IntArray:
+    num, d = problem.num_units, problem.num_devices
+    most = max(num // 2, 2)
+    cuts = np.sort(rng.choice(np.arange(1, max(num, 2)), size=int(np.exp(rng.uniform(0, np.log(most)))), replace=False))
+    part = np.searchsorted(cuts, np.arange(num), side="right")
+    steps = rng.integers(1, max(d, 2), size=len(cuts) + 1)
+    return np.asarray((rng.integers(d) + np.cumsum(steps)[part]) % d, dtype=np.int64)
+
+
+def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
+    graph, d = problem.units.graph, problem.num_devices
+    leave = float(np.exp(rng.uniform(np.log(0.02), np.log(0.5))))
+    device = np.zeros(problem.num_units, dtype=np.int64)
+    for v in graph.topological_order.tolist():
+        inputs = graph.predecessors.of(v)
+        near = int(device[rng.choice(inputs)]) if len(inputs) else int(rng.integers(d))
+        device[v] = (near + int(rng.integers(1, d))) % d if d > 1 and rng.random() < leave else near
+    return device
+
+
+def assumed_costs(
+    source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> ScheduleProblem:
+    """A model's costs on a platform that is not here: analytic, or calibrated where the platform file is.
+
+    Every op is tied to its placement unit. Raises ModelError as reading does.
+    """
+    graph = read_graph(source, shapes)
+    units = placement_units(graph)
+    problem = ScheduleProblem.from_graph(
+        graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
+    )
+    tied = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
+    model = ModelRecord(name=Path(source).stem, fingerprint=fingerprint(graph))
+    return replace(problem, labels=replace(problem.labels, colocate=tied), model=model)
+
+
+def _schedule(session: Session, problem: Problem, profile: ModelProfile, costs: HeteroCosts) -> ScheduleProblem:
+    """The calibrated costs by op, every op tied to its unit, so that the answer fits the model's own ops."""
+    graph, names = session.graph, tuple(spec.name for spec in profile.devices)
+    by_op = ScheduleProblem.from_graph(graph, costs.costs, names, profile.memory_bytes)
+    first = problem.units.graph.op_names
+    labels = OpLabels.empty(graph.num_ops, graph.op_types)
+    units = tuple(first[u] for u in problem.units.partition.labels.tolist())
+    own = {record.name: record for record in session.device_records}
+    return replace(
+        by_op,
+        labels=replace(labels, colocate=units),
+        model=session.model_record,
+        devices=tuple(own[name] for name in names),
+    )

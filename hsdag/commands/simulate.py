@@ -1,0 +1,247 @@
+"""Simulation of one placement of a problem file, with the options and files of the command line.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from hsdag.evaluators.schedule import cost_s, one_inference, over_memory
+from hsdag.ir.errors import FileFormatError, OptionError, OutputError, PlacementError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.placement import FORMAT_NAME, Placement, read_text
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
+from hsdag.runtime.timeline.timeline import Timeline
+
+MAX_NOISE = 10.0
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedOps:
+    """A placement by index: the device of each op, and the ranks of ops where it has them."""
+
+    device: IntArray  # [N]
+    priority: IntArray | None = None  # [N]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedPlacement:
+    """What a placement would take; every figure is simulated.
+
+    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference, and the first of the
+    noisy runs whose values are ``samples_s``, empty without noise.
+    """
+
+    problem: ScheduleProblem
+    semantics: Semantics
+    objective: Objective
+    value_s: float
+    run: Simulation
+    samples_s: FloatArray
+
+    @property
+    def over_memory(self) -> list[str]:
+        """Devices whose peak exceeds their memory."""
+        full = over_memory(self.problem, self.run.peak_memory_bytes)
+        return [self.problem.device_names[d] for d in np.flatnonzero(full)]
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline of ``run``."""
+        return Timeline.of(self.run, self.problem)
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag simulate``."""
+        names, run = self.problem.device_names, self.run
+        document: dict[str, object] = {
+            value_name(self.objective): self.value_s,
+            "busy_s": dict(zip(names, run.busy_s.tolist(), strict=True)),
+            "peak_memory_bytes": dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
+            "over_memory": self.over_memory,
+            "transfers": run.num_transfers,
+            "transfer_bytes": run.transfer_bytes,
+            **semantics_document(self.semantics, self.objective),
+            "noise_sigma": self.semantics.noise_sigma,
+            "seed": self.semantics.seed,
+            "simulated": True,
+        }
+        if len(self.samples_s):
+            document["noise"] = noise_document(self.samples_s)
+        return document
+
+
+def simulate_placement(
+    problem: ScheduleProblem,
+    placed: PlacedOps,
+    semantics: Semantics,
+    objective: Objective = Objective.LATENCY,
+    num_runs: int = 1,
+) -> SimulatedPlacement:
+    """Simulate a placement; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
+
+    Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
+    priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
+    """
+    if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
+        raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
+    semantics = replace(semantics, order=order_of(semantics, placed))
+    priority = placed.priority if semantics.order is Order.PRIORITY else None
+    run = simulate(problem, placed.device, one_inference(semantics), priority)
+    seeds = range(semantics.seed, semantics.seed + num_runs)
+    values_s = np.concatenate(
+        [cost_s(problem, placed.device[None], replace(semantics, seed=s), objective, priority) for s in seeds]
+    )
+    samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
+    return SimulatedPlacement(problem, semantics, objective, float(values_s[0]), run, samples_s)
+
+
+def order_of(semantics: Semantics, placed: PlacedOps) -> Order:
+    """The order that is meant: by priority where there are priorities, else first come, first served."""
+    return semantics.order or (Order.FIFO if placed.priority is None else Order.PRIORITY)
+
+
+def noise_document(samples_s: FloatArray) -> dict[str, float | int]:
+    """Statistics of noisy runs; the standard deviation is that of the sample."""
+    return {
+        "runs": len(samples_s),
+        "mean_s": float(samples_s.mean()),
+        "std_s": float(samples_s.std(ddof=1)) if len(samples_s) > 1 else 0.0,
+        "min_s": float(samples_s.min()),
+        "median_s": float(np.median(samples_s)),
+        "p95_s": float(np.quantile(samples_s, 0.95)),
+        "max_s": float(samples_s.max()),
+    }
+
+
+def value_name(objective: Objective) -> str:
+    """The field of an answer that holds its value."""
+    return "period_s" if objective is Objective.THROUGHPUT else "makespan_s"
+
+
+def semantics_document(semantics: Semantics, objective: Objective) -> dict[str, object]:
+    """The semantics of an answer, as options."""
+    return {
+        "execution": semantics.execution.value,
+        "order": (semantics.order or Order.FIFO).value,
+        "links": semantics.links.value,
+        "objective": objective.value,
+    }
+
+
+def parse_semantics(
+    execution: str, order: str | None, links: str, *, noise_sigma: float = 0.0, seed: int = 0
+) -> Semantics:
+    """Semantics from options. Raises OptionError that lists the choices, or for noise or seed out of range."""
+    if not 0 <= noise_sigma <= MAX_NOISE:
+        raise OptionError(f"--noise must be between 0 and {MAX_NOISE:g}, not {noise_sigma:g}")
+    if not 0 <= seed < 2**63:
+        raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
+    return Semantics(
+        execution=_choice(Execution, "execution", execution),
+        order=_choice(Order, "order", order) if order is not None else None,
+        links=_choice(Links, "links", links),
+        noise_sigma=noise_sigma,
+        seed=seed,
+    )
+
+
+def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
+    try:
+        return choices(text)
+    except ValueError as error:
+        names = ", ".join(choice.value for choice in choices)
+        raise OptionError(f"unknown {what} {text!r}; choose one of {names}") from error
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+    """Raise OutputError when a file is to be written that is read, or is to be written twice."""
+    read = {path.resolve() for path in inputs}
+    seen: set[Path] = set()
+    for path in outputs:
+        if path.resolve() in read:
+            raise OutputError(f"{path} is read by this command; name another file to write")
+        if path.resolve() in seen:
+            raise OutputError(f"{path} is to be written twice; name two files")
+        seen.add(path.resolve())
+
+
+def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = None) -> PlacedOps:
+    """The placement in a file: ``{op name: device name}``, or a whole placement with its priorities.
+
+    Priorities are read where ``order`` is PRIORITY, or None and the file has some. Raises FileFormatError when
+    it is missing or neither of these, PlacementError when it is for another model, or when ops, devices and
+    priorities are not those of ``problem``.
+    """
+    text = read_text(path)
+    affinity, priority = _flat(text, path), None
+    if affinity.get("format") == FORMAT_NAME:
+        placement = Placement.from_json(text, str(path))
+        known, found = problem.model, placement.model
+        if known is not None and known.fingerprint != found.fingerprint:
+            raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
+        affinity, priority = placement.affinity, placement.priority
+    device = _devices(affinity, path, problem)
+    if order not in (None, Order.PRIORITY) or priority is None:
+        return PlacedOps(device)
+    _check_names(priority, f"{path}: 'priority'", problem)
+    return PlacedOps(device, np.asarray([priority[op] for op in problem.op_names], dtype=np.int64))
+
+
+def _flat(text: str, path: Path) -> dict[str, str]:
+    """The map of a placement document; of a whole placement file only its head is looked at."""
+    try:
+        document = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(pairs, path))
+    except json.JSONDecodeError as error:
+        raise FileFormatError(f"{path}: not JSON ({error.msg} in line {error.lineno})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+        raise FileFormatError(f"{path}: not a document Python can hold ({error})") from error
+    if not isinstance(document, dict) or not document:
+        raise FileFormatError(f"{path}: a placement is an object of op names and device names, and not empty")
+    if document.get("format") == FORMAT_NAME:
+        return {"format": FORMAT_NAME}
+    for op, device in document.items():
+        if not isinstance(device, str):
+            raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
+    return document
+
+
+def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise FileFormatError(f"{path}: {name!r} occurs twice")
+        found[name] = value
+    return found
+
+
+def _devices(affinity: Mapping[str, str], path: Path, problem: ScheduleProblem) -> IntArray:
+    _check_names(affinity, str(path), problem)
+    index = {name: d for d, name in enumerate(problem.device_names)}
+    for op, name in affinity.items():
+        if name not in index:
+            choices = ", ".join(problem.device_names)
+            raise PlacementError(f"{path}: op {op!r} is on unknown device {name!r}; the problem has {choices}")
+        if not problem.supported[problem.index_of[op], index[name]]:
+            raise PlacementError(f"{path}: op {op!r} is on device {name!r}, which does not support it")
+    return np.asarray([index[affinity[op]] for op in problem.op_names], dtype=np.int64)
+
+
+def _check_names(table: Mapping[str, object], where: str, problem: ScheduleProblem) -> None:
+    unknown = [op for op in table if op not in problem.index_of]
+    if unknown:
+        raise PlacementError(f"{where} names op {unknown[0]!r}, which problem {problem.name!r} has not")
+    missing = [op for op in problem.op_names if op not in table]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PlacementError(f"{where} has no entry for op {missing[0]!r}{more}; every op needs one")

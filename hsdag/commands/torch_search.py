@@ -1,0 +1,90 @@
+"""search_measured: any placer on a workload, judged by what placements take on torch devices (Stage III).
+
+Legend: N ops, U placement units.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
+from hsdag.evaluators.torch.measured_costs import measured_problem
+from hsdag.evaluators.torch.workload_graph import workload_graph
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.models import Workload
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.runtime.torch_backend import Inputs, LogicalDevice
+from hsdag.search.searching import NoJournal
+from hsdag.search.threads import one_torch_thread
+
+BUDGET = Budget(seconds=60.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredSearch:
+    """The fastest placement [N] that was measured and its makespan; all that was measured, in order, by unit [U]."""
+
+    placement: IntArray
+    latency_s: float
+    events: tuple[Event, ...]
+    problem: Problem
+
+
+def search_measured(
+    workload: Workload,
+    devices: Sequence[LogicalDevice],
+    method: str = "hsdag",
+    budget: Budget = BUDGET,
+    *,
+    costs: ScheduleProblem | None = None,
+    inputs: Inputs | None = None,
+    measurement: TorchMeasurement | None = None,
+    ranks: FloatArray | None = None,
+    seed: int = 0,
+) -> MeasuredSearch:
+    """Let ``method`` place a workload on torch devices; every placement it asks about is run.
+
+    ``costs`` are what methods that compute start from, by default measured op by op. Single devices are run first,
+    within the budget. ``ranks`` [N] order what is ready, smallest first.
+
+    Raises OptionError for an unknown method, ExecutionError where the costs cannot be measured, SearchError where no
+    placement ran.
+    """
+    how = measurement or TorchMeasurement()
+    settings = PlacerSettings(
+        seed=seed, semantics=Semantics(execution=Execution.WORK_CONSERVING), budget_s=budget.seconds
+    )
+    placer = make_placer(method, settings)
+    known = measured_problem(workload, devices, inputs, share=how.share) if costs is None else costs
+    problem = problem_of(known)
+    labels = problem.units.partition.labels
+    evaluator = TorchEvaluator(
+        workload_graph(workload), devices, inputs, measurement=how, ranks=ranks, unit_of_op=labels
+    )
+    recorder = RecordingEvaluator(evaluator, budget, NoJournal())
+    with one_torch_thread(), contextlib.suppress(SearchStopped):
+        alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
+        recorder.evaluate([placement for placement in alone if problem.is_legal(placement)])
+        placer.search(problem, recorder)
+    return _concluded(recorder, problem)
+
+
+def _concluded(recorder: RecordingEvaluator, problem: Problem) -> MeasuredSearch:
+    if not recorder.best():
+        reason = recorder.events[0].evaluation.failure if recorder.events else "the budget allows none"
+        name = problem.units.graph.name
+        raise SearchError(f"none of {len(recorder.events)} placements of {name!r} ran on the torch devices: {reason}")
+    (best,) = recorder.best()
+    return MeasuredSearch(problem.expand(best.placement), best.evaluation.seconds, tuple(recorder.events), problem)

@@ -1,0 +1,115 @@
+"""Measured evaluation on torch devices: every placement is run by the work-conserving executor.
+
+Legend: N ops, U placement units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.measured import SearchMeasurement
+from hsdag.evaluators.torch import Mode, random_inputs
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.torch_backend import Inputs, LogicalDevice, TorchExecutor, TorchGraph, build_program
+from hsdag.runtime.torch_backend.residents import tensor_of
+
+
+@dataclass(frozen=True)
+class TorchMeasurement:
+    """How a placement is run: as in any search, each run for at most ``limit_s`` seconds.
+
+    ``mode`` is the dynamic loop or its bulk-synchronous counterpart. ``share`` lets devices on one physical device
+    read each other's results where they are.
+    """
+
+    times: SearchMeasurement = field(default_factory=SearchMeasurement)
+    limit_s: float = 60.0
+    mode: Mode = Mode.DYNAMIC
+    share: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode is Mode.CAPTURED:
+            raise ValueError(
+                "placements are measured in the dynamic or the barrier mode; capturing each takes too long"
+            )
+
+
+class TorchEvaluator(Evaluator):
+    """Makespans of placements [N], or [U] where ``unit_of_op`` [N] tells the unit of each op, one at a time.
+
+    ``inputs`` are whole tensors by name, random by default; they lie on the devices of their ops before the clock
+    starts. ``ranks`` [N] order what is ready, smallest first. No placement is run twice.
+    """
+
+    def __init__(
+        self,
+        graph: TorchGraph,
+        devices: Sequence[LogicalDevice],
+        inputs: Inputs | None = None,
+        *,
+        measurement: TorchMeasurement | None = None,
+        ranks: FloatArray | None = None,
+        unit_of_op: IntArray | None = None,
+    ) -> None:
+        self.graph = graph
+        self.devices = tuple(devices)
+        self.measurement = measurement or TorchMeasurement()
+        self.num_measured = 0
+        self._inputs = _nearby(random_inputs(graph) if inputs is None else inputs, self.devices)
+        self._ranks = ranks
+        self._unit_of_op = unit_of_op
+        self._known: dict[bytes, Evaluation] = {}
+        self._best_s = np.inf
+
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+        """Run each placement that is new; those that fail or take too long say why."""
+        return [self._evaluate(np.ascontiguousarray(placement, dtype=np.int64)) for placement in placements]
+
+    def _evaluate(self, placement: IntArray) -> Evaluation:
+        key = placement.tobytes()
+        if key not in self._known:
+            self.num_measured += 1
+            self._known[key] = self._measured(placement)
+        return self._known[key]
+
+    def _measured(self, placement: IntArray) -> Evaluation:
+        ops = placement if self._unit_of_op is None else placement[self._unit_of_op]
+        how = self.measurement
+        try:
+            program = build_program(self.graph, ops, self.devices, share=how.share)
+            with TorchExecutor(program, ranks=self._ranks, barrier=how.mode is Mode.BARRIER) as executor:
+                executor.load(self._inputs)
+                seconds = self._seconds(executor)
+        except HsdagError as failure:
+            return Evaluation(None, str(failure))
+        self._best_s = min(self._best_s, seconds)
+        return Evaluation(seconds)
+
+    def _seconds(self, executor: TorchExecutor) -> float:
+        how = self.measurement.times
+        first_s = self._times_s(executor, how.warm_ups)
+        if min(first_s, default=0.0) > how.give_up * self._best_s:
+            return min(first_s)
+        times_s = self._times_s(executor, how.runs)
+        return float(np.mean(times_s) if how.use_mean else np.median(times_s))
+
+    def _times_s(self, executor: TorchExecutor, count: int) -> list[float]:
+        times_s = []
+        for _ in range(count):
+            inference = executor.submit(limit_s=self.measurement.limit_s)
+            inference.wait()
+            times_s.append(inference.run.makespan_s)
+        return times_s
+
+
+def _nearby(inputs: Inputs, devices: Sequence[LogicalDevice]) -> Inputs:
+    """The inputs on the one GPU behind all devices, so that each placement copies them there and not from the CPU."""
+    found = {device.torch_device for device in devices}
+    if len(found) != 1 or not devices[0].is_cuda:
+        return inputs
+    return {name: tensor_of(x).to(devices[0].physical) for name, x in inputs.items()}

@@ -1,0 +1,129 @@
+"""Encoder: node embeddings from features and state. Legend: N nodes, F features, H hidden width."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import tempfile
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from hsdag.ir.graph import FloatArray
+from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.topology import Topology
+
+with warnings.catch_warnings():  # importing torch_geometric calls torch functions that torch has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from torch_geometric.nn import GCNConv
+
+
+def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
+    """[N, F] columns with mean 0 and variance 1, cut at five deviations; constant columns become 0."""
+    x = torch.tensor(np.asarray(values), dtype=torch.float32)
+    x = x - x.mean(dim=0, keepdim=True)
+    deviation = x.square().mean(dim=0, keepdim=True).sqrt()
+    return torch.where(deviation > 1e-6, x / deviation.clamp(min=1e-6), torch.zeros(())).clamp(-5.0, 5.0)
+
+
+class Dropout:
+    """Dropout masks from a seed, so that stored steps can be recomputed; without a seed, none."""
+
+    def __init__(self, share: float, seed: int | None) -> None:
+        self._share = share if seed is not None else 0.0
+        self._generator = torch.Generator().manual_seed(seed or 0)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` with a share of its entries set to 0 and the rest scaled up."""
+        if self._share == 0.0:
+            return x
+        kept = torch.rand(x.shape, generator=self._generator) >= self._share
+        return x * kept / (1.0 - self._share)
+
+
+class Mlp(nn.Module):
+    """Linear layers with ReLU between them."""
+
+    def __init__(self, widths: list[int], generator: torch.Generator, *, zero_output: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b, device="meta") for a, b in itertools.pairwise(widths))
+        self.to_empty(device="cpu")
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            fill(layer.weight, layer.in_features, generator)
+            nn.init.zeros_(layer.bias)
+        if zero_output:
+            last = self.layers[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.zeros_(last.weight)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """What the last layer sees."""
+        for layer in list(self.layers)[:-1]:
+            x = torch.relu(layer(x))
+        return x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The last layer's output, without activation."""
+        return torch.as_tensor(self.layers[-1](self.hidden(x)))
+
+
+class Encoder(nn.Module):
+    """Z = GNN(MLP(X) + state, A): an input MLP, then graph convolutions on the symmetrised graph (Eq. 6)."""
+
+    def __init__(self, num_features: int, config: HsdagConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        h = config.hidden
+        self._config = config
+        self.input = Mlp([num_features] + [h] * config.input_layers, generator)
+        with _no_leftovers(), torch.device("meta"):  # the initial draw of GCNConv would come from the global generator
+            self.convolutions = nn.ModuleList(
+                GCNConv(h, h, normalize=False, add_self_loops=False) for _ in range(config.gnn_layers)
+            )
+        self.convolutions.to_empty(device="cpu")
+        for convolution in self.convolutions:
+            assert isinstance(convolution, GCNConv)
+            fill(convolution.lin.weight, h, generator)
+            nn.init.zeros_(convolution.bias)
+
+    def forward(
+        self, x: torch.Tensor, state: torch.Tensor | None, topology: Topology, dropout_seed: int | None
+    ) -> torch.Tensor:
+        """[N, H] embeddings of standardised features [N, F] and a state [N, H]."""
+        dropout = Dropout(self._config.dropout, dropout_seed)
+        z = dropout(torch.relu(self.input(x)))
+        if state is not None:
+            z = z + state
+        index, weight = topology.convolution
+        for convolution in self.convolutions:
+            update = dropout(torch.relu(convolution(z, index, weight)))
+            z = z + update if self._config.residual else update
+        return unit_rows(z) if self._config.normalise else z
+
+
+@contextlib.contextmanager
+def _no_leftovers() -> Iterator[None]:
+    """torch_geometric writes the code of a convolution to a temporary file and leaves it there; here, not."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
+def unit_rows(z: torch.Tensor) -> torch.Tensor:
+    """[N, H] rows scaled to a mean square of one."""
+    return z * (z.square().mean(dim=1, keepdim=True) + 1e-6).rsqrt()
+
+
+def fill(weight: torch.Tensor, fan_in: int, generator: torch.Generator) -> None:
+    """Draw a weight uniformly with variance 2 / fan_in (He initialisation)."""
+    bound = math.sqrt(6.0 / max(fan_in, 1))
+    with torch.no_grad():
+        weight.uniform_(-bound, bound, generator=generator)

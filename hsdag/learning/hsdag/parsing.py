@@ -1,0 +1,220 @@
+"""Graph parsing network: edge scores, groups, pooled embeddings (paper §2.4, Alg. 2).
+
+Legend: N nodes, E undirected edges, K nominated edges, G groups, H hidden width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import nn
+
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.partition import Partition
+from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.encoder import Mlp
+from hsdag.learning.hsdag.topology import Topology
+
+NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One parsing of a graph: the edges its nodes nominated, those kept, and the groups that follow."""
+
+    topology: Topology
+    nominated: IntArray  # [K] edges, each the best of one of its ends
+    kept: BoolArray  # [K]
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Connected components of the kept edges."""
+        edges = self.nominated[self.kept]
+        t = self.topology
+        return Partition.from_pairs(t.num_nodes, t.left[edges], t.right[edges])
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """[N] group of every node."""
+        return torch.tensor(self.partition.labels)
+
+    @cached_property
+    def kept_edges(self) -> torch.Tensor:
+        """Indices of the kept edges."""
+        return torch.tensor(self.nominated[self.kept])
+
+    @cached_property
+    def nominated_edges(self) -> torch.Tensor:
+        """[K] ``nominated`` as a tensor."""
+        return torch.tensor(self.nominated)
+
+    @cached_property
+    def signs(self) -> torch.Tensor:
+        """[K] plus one for a kept edge, minus one for a dropped one."""
+        return torch.tensor(np.where(self.kept, 1.0, -1.0).astype(np.float32))
+
+    @cached_property
+    def kept_group(self) -> torch.Tensor:
+        """Group that every kept edge lies in."""
+        return self.labels[self.topology.left_index[self.kept_edges]]
+
+    @cached_property
+    def kept_per_group(self) -> torch.Tensor:
+        """[G] number of kept edges."""
+        return torch.bincount(self.kept_group, minlength=self.partition.num_groups)
+
+    @cached_property
+    def group_size(self) -> torch.Tensor:
+        """[G] nodes per group."""
+        return torch.bincount(self.labels, minlength=self.partition.num_groups).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Parse:
+    """A grouping of the nodes, level by level."""
+
+    levels: tuple[Level, ...]
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Node -> group of the last level."""
+        partition = self.levels[0].partition
+        for level in self.levels[1:]:
+            partition = level.partition.refine(partition)
+        return partition
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """[N] group of every node."""
+        return torch.tensor(self.partition.labels)
+
+    @property
+    def num_groups(self) -> int:
+        """G."""
+        return self.partition.num_groups
+
+    @cached_property
+    def representative(self) -> torch.Tensor:
+        """[G] one node of every group."""
+        member = np.empty(self.num_groups, dtype=np.int64)
+        member[self.partition.labels] = np.arange(self.partition.num_items)
+        return torch.tensor(member)
+
+    @staticmethod
+    def side_by_side(parses: Sequence[Parse]) -> Parse:
+        """One grouping of as many copies of the graph as there are parses, copy after copy.
+
+        Its groups and nominated edges are those of the parses, one after another, at every level.
+        """
+        return Parse(tuple(_disjoint(levels) for levels in zip(*(p.levels for p in parses), strict=True)))
+
+
+def _disjoint(levels: Sequence[Level]) -> Level:
+    nodes = np.cumsum([0] + [level.topology.num_nodes for level in levels])
+    edges = np.cumsum([0] + [level.topology.num_edges for level in levels])
+    topology = Topology(
+        int(nodes[-1]),
+        np.concatenate([level.topology.left + n for level, n in zip(levels, nodes[:-1], strict=True)]),
+        np.concatenate([level.topology.right + n for level, n in zip(levels, nodes[:-1], strict=True)]),
+        np.arange(edges[-1], dtype=np.int64),
+    )
+    nominated = np.concatenate([level.nominated + e for level, e in zip(levels, edges[:-1], strict=True)])
+    return Level(topology, nominated, np.concatenate([level.kept for level in levels]))
+
+
+def nominate(topology: Topology, scores: FloatArray) -> IntArray:
+    """[K] the highest-scored incident edge of every node (Eq. 9), ascending, each once; ties by rank.
+
+    Scores and ranks order the edges strictly, so the nominated edges form a forest.
+    """
+    order = np.lexsort((topology.rank, scores))
+    place = np.empty(topology.num_edges, dtype=np.int64)
+    place[order] = np.arange(topology.num_edges)
+    best = np.full(topology.num_nodes, -1, dtype=np.int64)
+    np.maximum.at(best, topology.left, place)
+    np.maximum.at(best, topology.right, place)
+    return np.asarray(np.sort(order[np.unique(best[best >= 0])]), dtype=np.int64)
+
+
+def parse_level(topology: Topology, scores: FloatArray, draws: FloatArray | None = None) -> Level:
+    """Groups from edge scores [E].
+
+    With uniform ``draws`` [E], a nominated edge is kept where its draw is below its score; without, always.
+
+    A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
+    of them is dropped unless its score exceeds 0.5. One group, hence one device, has to be learned.
+    """
+    nominated = nominate(topology, scores)
+    kept = np.ones(len(nominated), dtype=np.bool_) if draws is None else draws[nominated] < scores[nominated]
+    collapsed = topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1  # the forest is a tree
+    if collapsed:
+        weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
+        if scores[nominated[weakest]] <= NEUTRAL_SCORE:
+            kept[weakest] = False
+    return Level(topology, nominated, kept)
+
+
+class ParsingNetwork(nn.Module):
+    """Edge scores sigmoid(MLP(z_u * z_v)) (Eq. 7) and what follows from them; untrained, all scores are 0.5."""
+
+    def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self._levels = config.levels
+        self._sampled = config.sampled_parsing
+        widths = [config.hidden] * config.parsing_layers + [1]
+        self.edge_mlp = Mlp(widths, generator, zero_output=True)
+
+    def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
+        """[E] logits of the edge scores for embeddings [N, H]."""
+        product = z[topology.left_index] * z[topology.right_index]
+        return torch.as_tensor(self.edge_mlp(product)).squeeze(-1)
+
+    def parse(self, z: torch.Tensor, topology: Topology, generator: torch.Generator | None) -> Parse:
+        """Groups of embeddings [N, H]; with a generator, nominated edges are kept by their probability."""
+        levels: list[Level] = []
+        logits = z.new_zeros(0)
+        with torch.no_grad():
+            for depth in range(self._levels):
+                if depth:
+                    z = pool(z, torch.sigmoid(logits), levels[-1])
+                    topology = topology.quotient(levels[-1].partition)
+                logits = self.score_logits(z, topology)
+                scores = torch.sigmoid(logits).double().numpy()
+                draws = None
+                if self._sampled and generator is not None:
+                    draws = torch.rand(topology.num_edges, generator=generator, dtype=torch.float64).numpy()
+                level = parse_level(topology, scores, draws)
+                levels.append(level)
+        return Parse(tuple(levels))
+
+    def embed(self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pooled embeddings [G, H], and log-probabilities [K] of keeping or dropping each nominated edge.
+
+        ``first_logits`` [E] are the score logits of the first level. The latter are empty unless parsings
+        are sampled.
+        """
+        decisions: list[torch.Tensor] = []
+        for depth, level in enumerate(parse.levels):
+            logits = first_logits if depth == 0 else self.score_logits(z, level.topology)
+            if self._sampled:
+                chosen = logits[level.nominated_edges]
+                decisions.append(nn.functional.logsigmoid(level.signs * chosen))
+            z = pool(z, torch.sigmoid(logits), level)
+        return z, torch.cat(decisions) if decisions else z.new_zeros(0)
+
+
+def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:
+    """[G, H] mean embedding of every group times the mean score of its kept edges, so that scores get gradients.
+
+    A group without kept edges has the neutral weight 0.5.
+    """
+    num_groups = level.partition.num_groups
+    total = z.new_zeros(num_groups, z.shape[1]).index_add(0, level.labels, z)
+    score = z.new_zeros(num_groups).index_add(0, level.kept_group, scores[level.kept_edges])
+    count = level.kept_per_group
+    weight = torch.where(count > 0, score / count.clamp(min=1), torch.full((), NEUTRAL_SCORE))
+    return total / level.group_size[:, None] * weight[:, None]

@@ -1,0 +1,255 @@
+"""Cuts within memory: a price per byte on full devices, found by bisection, then single moves.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+
+from hsdag.evaluators.schedule import one_inference, over_memory
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.placers.cuts.alpha_expansion import best_cut, expanded
+from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Transfers, sent_s
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Order, Semantics, simulate
+
+NUM_RAISES, NUM_HALVINGS = 16, 10
+"""Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
+
+MAX_REPAIRS = 400
+"""Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
+
+MAX_RETURNS = 50
+"""Moves back into memory that a price left free."""
+
+
+def never() -> bool:
+    """Time is without end."""
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryJudge:
+    """Which devices a placement [N] overfills: the peak of a simulated run is what counts."""
+
+    problem: ScheduleProblem
+    semantics: Semantics
+
+    @property
+    def held_bytes(self) -> FloatArray:
+        """[N] what an op may hold: its weights and its result."""
+        return self.problem.weight_bytes + self.problem.output_bytes
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any device has a limit."""
+        return bool(np.isfinite(self.problem.memory_bytes).any())
+
+    def peak_bytes(self, placement: IntArray) -> FloatArray:
+        """[D] simulated peaks of one inference."""
+        order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
+        semantics = replace(one_inference(self.semantics), order=order)
+        return simulate(self.problem, placement, semantics).peak_memory_bytes
+
+    def overfull(self, placement: IntArray) -> BoolArray:
+        """[D] whether a device is overfilled."""
+        problem = self.problem
+        if not self.has_limits:
+            return np.zeros(problem.num_devices, dtype=np.bool_)
+        weights = over_memory(problem, np.bincount(placement, problem.weight_bytes, problem.num_devices))
+        return weights if weights.any() else over_memory(problem, self.peak_bytes(placement))
+
+    def fits(self, placement: IntArray) -> bool:
+        """Whether no device is overfilled."""
+        return not self.overfull(placement).any()
+
+
+def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool] = never) -> IntArray | None:
+    """The cheapest placement [N] found that fits into memory; None where none was found.
+
+    Where the cheapest cut does not fit, the fullest device charges for bytes, as little as makes it fit (the
+    Lagrangian of its limit), then the next one. What is still too full is repaired by the single moves that cost
+    least per byte; then single moves that gain are made as far as memory goes. ``is_over`` is asked between any two
+    steps: once it says so, the best that was found by then is the answer.
+    """
+    placement = best_cut(costs)
+    if judge.fits(placement):
+        return placement
+    tried = itertools.chain([placement], _priced(costs, judge, placement, is_over))
+    mended = (repaired(costs, judge, each, is_over) for each in tried)
+    found = [_filled(costs, judge, each, is_over) for each in mended if each is not None]
+    return min(found, key=costs.cost_s, default=None)
+
+
+def _priced(
+    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]
+) -> Iterator[IntArray]:
+    """Placements under the least prices that relieve one device after another: just not, and just."""
+    prices = np.zeros(costs.num_devices)
+    for _ in range(costs.num_devices):
+        if is_over():
+            return
+        room = judge.problem.memory_bytes - judge.peak_bytes(placement)
+        device = int(np.argmin(room))
+        if not judge.overfull(placement)[device]:
+            return
+        relief = _Relief(costs, judge, placement, prices, device)
+        just_not, placement, prices[device] = relief.least_price(is_over)
+        yield just_not
+        yield placement
+
+
+@dataclass(frozen=True, eq=False)
+class _Relief:
+    """What a price of a byte on one overfull device does to a placement [N], beside the ``prices`` [D] there are."""
+
+    costs: BoundaryCosts
+    judge: MemoryJudge
+    placement: IntArray
+    prices: FloatArray
+    device: int
+
+    def least_price(self, is_over: Callable[[], bool]) -> tuple[IntArray, IntArray, float]:
+        """The placement [N] just before the device is relieved, that just after, and the price of a byte there.
+
+        Where time is over sooner, they are as near as the search has come.
+        """
+        costs, held_bytes = self.costs, self.judge.held_bytes
+        finite_s = costs.time_s[np.isfinite(costs.time_s)]
+        mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(held_bytes.sum()), 1.0)
+        low, below, high = 0.0, self.placement, 0.01 * mean_price
+        above = self._at(high)
+        for _ in range(NUM_RAISES):
+            if is_over() or not self._is_overfull(above):
+                break
+            low, below, high = high, above, 4 * high
+            above = self._at(high)
+        for _ in range(NUM_HALVINGS):
+            if is_over():
+                break
+            middle = self._at((low + high) / 2)
+            if self._is_overfull(middle):
+                low, below = (low + high) / 2, middle
+            else:
+                high, above = (low + high) / 2, middle
+        return below, above, high
+
+    def _at(self, price: float) -> IntArray:
+        tried = self.prices.copy()
+        tried[self.device] = price
+        dear = self.costs.priced(self.judge.held_bytes, tried)
+        return best_cut(dear) if self.costs.num_devices == 2 else expanded(dear, self.placement)
+
+    def _is_overfull(self, placement: IntArray) -> bool:
+        return bool(self.judge.overfull(placement)[self.device])
+
+
+def repaired(
+    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool] = never
+) -> IntArray | None:
+    """A placement that fits, by single moves off overfull devices that cost least per byte.
+
+    None where moves end, or the time does.
+    """
+    placement = placement.copy()
+    for _ in range(MAX_REPAIRS):
+        peak_bytes = judge.peak_bytes(placement)
+        if not over_memory(judge.problem, peak_bytes).any():
+            return placement
+        if is_over() or not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
+            return None
+    return None
+
+
+def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, room: FloatArray) -> bool:
+    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
+    device, moved = int(np.argmin(room)), False
+    extra_s = move_costs_s(costs, placement)
+    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible &= (placement == device)[:, None]
+    possible[:, device] = False
+    ops, targets = np.nonzero(possible)
+    wanted = -room[device] / 4
+    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+        v, target = ops[i], targets[i]
+        if placement[v] == device and held_bytes[v] <= room[target]:
+            placement[v], moved = target, True
+            room[target] -= held_bytes[v]
+            wanted -= held_bytes[v]
+            if wanted <= 0:
+                break
+    return moved
+
+
+def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]) -> IntArray:
+    """A placement that fits, after the single moves that gain most and keep it so."""
+    least_s = 1e-9 * costs.cost_s(placement)
+    refused = np.zeros((costs.num_ops, costs.num_devices), dtype=np.bool_)
+    for _ in range(MAX_RETURNS):
+        if is_over():
+            break
+        extra_s = np.where(refused, np.inf, move_costs_s(costs, placement))
+        v, target = np.unravel_index(int(np.argmin(extra_s)), extra_s.shape)
+        if extra_s[v, target] >= -least_s:
+            break
+        tried = placement.copy()
+        tried[v] = target
+        if judge.fits(tried):
+            placement = tried
+        else:
+            refused[v, target] = True
+    return placement
+
+
+def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
+    sources = np.repeat(np.arange(costs.num_ops), np.diff(costs.first))
+    by_reader = np.argsort(costs.reader, kind="stable")
+    first_source = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
+    labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
+    extra_s = _move_costs_s(costs.transfers, costs.time_s, labels, first_source, sources[by_reader])
+    return extra_s + _change_costs_s(costs, labels)
+
+
+def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what changes of device cost more with one op on another device."""
+    line, devices = placement[costs.order], np.arange(costs.num_devices)
+    around_s = np.zeros((costs.num_ops, costs.num_devices))
+    around_s[1:] += np.where(line[:-1, None] != devices, costs.change_s, 0.0)
+    around_s[:-1] += np.where(devices != line[1:, None], costs.change_s[line[1:], None], 0.0)
+    extra_s = np.empty_like(around_s)
+    extra_s[costs.order] = around_s - np.take_along_axis(around_s, line[:, None], axis=1)
+    return extra_s
+
+
+@numba.njit(cache=True, nogil=True)
+def _move_costs_s(
+    t: Transfers, time_s: FloatArray, placement: IntArray, first_source: IntArray, source: IntArray
+) -> FloatArray:
+    """See ``move_costs_s``; ``source[first_source[v]:first_source[v + 1]]`` are the ops whose results v reads."""
+    extra_s = np.zeros(time_s.shape)
+    for v in range(len(placement)):
+        home, near = placement[v], source[first_source[v] : first_source[v + 1]]
+        before_s = time_s[v, home] + _near_s(t, v, near, placement)
+        for d in range(time_s.shape[1]):
+            if d != home:
+                placement[v] = d
+                extra_s[v, d] = time_s[v, d] + _near_s(t, v, near, placement) - before_s
+        placement[v] = home
+    return extra_s
+
+
+@numba.njit(cache=True, nogil=True)
+def _near_s(t: Transfers, v: int, near: IntArray, placement: IntArray) -> float:
+    """Seconds of the transfers of v's result and of those of the ops ``near``."""
+    reached = np.full(len(t.latency_s), -1, dtype=np.int64)
+    total_s = sent_s(t, v, placement, reached)
+    for i in range(len(near)):
+        total_s += sent_s(t, near[i], placement, reached)
+    return total_s

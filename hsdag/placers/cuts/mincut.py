@@ -1,0 +1,198 @@
+"""MincutPlacer: sequential execution as a graph cut, exact for two devices; see docs/mincut.md.
+
+Legend: U placement units, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
+from hsdag.placers.cuts.alpha_expansion import best_cut, cheapest, simple
+from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
+from hsdag.placers.cuts.candidate_round import best_of
+from hsdag.placers.cuts.cut_graph import pair_cut
+from hsdag.placers.cuts.cut_program import solved_program
+from hsdag.placers.cuts.memory_prices import MemoryJudge, fitting, repaired
+from hsdag.placers.cuts.pipeline import stages
+from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Links, Semantics
+
+SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
+"""Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
+
+MAX_CANDIDATES = 14
+"""Different placements that are evaluated at most."""
+
+MAX_PROVEN_CHOICES = 200
+"""Units times devices up to which more than two devices are solved as an integer program too."""
+
+MAX_ENUMERATED = 4096
+"""Placements up to which all are tried before it is said that none fits into memory."""
+
+ROUNDING = 1e-12
+"""Share by which a bound is lowered: sums of many costs round."""
+
+
+class MincutPlacer(Placer):
+    """Minimum cuts at several prices of a boundary; the evaluator, which may measure, has the last word.
+
+    For throughput balanced stages are candidates too. The same problem gives the same placements; there is no
+    randomness.
+    """
+
+    def __init__(self, semantics: Semantics, budget_s: float = np.inf) -> None:
+        self._semantics, self._budget_s = semantics, budget_s
+        self._bound_s: float | None = None
+        self._proven: IntArray | None = None  # [U] what the integer program found when it was asked for the bound
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no placement beats in sequential execution; None before a search, and where none is known.
+
+        With two devices it is the cut, the optimum but for rounding, as long as memories have no limits. For more
+        devices it is known for small problems. Where units are several ops, it is the cut without launches and then
+        one launch on each device, or a single device if that takes less. Other executions have no such bound.
+        """
+        return self._bound_s
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
+        """Evaluate single devices, the cut, and cuts at other prices; the best placement [U] of these.
+
+        Raises OptionError without costs, SearchError where nothing that fits into memory was found.
+        """
+        if problem.costs is None:
+            raise OptionError("method mincut needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
+        best = best_of(self._candidates(problem, problem.costs, evaluator), problem, evaluator, MAX_CANDIDATES)
+        if best is None:
+            raise SearchError("method mincut found no placement that fits into memory; try --method cpsat")
+        return best
+
+    def _candidates(self, problem: Problem, costs: ScheduleProblem, evaluator: Evaluator) -> Iterator[IntArray]:
+        """Placements that fit into memory, the plainest first."""
+        deadline = time.monotonic() + self._budget_s
+
+        def left_s() -> float:
+            evaluator.check()
+            return deadline - time.monotonic()
+
+        judge = MemoryJudge(costs, self._semantics)
+        plain = simple(BoundaryCosts.of(costs))
+        plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
+        yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
+        self._proven = None
+        self._bound_s = self._proven_bound_s(costs, each_alone=problem.num_units == problem.units.partition.num_items)
+        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, self._proven)
+        if problem.objective is Objective.THROUGHPUT:
+            yield from itertools.islice(cuts, 1)
+            yield from stages(costs, self._semantics)
+        yield from cuts
+
+    def _proven_bound_s(self, problem: ScheduleProblem, *, each_alone: bool) -> float | None:
+        """What sequential execution takes at least, memories being without limits."""
+        how = self._semantics
+        if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
+            return None
+        costs = BoundaryCosts.of(problem, Launches.RUNS if each_alone else Launches.NOTHING)
+        if problem.num_devices <= 2:
+            cut = pair_cut(costs, 0, problem.num_devices - 1)
+            bound_s = cut.bound_s if cut is not None else np.inf
+        elif _is_small(costs) and how.links is not Links.EGRESS:
+            proven = solved_program(costs, best_cut(costs))
+            if proven is None:
+                return None
+            bound_s = proven.bound_s
+            self._proven = proven.placement if each_alone else None
+        else:
+            return None
+        if not each_alone:
+            alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
+            bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
+        return bound_s * (1 - ROUNDING)
+
+
+def _cuts(problem: ScheduleProblem, proven: IntArray | None) -> Iterator[IntArray]:
+    """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers.
+
+    ``proven`` [U] is what the integer program says of the first, where that is known.
+    """
+    each = _by_launches(problem)
+    for costs in each:
+        found = list(cheapest(costs))
+        yield from [proven] if proven is not None and costs is each[0] else _program_answer(costs, found[-1])
+        yield from reversed(found[1:] or found)
+    for scale in SCALES[1:]:
+        for costs in each:
+            yield best_cut(costs.scaled(scale))
+
+
+def _within(judge: MemoryJudge, left_s: Callable[[], float]) -> Iterator[IntArray]:
+    """The same where memories are limited, as far as ``left_s``, asked again and again, says that there is time."""
+
+    def is_over() -> bool:
+        return left_s() <= 0
+
+    costs, *others = _by_launches(judge.problem)
+    quick = repaired(costs, judge, best_cut(costs), is_over)
+    found = quick is not None
+    if quick is not None:
+        yield quick
+    for priced in [costs, *others, *(costs.scaled(scale) for scale in SCALES[1:])]:
+        if is_over():
+            break
+        placement = fitting(priced, judge, is_over)
+        if placement is not None:
+            found = True
+            yield placement
+    if not found:
+        yield from _last_resorts(costs, judge, left_s())
+
+
+def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
+    """The costs with launches charged to runs, and where there are any, also to transfers.
+
+    The simulator counts runs; the submodels that HETERO makes are fewer where runs of one device do not touch,
+    more where a run falls apart.
+    """
+    kinds = (Launches.RUNS, Launches.TRANSFERS) if problem.launch_s.any() else (Launches.RUNS,)
+    return [BoundaryCosts.of(problem, kind) for kind in kinds]
+
+
+def _is_small(costs: BoundaryCosts) -> bool:
+    return costs.num_ops * costs.num_devices <= MAX_PROVEN_CHOICES
+
+
+def _program_answer(costs: BoundaryCosts, start: IntArray) -> Iterator[IntArray]:
+    """What the integer program finds for more than two devices, where the problem is small."""
+    if costs.num_devices > 2 and _is_small(costs):
+        proven = solved_program(costs, start)
+        if proven is not None and costs.cost_s(proven.placement) < costs.cost_s(start):
+            yield proven.placement
+
+
+def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> Iterator[IntArray]:
+    """What holds the weights, where results fit beside them, and of few placements the best [U] that fits."""
+    problem = judge.problem
+    units = problem_of(problem)
+    packed = pack_weights(problem, units, left_s if np.isfinite(left_s) else TIME_LIMIT_S).placement
+    if packed is not None and judge.fits(units.expand(packed)):
+        yield units.expand(packed)
+    if problem.num_ops * np.log2(problem.num_devices) <= np.log2(MAX_ENUMERATED):
+        able = [np.flatnonzero(row).tolist() for row in problem.supported]
+        every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
+        yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
+
+
+def make(settings: PlacerSettings) -> MincutPlacer:
+    """The placer of this method."""
+    return MincutPlacer(settings.semantics, settings.budget_s)

@@ -1,0 +1,115 @@
+"""PipelinePlacer: balanced contiguous stages over the devices, for throughput; see docs/mincut.md.
+
+Legend: U placement units, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
+from hsdag.placers.cuts.candidate_round import best_of
+from hsdag.placers.cuts.memory_prices import MemoryJudge
+from hsdag.placers.cuts.stage_partition import Line, balanced_stages
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Links, Semantics
+
+MAX_CANDIDATES = 7
+"""Different placements that are evaluated at most: each may be measured."""
+
+MAX_TIGHTENINGS = 20
+"""Rounds in which a stage gets less room for weights because its results need more."""
+
+
+class PipelinePlacer(Placer):
+    """Contiguous stages in topological order, the busiest as little busy as can be.
+
+    The same problem gives the same placements; there is no randomness.
+    """
+
+    def __init__(self, semantics: Semantics) -> None:
+        self._semantics = semantics
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
+        """Evaluate the best single device and balanced stages; the best placement [U] of these.
+
+        Raises OptionError without costs and for the latency objective, SearchError where no stages that fit into
+        memory were found.
+        """
+        costs = problem.costs
+        if problem.objective is not Objective.THROUGHPUT:
+            raise OptionError("method pipeline is for --objective throughput; for latency use --method mincut")
+        if costs is None:
+            raise OptionError("method pipeline needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
+        best = best_of(stages(costs, self._semantics), problem, evaluator, MAX_CANDIDATES)
+        if best is None:
+            raise SearchError("method pipeline found no stages that fit into memory; try --method mincut")
+        return best
+
+
+def stages(problem: ScheduleProblem, semantics: Semantics) -> Iterator[IntArray]:
+    """Placements [N] that fit into memory: the best single device, then balanced stages.
+
+    Stages come under the links as they are charged, and at other prices.
+    """
+    judge = MemoryJudge(problem, semantics)
+    able = np.flatnonzero(problem.supported.all(axis=0))
+    by_load = able[np.argsort(problem.time_s[:, able].sum(axis=0), kind="stable")].tolist()
+    alone = (np.full(problem.num_ops, d, dtype=np.int64) for d in by_load)
+    yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
+    for boundary in _boundaries(semantics):
+        for slowest in (True, False) if boundary == 1.0 else (True,):
+            placement = fitting_stages(problem, judge, boundary=boundary, slowest=slowest)
+            if placement is not None:
+                yield placement
+
+
+def _boundaries(semantics: Semantics) -> tuple[float, ...]:
+    """What transfers and launches count, as factors.
+
+    Independent links never fill up; blocking ones occupy devices and others have a load of their own, so that
+    stages with and without them are tried; HETERO's boundaries occupy the receiver, and are uncertain.
+    """
+    if semantics.execution is Execution.SEQUENTIAL:
+        return (1.0, 2.0, 0.5, 4.0, 0.0)
+    return (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
+
+
+def fitting_stages(
+    problem: ScheduleProblem, judge: MemoryJudge, *, boundary: float, slowest: bool = True
+) -> IntArray | None:
+    """Balanced stages [N] that fit into memory, results included; None where none were found.
+
+    Weights are limited first. Where results do not fit beside them, the weights of that device get so much less
+    room; where that leads nowhere, all results are taken to be held at once.
+    """
+    line = Line.of(problem, boundary=boundary, slowest=slowest)
+    room = problem.memory_bytes.copy()
+    for _ in range(MAX_TIGHTENINGS):
+        placement = balanced_stages(line, room)
+        if placement is None:
+            break
+        if judge.fits(placement):
+            return placement
+        weights = np.bincount(placement, problem.weight_bytes, problem.num_devices)
+        excess = judge.peak_bytes(placement) - problem.memory_bytes
+        full = judge.overfull(placement)
+        room[full] = np.minimum(room, weights - excess)[full]
+        if (room < 0).any():
+            break
+    held_bytes = judge.held_bytes[problem.topological_order]
+    placement = balanced_stages(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
+    return placement if placement is not None and judge.fits(placement) else None
+
+
+def make(settings: PlacerSettings) -> PipelinePlacer:
+    """The placer of this method."""
+    return PipelinePlacer(settings.semantics)

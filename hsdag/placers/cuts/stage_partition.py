@@ -1,0 +1,284 @@
+"""Stages: the balanced partition of a line of ops over a pipeline of devices, by dynamic programming.
+
+Every stage is a run of ops that follow each other in topological order, on one device; a device may stay empty. The
+load of a stage is its ops, a launch, and the transfers that come in from earlier stages, once for each result.
+
+The start of a stage is called i, the op behind its end j. The load of i to j grows with j. So if the first i ops can
+be computed by some devices within a period, so can the first i - 1, and a set of devices is described by how far it
+reaches: the largest j of all stages of one of them that start within reach of the others. How far a device reaches
+from 0, 1, ... N on is found in one pass of a window over the line, which keeps for each result the largest size that is
+read inside (a monotonic queue). Periods are whole ticks and found by bisection, hence exactly.
+
+Legend: N ops, D devices, R pairs of a result and an op that reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.evaluators.schedule import MEMORY_TOLERANCE
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.cuts.boundary_costs import readers
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator.heaps import bare, inlined
+
+TOTAL_BITS = 50
+"""All costs together are fewer ticks than 2 to this power; each is off by at most one tick."""
+
+MAX_ORDERED = 6
+"""Devices up to which all their orders are tried; more are taken by speed, the fastest first."""
+
+UNABLE = np.int64(2**60)
+"""Ticks of an op that its device does not support: no period is as long."""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """The ops in topological order, in ticks of ``tick_s``; places in that order count, not op indices.
+
+    The readers of result v have the slots ``first[v]`` to ``first[v + 1] - 1``, ascending; op v reads the results
+    ``source[enters[v]:enters[v + 1]]`` and is at ``slot`` among their readers.
+    """
+
+    order: IntArray  # [N] op at each place
+    ticks: IntArray  # [N, D]
+    weight_bytes: FloatArray  # [N]
+    first: IntArray  # [N + 1]
+    enters: IntArray  # [N + 1]
+    source: IntArray  # [R]
+    slot: IntArray  # [R]
+    incoming: IntArray  # [R, D] ticks of a transfer of the size that this reader needs
+    launch: IntArray  # [D]
+    tick_s: float
+
+    @staticmethod
+    def of(problem: ScheduleProblem, *, boundary: float, slowest: bool = True) -> Line:
+        """The line of a problem with transfers and launches at ``boundary`` times their cost.
+
+        Where links into a device differ, each counts as its slowest, or its fastest.
+        """
+        order = problem.topological_order
+        place = np.empty(problem.num_ops, dtype=np.int64)
+        place[order] = np.arange(problem.num_ops)
+        begin, reader, size = readers(problem)
+        src, dst = place[np.repeat(np.arange(problem.num_ops), np.diff(begin))], place[reader]
+        by_source = np.lexsort((dst, src))
+        src, dst, size = src[by_source], dst[by_source], size[by_source]
+        by_reader = np.lexsort((src, dst))
+        fixed_s, s_per_byte = _into(problem, slowest)
+        work_s = problem.time_s[order] + problem.op_overhead_s
+        incoming_s = boundary * (fixed_s + size[:, None] * s_per_byte)
+        launch_s = boundary * problem.launch_s
+        total_s = float(np.nanmax(work_s, axis=1).sum() + incoming_s.max(axis=1, initial=0.0).sum() + launch_s.max())
+        tick_s = float(2.0 ** (np.ceil(np.log2(total_s)) - TOTAL_BITS)) if total_s > 0 else 1.0
+        everywhere = np.arange(problem.num_ops + 1)
+        return Line(
+            order=order,
+            ticks=np.where(np.isnan(work_s), UNABLE, np.nan_to_num(work_s) / tick_s).astype(np.int64),
+            weight_bytes=problem.weight_bytes[order],
+            first=np.searchsorted(src, everywhere).astype(np.int64),
+            enters=np.searchsorted(dst[by_reader], everywhere).astype(np.int64),
+            source=src[by_reader],
+            slot=by_reader.astype(np.int64),
+            incoming=(incoming_s / tick_s).astype(np.int64),
+            launch=(launch_s / tick_s).astype(np.int64),
+            tick_s=tick_s,
+        )
+
+
+def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
+    """The placement [N] of ops whose busiest stage is least busy, over all orders of up to ``MAX_ORDERED`` devices.
+
+    The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
+    """
+    kind = _kinds(line, memory_bytes)
+    able = np.where(line.ticks < UNABLE, line.ticks, 0)
+    high = int(able.max(axis=1).sum() + line.incoming.max(axis=1, initial=0).sum() + line.launch.max())
+    plan = _Plan(line, memory_bytes, kind)
+    if not plan.reaches(high):
+        return None
+    best = np.where(line.ticks < UNABLE, line.ticks, UNABLE).min(axis=1)
+    low = max(int(best.max()), int(best.sum()) // len(kind)) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if plan.reaches(middle):
+            high = middle
+        else:
+            low = middle
+    stages = plan.stages(high)
+    placement = np.empty(len(line.order), dtype=np.int64)
+    placement[line.order] = stages
+    return placement
+
+
+class _Plan:
+    """How far sets of devices reach within a period. A set is the bits of its devices."""
+
+    def __init__(self, line: Line, memory_bytes: FloatArray, kind: IntArray) -> None:
+        self._line, self._memory_bytes, self._kind = line, memory_bytes, kind
+        self._num = len(kind)
+        speed = np.lexsort((np.arange(self._num), np.where(line.ticks < UNABLE, line.ticks, 0).sum(axis=0)))
+        self._by_speed = speed.tolist()
+
+    def reaches(self, period: int) -> bool:
+        """Whether all devices together compute all ops within ``period`` ticks each."""
+        return self._reach(self._far(period))[-1][1] == len(self._line.order)
+
+    def stages(self, period: int) -> IntArray:
+        """[N] the device of each place within a period that suffices; later stages are as long as they can be."""
+        far = self._far(period)
+        reach = dict(self._reach(far))
+        devices = np.empty(len(self._line.order), dtype=np.int64)
+        end, left = len(self._line.order), (1 << self._num) - 1
+        while end > 0:
+            for d in self._last(left):
+                rest = left & ~(1 << d)
+                begin = int(np.searchsorted(far[d], end))  # the first place from which d reaches the end
+                if begin <= reach[rest]:
+                    devices[begin:end] = d
+                    end, left = min(begin, end), rest
+                    break
+        return devices
+
+    def _far(self, period: int) -> list[IntArray]:
+        """For each device, [N + 1] how far its stages reach that start at a place or before."""
+        line = self._line
+        weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
+        by_kind: dict[int, IntArray] = {}
+        for d in np.unique(self._kind).tolist():
+            window = _Window(
+                line.ticks[:, d].copy(),
+                line.incoming[:, d].copy(),
+                line.enters,
+                line.source,
+                line.slot,
+                np.empty(len(line.slot), dtype=np.int64),
+                line.first[:-1].copy(),
+                line.first[:-1].copy(),
+            )
+            left = period - int(line.launch[d])
+            by_kind[d] = np.empty(len(weights), dtype=np.int64)
+            _furthest(window, weights, left, float(self._memory_bytes[d]), by_kind[d])
+        return [by_kind[int(k)] for k in self._kind]
+
+    def _reach(self, far: list[IntArray]) -> list[tuple[int, int]]:
+        """Sets of devices and how far they reach; all of them come last."""
+        reach = {0: 0}
+        if self._num > MAX_ORDERED:
+            bits = 0
+            for d in self._by_speed:
+                reach[bits | (1 << d)] = int(far[d][reach[bits]])
+                bits |= 1 << d
+        else:
+            for bits in range(1, 1 << self._num):
+                reach[bits] = max(int(far[d][reach[bits & ~(1 << d)]]) for d in self._last(bits))
+        return list(reach.items())
+
+    def _last(self, bits: int) -> list[int]:
+        """The devices that may have the last stage of a set."""
+        if self._num > MAX_ORDERED:
+            return [d for d in self._by_speed if bits >> d & 1][-1:]
+        return [d for d in range(self._num) if bits >> d & 1]
+
+
+def _into(problem: ScheduleProblem, slowest: bool) -> tuple[FloatArray, FloatArray]:
+    """[D] seconds and [D] seconds per byte of a transfer into each device."""
+    if problem.num_devices == 1:
+        return np.zeros(1), np.zeros(1)
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    pick = np.max if slowest else np.min
+    fixed_s = [pick(problem.link_latency_s[off[:, d], d]) for d in range(problem.num_devices)]
+    s_per_byte = [pick(1.0 / problem.link_bandwidth_bytes_per_s[off[:, d], d]) for d in range(problem.num_devices)]
+    return np.asarray(fixed_s) + problem.transfer_overhead_s, np.asarray(s_per_byte)
+
+
+def _kinds(line: Line, memory_bytes: FloatArray) -> IntArray:
+    """[D] the first device that is the same as each."""
+    rows = [
+        (line.ticks[:, d].tobytes(), line.incoming[:, d].tobytes(), int(line.launch[d]), float(memory_bytes[d]))
+        for d in range(line.ticks.shape[1])
+    ]
+    return np.asarray([rows.index(row) for row in rows], dtype=np.int64)
+
+
+class _Window(NamedTuple):
+    """A run of ops on one device, moved along the line.
+
+    Of each result, the queue in ``queue[head:tail]``, room for which are its readers' slots, has the readers
+    inside that no later one exceeds: the first one costs most.
+    """
+
+    ticks: IntArray  # [N]
+    incoming: IntArray  # [R]
+    enters: IntArray  # [N + 1]
+    source: IntArray  # [R]
+    slot: IntArray  # [R]
+    queue: IntArray  # [R]
+    head: IntArray  # [N]
+    tail: IntArray  # [N]
+
+
+@bare
+def _furthest(w: _Window, weights: FloatArray, period: int, memory_bytes: float, far: IntArray) -> None:
+    """Fill ``far`` [N + 1] with the furthest end of a stage that starts at a place or before, in O(N + R).
+
+    A stage has ``period`` ticks; ``weights`` [N + 1] are the bytes in front of each place.
+    """
+    num = len(w.ticks)
+    end, load = 0, 0
+    for begin in range(num + 1):
+        if begin > 0 and begin - 1 < end:
+            load -= _let_go(w, begin - 1)
+        end = max(end, begin)
+        while end < num and weights[end + 1] - weights[begin] <= memory_bytes * (1 + MEMORY_TOLERANCE):
+            more = _growth(w, begin, end)
+            if load + more > period:
+                break
+            load += more
+            _take_in(w, end)
+            end += 1
+        far[begin] = end
+
+
+@inlined
+def _costliest(w: _Window, u: int) -> int:
+    """Ticks of sending result u to the window, 0 where nobody there reads it."""
+    ticks: int = w.incoming[w.queue[w.head[u]]] if w.head[u] < w.tail[u] else 0
+    return ticks
+
+
+@inlined
+def _growth(w: _Window, begin: int, v: int) -> int:
+    """Ticks by which v adds to the load of a window from ``begin`` up to v."""
+    more: int = w.ticks[v]
+    for k in range(w.enters[v], w.enters[v + 1]):
+        if w.source[k] < begin:
+            more += max(0, w.incoming[w.slot[k]] - _costliest(w, w.source[k]))
+    return more
+
+
+@inlined
+def _take_in(w: _Window, v: int) -> None:
+    """Put v at the end of the queues of what it reads."""
+    for k in range(w.enters[v], w.enters[v + 1]):
+        u = w.source[k]
+        while w.tail[u] > w.head[u] and w.incoming[w.queue[w.tail[u] - 1]] <= w.incoming[w.slot[k]]:
+            w.tail[u] -= 1
+        w.queue[w.tail[u]] = w.slot[k]
+        w.tail[u] += 1
+
+
+@inlined
+def _let_go(w: _Window, v: int) -> int:
+    """Take v from the front of the window; ticks by which the load falls."""
+    less: int = w.ticks[v]
+    for k in range(w.enters[v], w.enters[v + 1]):
+        u = w.source[k]
+        if w.head[u] < w.tail[u] and w.queue[w.head[u]] == w.slot[k]:
+            before = _costliest(w, u)
+            w.head[u] += 1
+            less += before - _costliest(w, u)
+    return less - _costliest(w, v)

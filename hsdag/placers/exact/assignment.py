@@ -1,0 +1,186 @@
+"""Objectives without an order: HETERO's sequential latency and the period, as exact integer programs for k devices.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.graph import IntArray
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_unit_bytes
+from hsdag.placers.exact.linear import LinearModel
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.simulator import Execution, Links, Semantics
+
+Amounts = Callable[[ArrayLike], np.ndarray]
+Pair = tuple[int, int, float]  # consumer, its device, and what it costs to send there
+
+
+class AssignmentModel:
+    """Which device each op is on, and what that costs; ``of_seconds`` gives the unit, such as whole ticks.
+
+    Sequential: op times, a transfer of each result to each other device that reads it (or one in all by EGRESS),
+    launches, and overheads. Throughput: the load of the busiest device, bus, channel, or device with its transfers.
+    """
+
+    def __init__(self, f: Formulation, semantics: Semantics, objective: Objective, of_seconds: Amounts) -> None:
+        p = f.problem
+        self._f, self._p, self._links, self._of = f, p, semantics.links, of_seconds
+        self.linear = LinearModel()
+        self.on = [{d: self.linear.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
+        for i, choices in enumerate(self.on):
+            if not choices:
+                raise ValueError(f"op {p.op_names[i]!r} fits on no device")
+            self.linear.row([(x, 1.0) for x in choices.values()], 1, 1)
+        self._keep_within_memory()
+        self._order_identical_devices()
+        if semantics.execution is Execution.SEQUENTIAL:
+            self._charge_ops()
+            self._charge_transfers()
+            self._charge_launches()
+        elif objective is Objective.THROUGHPUT:
+            self._busiest()
+        else:
+            raise ValueError("work-conserving latency depends on the order; it is no assignment")
+
+    @property
+    def wanted(self) -> list[int]:
+        """The variables that choose devices, op by op."""
+        return [x for choices in self.on for x in choices.values()]
+
+    def placement(self, values: ArrayLike) -> IntArray:
+        """[N] devices from the values of ``wanted``."""
+        flat, k = np.asarray(values), 0
+        device = np.empty(self._p.num_ops, dtype=np.int64)
+        for i, choices in enumerate(self.on):
+            device[i] = list(choices)[int(np.argmax(flat[k : k + len(choices)]))]
+            k += len(choices)
+        return device
+
+    def chosen(self, device: IntArray) -> list[int]:
+        """The values of ``wanted`` for a placement [N]."""
+        return [int(device[i] == d) for i, choices in enumerate(self.on) for d in choices]
+
+    def _charge_ops(self) -> None:
+        run = self._of(self._p.time_s)
+        for i, choices in enumerate(self.on):
+            for d, x in choices.items():
+                self.linear.cost[x] += float(run[i, d])
+        self.linear.constant += float(self._of(self._p.op_overhead_s * (self._p.num_ops - 1)))
+
+    def _charge_transfers(self) -> None:
+        for u in range(self._p.num_ops):
+            reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
+            groups = [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
+            for group in groups:
+                for y, cost in self._layers(u, {a: self._pairs(u, a, group) for a in self.on[u]}):
+                    self.linear.cost[y] += cost
+
+    def _charge_launches(self) -> None:
+        launch, before = self._of(self._p.launch_s), -1
+        for i in self._p.topological_order.tolist():
+            for d, x in self.on[i].items():
+                if not launch[d]:
+                    continue
+                starts = self.linear.binary(float(launch[d]))
+                stays = [(self.on[before][d], -1.0)] if before >= 0 and d in self.on[before] else []
+                self.linear.row([(x, 1.0), *stays, (starts, -1.0)], high=0)
+            before = i
+
+    def _busiest(self) -> None:
+        """The period is no less than any load."""
+        d = self._p.num_devices
+        loads: list[list[tuple[int, float]]] = [[] for _ in range(d * (1 + d))]
+        hold = self._of(self._p.time_s + self._p.op_overhead_s)
+        for i, choices in enumerate(self.on):
+            for a, x in choices.items():
+                loads[a].append((x, float(hold[i, a])))
+        for u in range(self._p.num_ops) if self._links is not Links.INDEPENDENT else ():
+            reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
+            groups = [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
+            for a in self.on[u]:
+                for group in groups:
+                    terms = self._layers(u, {a: self._pairs(u, a, group)})
+                    for carrier in self._carriers(a, group):
+                        loads[carrier] += terms
+        period = self.linear.variable(0, float("inf"), cost=1.0)
+        for load in loads:
+            if load:
+                self.linear.row([*load, (period, -1.0)], high=0)
+
+    def _carriers(self, a: int, group: list[int]) -> list[int]:
+        """What a transfer from device a to those of a group occupies."""
+        d = self._p.num_devices
+        if self._links is Links.BLOCKING:
+            return [a, group[0]] if group[0] != a else []
+        return [d + a] if self._links is Links.EGRESS else [d * (1 + a) + group[0]]
+
+    def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
+        """Consumers of u that may be on a device of ``group``, with what it costs to send there from a."""
+        found = []
+        for v, size in self._f.consumers[u].items():
+            cost = self._of(self._f.transfer_s(size) + self._p.transfer_overhead_s)
+            found += [(v, b, float(cost[a, b])) for b in group if b != a and b in self.on[v] and cost[a, b] > 0]
+        return found
+
+    def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[tuple[int, float]]:
+        """Variables and costs that add up to the dearest pair that is chosen, for u on any of the devices of pairs."""
+        costs = sorted({cost for of_home in pairs.values() for _, _, cost in of_home})
+        terms, below = [], 0.0
+        for cost in costs:
+            y = self.linear.binary()
+            chosen: dict[tuple[int, int], set[int]] = {}
+            for a, of_home in pairs.items():
+                for v, b, dear in of_home:
+                    if dear >= cost:
+                        chosen.setdefault((v, b), set()).add(a)
+            for (v, b), homes in chosen.items():
+                self._send(y, u, v, b, homes)
+            terms.append((y, cost - below))
+            below = cost
+        return terms
+
+    def _send(self, y: int, u: int, v: int, b: int, homes: set[int]) -> None:
+        """y is 1 where v is on b and u is on one of ``homes``."""
+        away = [(x, 1.0) for a, x in self.on[u].items() if a not in homes]
+        if len(away) < len(homes):
+            self.linear.row([(self.on[v][b], 1.0), *[(x, -1.0) for x, _ in away], (y, -1.0)], high=0)
+        else:
+            of_homes = [(self.on[u][a], 1.0) for a in sorted(homes)]
+            self.linear.row([(self.on[v][b], 1.0), *of_homes, (y, -1.0)], high=1)
+
+    def _keep_within_memory(self) -> None:
+        """(6), where it can bind; in units that keep sums within 64 bits, rounded down so that what fits still fits."""
+        p, f = self._p, self._f
+        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
+            there = [i for i in range(p.num_ops) if d in self.on[i]]
+            each = p.weight_bytes + (f.reserved_bytes if f.memory is MemoryRule.RESERVED else 0.0)
+            most_bytes = float(each[there].sum()) + float(f.running_bytes[there, d].max(initial=0.0))
+            room_bytes = float(p.memory_bytes[d]) * (1 + 1e-9)
+            if most_bytes <= room_bytes:
+                continue
+            unit = memory_unit_bytes(most_bytes)
+            held = [(self.on[i][d], float(np.floor(each[i] / unit))) for i in there]
+            room = float(np.floor(room_bytes / unit))
+            self.linear.row(held, high=room)
+            if f.memory is not MemoryRule.RESERVED:
+                for i in there:
+                    if running := float(np.floor(f.running_bytes[i, d] / unit)):
+                        self.linear.row([*held, (self.on[i][d], running)], high=room)
+
+    def _order_identical_devices(self) -> None:
+        run = self._of(self._p.time_s)
+        for a, b in self._f.twins if self._f.symmetry is not Symmetry.NONE else ():
+            is_busy = self._f.symmetry is Symmetry.BUSY
+            terms = []
+            for i, choices in enumerate(self.on):
+                terms += [
+                    (choices[d], s * (float(run[i, d]) if is_busy else 1.0))
+                    for d, s in ((a, 1), (b, -1))
+                    if d in choices
+                ]
+            self.linear.row(terms, low=0)

@@ -1,0 +1,199 @@
+"""What the exact models share: rules of memory and symmetry, precedence, transfer times, and identical devices.
+
+Legend: N ops, E edges, D devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+MOST_HELD = 2.0**60
+"""What solvers count of memory at most: sums stay within 64 bits."""
+
+
+class MemoryRule(Enum):
+    """What a device's memory has to hold.
+
+    PEAK is what the simulator measures. RUNNING asks less than that, so that its bounds hold. RESERVED is
+    DiviML's (6), which reserves inputs and outputs of every op from the beginning: it asks more.
+    """
+
+    PEAK = "peak"  # weights, and results from the start of their op to their last use
+    RUNNING = "running"  # weights, and what any one op reads and writes
+    RESERVED = "reserved"  # weights, and the inputs and outputs of all ops
+
+
+class Symmetry(Enum):
+    """What identical devices are ordered by, the earlier device having no less (DiviML, section VI)."""
+
+    NONE = "none"
+    TASKS = "tasks"  # ops, counted once for each input
+    BUSY = "busy"  # busy time
+    BATCHES = "batches"  # batches; without batching, ops
+
+
+@dataclass(frozen=True, eq=False)
+class Formulation:
+    """A scheduling problem with what the models need to know of it."""
+
+    problem: ScheduleProblem
+    memory: MemoryRule = MemoryRule.RUNNING
+    symmetry: Symmetry = Symmetry.TASKS
+
+    @cached_property
+    def edges(self) -> dict[tuple[int, int], float]:
+        """Bytes by (producer, consumer); the largest of parallel edges."""
+        found: dict[tuple[int, int], float] = {}
+        p = self.problem
+        for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
+            found[u, v] = max(size, found.get((u, v), 0.0))
+        return found
+
+    @cached_property
+    def consumers(self) -> list[dict[int, float]]:
+        """[N] bytes by consumer."""
+        found: list[dict[int, float]] = [{} for _ in range(self.problem.num_ops)]
+        for (u, v), size in self.edges.items():
+            found[u][v] = size
+        return found
+
+    @cached_property
+    def reach(self) -> BoolArray:
+        """[N, N] whether a path leads from the first op to the second, in O(N E)."""
+        p = self.problem
+        reach = np.zeros((p.num_ops, p.num_ops), dtype=np.bool_)
+        for u in p.topological_order[::-1].tolist():
+            for v in self.consumers[u]:
+                reach[u] |= reach[v]
+                reach[u, v] = True
+        return reach
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """[N, D] whether an op could run on a device that held nothing else. Raises nothing; a row may be empty."""
+        p = self.problem
+        alone = self.running_bytes + p.weight_bytes[:, None]
+        return np.asarray(p.supported & (alone <= p.memory_bytes * (1 + 1e-9)), dtype=np.bool_)
+
+    @cached_property
+    def running_bytes(self) -> FloatArray:
+        """[N, D] least bytes that an op's own result and its inputs take while it runs; 0 where it takes no time."""
+        p = self.problem
+        held = p.output_bytes.copy()
+        for (u, v), size in self.edges.items():
+            held[v] += min(size, p.output_bytes[u])
+        return np.where(p.time_s > 0, held[:, None], 0.0)
+
+    @cached_property
+    def reserved_bytes(self) -> FloatArray:
+        """[N] inputs and outputs of each op: im + om of (6)."""
+        held = self.problem.output_bytes.copy()
+        for (_, v), size in self.edges.items():
+            held[v] += size
+        return held
+
+    def transfer_s(self, size_bytes: float) -> FloatArray:
+        """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
+        return transfer_s(self.problem, size_bytes)
+
+    @cached_property
+    def twins(self) -> list[tuple[int, int]]:
+        """Pairs of neighbours in groups of identical devices: exchanging any two of a group changes nothing."""
+        groups: list[list[int]] = []
+        for d in range(self.problem.num_devices):
+            home = next((g for g in groups if are_identical(self.problem, g[0], d)), None)
+            if home is None:
+                groups.append([d])
+            else:
+                home.append(d)
+        return [(g[i], g[i + 1]) for g in groups for i in range(len(g) - 1)]
+
+    @cached_property
+    def heads_s(self) -> FloatArray:
+        """[N] earliest start of every op: the longest way to it, all at their best."""
+        return _longest_s(self.problem, self.edges, forward=True)
+
+    @cached_property
+    def tails_s(self) -> FloatArray:
+        """[N] least time between the end of an op and the end of all."""
+        return _longest_s(self.problem, self.edges, forward=False)
+
+
+def transfer_s(problem: ScheduleProblem, size_bytes: float) -> FloatArray:
+    """[D, D] seconds that ``size_bytes`` take from device to device; 0 on the diagonal."""
+    table = np.where(
+        np.eye(problem.num_devices, dtype=np.bool_),
+        0.0,
+        problem.link_latency_s + size_bytes / problem.link_bandwidth_bytes_per_s,
+    )
+    return np.asarray(table, dtype=np.float64)
+
+
+def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
+    """Whether exchanging devices ``a`` and ``b`` leaves the problem as it is."""
+    swap = np.arange(problem.num_devices)
+    swap[[a, b]] = [b, a]
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    return (
+        np.array_equal(problem.time_s, problem.time_s[:, swap], equal_nan=True)
+        and np.array_equal(problem.memory_bytes, problem.memory_bytes[swap])
+        and np.array_equal(problem.launch_s, problem.launch_s[swap])
+        and all(
+            np.array_equal(table[off], table[np.ix_(swap, swap)][off])
+            for table in (problem.link_latency_s, problem.link_bandwidth_bytes_per_s)
+        )
+    )
+
+
+def memory_unit_bytes(most_bytes: float) -> float:
+    """The unit in which up to ``most_bytes`` are counted: 1, or a power of two that keeps sums within 64 bits."""
+    return float(2.0 ** max(np.ceil(np.log2(max(most_bytes, 1.0) / MOST_HELD)), 0.0))
+
+
+def memory_can_bind(problem: ScheduleProblem) -> bool:
+    """Whether some device could be overfilled by all weights, results and copies together."""
+    everything = problem.weight_bytes.sum() + problem.output_bytes.sum() + problem.edge_bytes.sum()
+    return bool(np.any(everything > problem.memory_bytes))
+
+
+def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
+    """The problem of the ops ``ops`` [M] alone, in this order, with the edges among them."""
+    place = np.full(problem.num_ops, -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
+    position = np.empty(problem.num_ops, dtype=np.int64)
+    position[problem.topological_order] = np.arange(problem.num_ops)
+    return ScheduleProblem.from_arrays(
+        problem.time_s[ops],
+        np.stack([place[problem.edge_src[inside]], place[problem.edge_dst[inside]]], axis=1),
+        output_bytes=problem.output_bytes[ops],
+        edge_bytes=problem.edge_bytes[inside],
+        link_latency_s=problem.link_latency_s,
+        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
+        weight_bytes=problem.weight_bytes[ops],
+        memory_bytes=problem.memory_bytes,
+        launch_s=problem.launch_s,
+        op_overhead_s=problem.op_overhead_s,
+        transfer_overhead_s=problem.transfer_overhead_s,
+        name=problem.name,
+        device_names=problem.device_names,
+        order=np.argsort(position[ops], kind="stable"),
+    )
+
+
+def _longest_s(problem: ScheduleProblem, edges: dict[tuple[int, int], float], *, forward: bool) -> FloatArray:
+    best_s = np.nanmin(problem.time_s, axis=1)
+    inputs: list[list[int]] = [[] for _ in range(problem.num_ops)]
+    for u, v in edges:
+        inputs[v if forward else u].append(u if forward else v)
+    longest_s = np.zeros(problem.num_ops)
+    for v in (problem.topological_order if forward else problem.topological_order[::-1]).tolist():
+        longest_s[v] = max((longest_s[u] + best_s[u] for u in inputs[v]), default=0.0)
+    return longest_s

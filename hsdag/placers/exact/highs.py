@@ -1,0 +1,122 @@
+"""Solving linear programs with HiGHS: incumbents and bounds are handed over as they come."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import FloatArray
+from hsdag.placers.exact.linear import LinearModel
+from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits
+
+GRACE_S = 2.0
+"""What HiGHS may take beyond its limit before it is ended."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearAnswer:
+    """What HiGHS knows at its end; ``values`` are those of all variables."""
+
+    ending: Ending
+    bound: float
+    values: FloatArray | None = None
+
+
+def solve_linear(
+    model: LinearModel,
+    limits: SolverLimits,
+    on_solution: Callable[[FloatArray], None] = lambda _: None,
+    on_wait: Callable[[float], None] = lambda _: None,
+    hint: tuple[list[int], list[float]] | None = None,
+) -> LinearAnswer:
+    """Minimise ``model``; ``hint`` are variables with values to begin with.
+
+    Both callables run in the calling thread; what they raise ends HiGHS and goes on to the caller. Raises
+    SearchError when HiGHS dies.
+    """
+    command = [sys.executable, "-m", "hsdag.placers.exact.highs_process"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            return _listen(process, _request(model, limits, hint), limits, on_solution, on_wait)
+        finally:
+            process.kill()
+
+
+def _listen(
+    process: subprocess.Popen[bytes],
+    request: dict[str, Any],
+    limits: SolverLimits,
+    on_solution: Callable[[FloatArray], None],
+    on_wait: Callable[[float], None],
+) -> LinearAnswer:
+    events: queue.Queue[tuple[Any, ...]] = queue.Queue()
+    thread = threading.Thread(target=_converse, args=(process, request, events), daemon=True)
+    thread.start()
+    values, bound, deadline = None, -np.inf, time.monotonic() + limits.seconds + GRACE_S
+    while True:
+        try:
+            kind, *content = events.get(timeout=POLL_S)
+        except queue.Empty:
+            on_wait(bound)
+            kind, content = ("wait", []) if time.monotonic() < deadline else ("end", ["Time limit reached", bound])
+        if kind == "solution":
+            values = np.asarray(content[0], dtype=np.float64)
+            on_solution(values)
+        elif kind == "bound":
+            bound = content[0]
+        elif kind == "end":
+            return LinearAnswer(_ending(content[0], values), max(float(content[1]), bound), values)
+        elif kind == "died":
+            raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
+
+
+def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events: queue.Queue[tuple[Any, ...]]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(request, default=_plain).encode())
+        process.stdin.close()
+        for line in process.stdout:
+            events.put(tuple(json.loads(line)))
+    except (OSError, ValueError):
+        pass
+    events.put(("died",))
+
+
+def _plain(array: Any) -> Any:
+    """An array of numpy's as lists and numbers."""
+    return array.tolist()
+
+
+def _ending(status: str, values: FloatArray | None) -> Ending:
+    if status == "Optimal":
+        return Ending.OPTIMAL
+    if status == "Infeasible":
+        return Ending.INFEASIBLE
+    return Ending.UNKNOWN if values is None else Ending.FEASIBLE
+
+
+def _request(model: LinearModel, limits: SolverLimits, hint: tuple[list[int], list[float]] | None) -> dict[str, Any]:
+    names = ("low", "high", "cost", "row_low", "row_high", "value")
+    request: dict[str, Any] = {name: np.asarray(getattr(model, name), dtype=np.float64) for name in names}
+    request |= {name: np.asarray(getattr(model, name), dtype=np.int32) for name in ("row_start", "index")}
+    options = {
+        "time_limit": float(min(limits.seconds, 1e9)),
+        "random_seed": limits.seed % 2**31,
+        "threads": limits.num_workers,
+        "mip_rel_gap": 1e-9,
+        "mip_abs_gap": 1e-9,
+        "mip_feasibility_tolerance": 1e-9,
+        "primal_feasibility_tolerance": 1e-9,
+    }
+    return request | {"is_whole": model.is_whole, "constant": model.constant, "options": options, "hint": hint}

@@ -1,0 +1,106 @@
+"""MilpPlacer: DiviML's mixed-integer program (1)-(7) as printed, solved by HiGHS; the reference for CP-SAT."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.base import Checkpoint, PlacerSettings
+from hsdag.placers.exact.assignment import AssignmentModel
+from hsdag.placers.exact.base import ExactPlacer, horizon_of
+from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.highs import LinearAnswer, solve_linear
+from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
+from hsdag.placers.exact.milp_model import BatchedModel, num_entries
+from hsdag.placers.exact.solving import Ending, SolverLimits
+from hsdag.runtime.problems.problem import Problem
+
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
+"""Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
+
+
+class MilpPlacer(ExactPlacer):
+    """Work-conserving latency by big-M constraints and order variables; the other objectives without an order.
+
+    Where the program is too large to be made within the budget, the warm start is the answer.
+    """
+
+    method = "milp"
+
+    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
+        """See ExactPlacer.search; ``hit_limit`` also says that there was no time for the program."""
+        self._is_out_of_time = False
+        try:
+            return super().search(problem, evaluator, checkpoint)
+        finally:
+            if self._is_out_of_time:
+                self.hit_limit, self._tolerance = True, 0.0
+
+    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        deadline = time.monotonic() + limits.seconds
+        costs = formulation.problem
+        try:
+            model = _made(formulation, horizon_of(costs, judge) * (1 + TOLERANCE), deadline, judge)
+            limits = replace(limits, seconds=judge.left_s(deadline))
+        except OutOfTime:
+            self._is_out_of_time = True
+            return
+
+        def on_solution(values: FloatArray) -> None:
+            found = model.read(values)
+            device = found.device[:, 0]
+            judge.consider(device, start_ranks(costs, found.start_s[np.arange(costs.num_ops), device]))
+
+        def on_wait(bound: float) -> None:
+            self._prove(formulation, bound * model.unit_s * (1 - TOLERANCE), judge)
+            judge.wake()
+
+        hint = model.hint(judge.best) if judge.best is not None else None
+        answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
+        self._end(formulation, answer, model.unit_s, judge)
+
+    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        unit_s = max(horizon_of(formulation.problem, judge), 1e-12) / 1000
+        model = AssignmentModel(
+            formulation, self._settings.semantics, judge.problem.objective, lambda seconds: np.asarray(seconds) / unit_s
+        )
+
+        def on_wait(bound: float) -> None:
+            self._prove(formulation, bound * unit_s * (1 - TOLERANCE), judge)
+            judge.wake()
+
+        hint = None
+        if judge.best is not None:
+            hint = model.wanted, [float(value) for value in model.chosen(judge.best)]
+        answer = solve_linear(model.linear, limits, lambda values: _take(judge, model, values), on_wait, hint)
+        self._end(formulation, answer, unit_s, judge)
+
+    def _end(self, formulation: Formulation, answer: LinearAnswer, unit_s: float, judge: Judge) -> None:
+        if answer.ending is Ending.INFEASIBLE:
+            self._prove(formulation, judge.best_s * (1 - TOLERANCE), judge)
+        elif np.isfinite(answer.bound):
+            self._prove(formulation, answer.bound * unit_s * (1 - TOLERANCE), judge)
+
+
+def _made(formulation: Formulation, horizon_s: float, deadline: float, judge: Judge) -> BatchedModel:
+    """The program. Raises OutOfTime where it is too large for the time there is."""
+    most = min(MOST_ENTRIES, ENTRIES_PER_S * judge.left_s(deadline))
+    if formulation.problem.num_ops > MOST_OPS or num_entries(formulation) > most:
+        raise OutOfTime
+
+    return BatchedModel(formulation, horizon_s, check=lambda: judge.left_s(deadline))
+
+
+def _take(judge: Judge, model: AssignmentModel, values: FloatArray) -> None:
+    judge.consider(model.placement(values[model.wanted]))
+
+
+def make(settings: PlacerSettings) -> MilpPlacer:
+    """The placer of this method."""
+    return MilpPlacer(settings)

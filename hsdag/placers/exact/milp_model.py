@@ -1,0 +1,309 @@
+"""DiviML's mixed-integer program (1)-(7), the reference formulation: batches, big-M precedences, order variables.
+
+Legend: N ops, D devices, L inputs (groups, where some stay together), S batch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.placers.exact.batches import BatchSchedule, BatchTable
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.linear import INFINITE, LinearModel
+
+Terms = list[tuple[int, float]]
+
+ENTRIES_OF_ROW = 5
+"""Variables of a row for two batches, each of one size: starts, batches or devices, and the order or none."""
+
+
+class BatchedModel:
+    """The program of a problem with a batch table; minimises C, the end of all inputs.
+
+    ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: (3) holds for pairs
+    that share an input, as section III says, not for all; a transfer carries all inputs that its two batches share,
+    in the paper each by itself; edges of one result may differ in size, and the largest that leads to a device counts;
+    memory may ask for less than (6). PEAK memory is not linear here, and is refused. While the rows of ops are made,
+    ``check`` is called for every op, and what it raises goes on to the caller.
+    """
+
+    def __init__(
+        self,
+        f: Formulation,
+        horizon_s: float,
+        batches: BatchTable | None = None,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        p = f.problem
+        if f.memory is MemoryRule.PEAK and np.isfinite(p.memory_bytes).any():
+            raise ValueError("the MILP knows the memory rules 'running' and 'reserved', not 'peak'")
+        self._f, self._p, self._check = f, p, check
+        self._batches = batches or BatchTable.single(p)
+        self.unit_s = horizon_s / 1000 if horizon_s > 0 else 1.0
+        self._big = horizon_s / self.unit_s * (1 + 1e-9)
+        self._time = self._batches.time_s / self.unit_s  # [N, D, S]
+        self._overhead = p.op_overhead_s / self.unit_s
+        self.hold = self._time + self._overhead  # [N, D, S]
+        self._sizes = [size // self._batches.group for size in self._batches.sizes]
+        self._is_single = self._batches.num_groups == 1
+        self.linear = LinearModel()
+        self._choose_devices()
+        self._choose_batches()
+        self._end_after_every_batch()
+        self._wait_for_inputs()
+        self._let_no_batches_overlap()
+        self._keep_within_memory()
+        self._break_symmetry()
+
+    def _choose_devices(self) -> None:
+        """(1)."""
+        can = self._f.allowed & np.isfinite(self._time).any(axis=2)
+        self.on: list[list[dict[int, int]]] = []
+        for i in range(self._p.num_ops):
+            each = [{d: self.linear.binary() for d in np.flatnonzero(can[i]).tolist()} for _ in self._inputs]
+            if not each[0]:
+                raise ValueError(f"op {self._p.op_names[i]!r} fits on no device")
+            for choices in each:
+                self.linear.row([(x, 1.0) for x in choices.values()], 1, 1)
+            self.on.append(each)
+
+    def _choose_batches(self) -> None:
+        """(4) and (5): on each device at most one batch of an op, of a size that is allowed; its start."""
+        self.batch: list[dict[int, dict[int, int]]] = []
+        self.start: list[dict[int, int]] = []
+        heads = self._f.heads_s / self.unit_s if self._batches.num_inputs == 1 else np.zeros(self._p.num_ops)
+        for i in range(self._p.num_ops):
+            of_op: dict[int, dict[int, int]] = {}
+            for d in self.on[i][0]:
+                sizes = np.flatnonzero(np.isfinite(self._time[i, d])).tolist()
+                of_op[d] = {k: self.linear.binary() for k in sizes}
+                self.linear.row([(b, 1.0) for b in of_op[d].values()], high=1)
+                members = [(self.on[i][n][d], -1.0) for n in self._inputs]
+                self.linear.row([*[(b, self._sizes[k]) for k, b in of_op[d].items()], *members], 0, 0)
+            self.batch.append(of_op)
+            first = self.linear.variable(min(float(heads[i]), self._big), self._big)
+            others = list(of_op)[1:]
+            later = {d: first if self._is_single else self.linear.variable(0, self._big) for d in others}
+            self.start.append(dict.fromkeys(list(of_op)[:1], first) | later)
+
+    def _end_after_every_batch(self) -> None:
+        """(2); and redundant, the load of each device."""
+        self.makespan = self.linear.variable(0, self._big, cost=1.0)
+        for i, starts in enumerate(self.start):
+            for d, start in starts.items() if not self._is_single else [next(iter(starts.items()))]:
+                devices = list(starts) if self._is_single else [d]
+                taken = [term for a in devices for term in self._taken(i, a)]
+                self.linear.row([(start, 1.0), *taken, (self.makespan, -1.0)], high=0)
+        for d in range(self._p.num_devices):
+            load = [term for i in range(self._p.num_ops) if d in self.batch[i] for term in self._taken(i, d)]
+            self.linear.row([*load, (self.makespan, -1.0)], high=0)
+
+    def _taken(self, i: int, d: int) -> Terms:
+        return [(b, float(self._time[i, d, k])) for k, b in self.batch[i][d].items()]
+
+    def _wait_for_inputs(self) -> None:
+        """(3)."""
+        for u, consumers in enumerate(self._f.consumers):
+            self._check()
+            for v, size in consumers.items():
+                self._wait(u, v, size, None)
+                for w, larger in consumers.items():
+                    if larger > size:
+                        self._wait(u, v, larger, w)
+
+    def _wait(self, u: int, v: int, size: float, beside: int | None) -> None:
+        """v starts when u has ended and ``size`` bytes have come, where w, if any, is on the device of v too."""
+        size *= self._batches.group
+        cost = self._f.transfer_s(size) / self.unit_s
+        fixed = self._f.transfer_s(0.0) / self.unit_s
+        if self._is_single and beside is None:
+            whole = [term for a in self.on[u][0] for term in self._taken(u, a)]
+            starts = [(next(iter(self.start[u].values())), 1.0), (next(iter(self.start[v].values())), -1.0)]
+            self.linear.row([*starts, *whole], high=0)
+        for a in self.on[u][0]:
+            for b in self.on[v][0]:
+                if (beside is not None and (a == b or b not in self.on[beside][0])) or (self._is_single and a == b):
+                    continue
+                if not self._is_single and cost[a, b] > fixed[a, b]:
+                    self._after_all(u, v, a, b, beside, (float(fixed[a, b]), float(cost[a, b] - fixed[a, b])))
+                    continue
+                for n in self._inputs:
+                    literals = [self.on[u][n][a], self.on[v][n][b]]
+                    literals += [self.on[beside][n][b]] if beside is not None else []
+                    self._after(self.start[u][a], self._taken(u, a), self.start[v][b], float(cost[a, b]), literals)
+
+    def _after(self, first: int, taken: Terms, second: int, gap: float, literals: list[int]) -> None:
+        """first + taken + gap <= second, where all ``literals`` are 1."""
+        gap = min(gap, 2 * self._big)  # what is longer than all fits in nowhere either
+        big = gap if self._is_single else self._big + gap  # for a single input the order itself holds anyway
+        on = [(x, big) for x in literals]
+        self.linear.row([(first, 1.0), *taken, (second, -1.0), *on], high=big * len(literals) - gap)
+
+    def _after_all(self, u: int, v: int, a: int, b: int, beside: int | None, cost: tuple[float, float]) -> None:
+        """v on b starts when what both share of u's batch on a has come: a fixed cost, and one for each input."""
+        fixed, each = cost
+        sent = [self.linear.variable(0, 1) for _ in self._inputs]
+        for n, y in enumerate(sent):
+            literals = [self.on[u][n][a], self.on[v][n][b]]
+            literals += [self.on[beside][n][b]] if beside is not None else []
+            self.linear.row([(y, 1.0), *((x, -1.0) for x in literals)], low=1.0 - len(literals))
+        big = self._big + fixed + each * len(sent)
+        ends = [(self.start[u][a], 1.0), *self._taken(u, a), (self.start[v][b], -1.0), *((y, each) for y in sent)]
+        for y in sent:
+            self.linear.row([*ends, (y, big)], high=big - fixed)
+
+    def _let_no_batches_overlap(self) -> None:
+        """(7), for pairs that no path orders; several inputs can make batches of ordered ops overlap as well."""
+        tables = _Tables.of(self)
+        together = np.ones((self._p.num_ops, self._p.num_ops), dtype=np.bool_)
+        if self._is_single and not self._overhead:
+            together = unordered(self._f)
+        for i in range(self._p.num_ops - 1):
+            self._check()
+            others = i + 1 + np.flatnonzero(together[i, i + 1 :])
+            shared = (tables.start[i] >= 0) & (tables.start[others] >= 0)
+            which, device = np.nonzero(shared)
+            pairs = which if self._is_single else np.arange(len(which))  # one order for all devices, or one for each
+            first = len(self.linear.low)
+            orders, order = np.unique(pairs, return_inverse=True)
+            for _ in orders:
+                self.linear.binary()
+            self._either(tables, np.full_like(which, i), others[which], device, first + order)
+
+    def _either(self, tables: _Tables, i: IntArray, j: IntArray, d: IntArray, before: IntArray) -> None:
+        """i's batch on d is before j's where ``before`` is 1, else behind it, if both are there; all are [K]."""
+        big = self._big + self._overhead
+        index, value = [], []
+        for first, second, sign in ((i, j, 1.0), (j, i, -1.0)):
+            one = np.ones((len(i), 1))
+            starts = tables.start[first, d][:, None], tables.start[second, d][:, None]
+            batches, others = tables.batch[first, d], tables.batch[second, d]
+            index.append(np.concatenate([starts[0], batches, starts[1], others, before[:, None]], axis=1))
+            taken = tables.hold[first, d] + big
+            value.append(np.concatenate([one, taken, -one, np.full_like(taken, big), sign * big * one], axis=1))
+        # starts + big (there + order) <= big * 3, or * 2 where the order counts the other way
+        shape = 2 * len(i), index[0].shape[1]
+        both = np.stack(index, axis=1).reshape(shape), np.stack(value, axis=1).reshape(shape)
+        _add_rows(self.linear, *both, np.tile([3 * big, 2 * big], len(i)))
+
+    def _keep_within_memory(self) -> None:
+        """(6), or what RUNNING asks for, where it can bind: weights once for each device that has a batch."""
+        p, f = self._p, self._f
+        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
+            room = float(p.memory_bytes[d]) * (1 + 1e-9)
+            there = [i for i in range(p.num_ops) if d in self.batch[i]]
+            most_bytes = float(p.weight_bytes[there].sum())
+            if f.memory is MemoryRule.RESERVED:
+                most_bytes += float(f.reserved_bytes[there].sum()) * self._batches.num_inputs
+            held = [(b, float(p.weight_bytes[i]) / room) for i in there for b in self.batch[i][d].values() if room]
+            if f.memory is MemoryRule.RESERVED:
+                each = f.reserved_bytes * self._batches.group / (room or 1.0)
+                held += [(self.on[i][n][d], float(each[i])) for i in there for n in self._inputs]
+            if most_bytes > room:
+                self.linear.row(held, high=1.0 if room else 0.0)
+            if f.memory is MemoryRule.RUNNING and room:
+                for i in there:
+                    self._check()
+                    if most_bytes + f.running_bytes[i, d] <= room:
+                        continue
+                    running = [(b, float(f.running_bytes[i, d]) / room) for b in self.batch[i][d].values()]
+                    self.linear.row([*held, *running], high=1.0)
+
+    def _break_symmetry(self) -> None:
+        """Identical devices are ordered (section VI)."""
+        rule = self._f.symmetry
+        for a, b in self._f.twins if rule is not Symmetry.NONE else ():
+            terms: Terms = []
+            for d, sign in ((a, 1.0), (b, -1.0)):
+                for i in range(self._p.num_ops):
+                    if d not in self.batch[i]:
+                        continue
+                    if rule is Symmetry.BUSY:
+                        terms += [(x, sign * cost) for x, cost in self._taken(i, d)]
+                    elif rule is Symmetry.BATCHES:
+                        terms += [(x, sign) for x in self.batch[i][d].values()]
+                    else:
+                        terms += [(self.on[i][n][d], sign) for n in self._inputs]
+            self.linear.row(terms, low=0)
+
+    @property
+    def _inputs(self) -> range:
+        return range(self._batches.num_groups)
+
+    def read(self, values: FloatArray) -> BatchSchedule:
+        """The schedule that a solution stands for."""
+        n, d = self._p.num_ops, self._p.num_devices
+        device = np.empty((n, self._batches.num_groups), dtype=np.int64)
+        start_s = np.full((n, d), np.nan)
+        for i in range(n):
+            for k in self._inputs:
+                device[i, k] = max(self.on[i][k], key=lambda a: values[self.on[i][k][a]])
+            for a in set(device[i].tolist()):
+                start_s[i, a] = values[self.start[i][a]] * self.unit_s
+        return BatchSchedule(device, start_s)
+
+    def hint(self, device: IntArray) -> tuple[list[int], list[float]]:
+        """Variables and values of a placement, [N] of all inputs or [N, L], to begin with."""
+        table = np.broadcast_to(device[:, None] if device.ndim == 1 else device, (len(device), len(self._inputs)))
+        chosen = [
+            (x, float(table[i, n] == d))
+            for i, each in enumerate(self.on)
+            for n, of in enumerate(each)
+            for d, x in of.items()
+        ]
+        return [x for x, _ in chosen], [value for _, value in chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """Variables by op, device and size, -1 where there is none, with the time that a batch holds its device."""
+
+    start: IntArray  # [N, D]
+    batch: IntArray  # [N, D, S]
+    hold: FloatArray  # [N, D, S]
+
+    @staticmethod
+    def of(model: BatchedModel) -> _Tables:
+        """The variables of a model."""
+        start = np.full(model.hold.shape[:2], -1, dtype=np.int64)
+        batch = np.full(model.hold.shape, -1, dtype=np.int64)
+        for i, of_op in enumerate(model.batch):
+            for d, sizes in of_op.items():
+                start[i, d] = model.start[i][d]
+                batch[i, d, list(sizes)] = list(sizes.values())
+        return _Tables(start, batch, model.hold)
+
+
+def _add_rows(linear: LinearModel, index: IntArray, value: FloatArray, high: FloatArray) -> None:
+    """Add rows [K, W] with upper limits [K]; an index of -1 is no entry."""
+    there = index >= 0
+    linear.row_start.extend((linear.row_start[-1] + np.cumsum(there.sum(axis=1))).tolist())
+    linear.index.extend(index[there].tolist())
+    linear.value.extend(value[there].tolist())
+    linear.row_low.extend([-INFINITE] * len(high))
+    linear.row_high.extend(high.tolist())
+
+
+def unordered(f: Formulation) -> BoolArray:
+    """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
+    return ~(f.reach | f.reach.T | np.eye(f.problem.num_ops, dtype=np.bool_))
+
+
+def num_entries(f: Formulation) -> int:
+    """Entries of the rows of (3), (6) and (7), about: nearly all of the program for a single input; in O(N^2 D)."""
+    can = f.allowed.astype(np.float32)
+    apart = unordered(f) if not f.problem.op_overhead_s else ~np.eye(len(can), dtype=np.bool_)
+    pairs = sum(float(np.sum((apart[i : i + 256] @ can) * can[i : i + 256])) / 2 for i in range(0, len(can), 256))
+    waits = 0.0
+    for u, consumers in enumerate(f.consumers):
+        sizes = np.sort(list(consumers.values()))
+        for v, size in consumers.items():
+            larger = len(sizes) - np.searchsorted(sizes, size, side="right")
+            waits += (1 + float(larger)) * float(can[u].sum() * can[v].sum() - can[u] @ can[v])
+    weights = f.problem.weight_bytes @ f.allowed
+    full = f.allowed & (weights + f.running_bytes > f.problem.memory_bytes)
+    return int(ENTRIES_OF_ROW * (2 * pairs + waits) + float(full.sum(axis=0) @ f.allowed.sum(axis=0)))

@@ -1,0 +1,143 @@
+"""MilpSplitPlacer: DiviML's MILP-SPLIT, modules solved on their own and joined, with the recursive lower bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.exact.base import NUM_WORKERS
+from hsdag.placers.exact.cpsat import CpSatPlacer
+from hsdag.placers.exact.cuts import CutRules, modules, pivots
+from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.judging import Judge, start_ranks
+from hsdag.placers.exact.module_solving import ModuleSolver
+from hsdag.placers.exact.perturbed_lists import search_lists
+from hsdag.placers.exact.single_channel import ChainAnswer, solve_chain
+from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.exact.split_bound import submit_bound
+from hsdag.placers.exact.windows import Judged, Plan, WindowSolver, sweeps
+
+MOST_OPS_OF_A_SEGMENT = 120
+"""Up to which every segment between pivots is solved for all devices of its ends."""
+FEW_OPS_OF_A_SEGMENT = 48
+"""Beyond which windows come first, for segments take long."""
+MODULE_S, LEAST_S = 5.0, 0.2
+"""What one module may take, and gets at least."""
+EFFORT = 0.005
+"""What one window may take, in CP-SAT's deterministic time: some 0.02 s."""
+WINDOW_OPS = (16, 28)
+"""Ops of a window; the larger come when the smaller find little more."""
+GAIN = 5e-3
+"""Share of the makespan that a sweep has to gain for another of its size to follow; less is not pursued."""
+SIDE_BY_SIDE = 8
+"""Windows of one plan; the next ones see what became of them."""
+
+
+class MilpSplitPlacer(CpSatPlacer):
+    """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
+
+    One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
+    again, side by side, while that helps, from the best list schedule or from modules solved in turn.
+    """
+
+    method = "milp-split"
+    knows_peaks = False
+
+    def __init__(self, settings: PlacerSettings, rules: CutRules | None = None, *, use_milp: bool = False) -> None:
+        super().__init__(settings)
+        self._cut_rules, self._use_milp = rules or CutRules(), use_milp
+        self.num_modules = 0
+        self.num_solved = 0
+        self.progress: list[tuple[float, float]] = []  # seconds into the search, best value in seconds
+
+    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+        deadline = time.monotonic() + limits.seconds
+        self._note_progress(judge)
+        found = pivots(formulation)
+        gaps = np.diff([0, *(int(formulation.reach[:, o].sum()) + 1 for o in found), formulation.problem.num_ops])
+        is_chain = bool(gaps.max(initial=0) <= MOST_OPS_OF_A_SEGMENT)
+        parts = modules(formulation, self._cut_rules)
+        self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
+        if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
+            self._join(formulation, parts, judge, deadline, limits.seed)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        pairs = len(gaps) * formulation.problem.num_devices**2
+        each_s = min(MODULE_S, max(left_s * NUM_WORKERS / pairs, LEAST_S)) if is_chain else MODULE_S
+        of_module = SolverLimits(min(each_s, left_s), 1, limits.seed)
+        solving = ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp, deadline=deadline, on_wait=judge.wake)
+        with solving as solver:
+            if is_chain:
+                self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
+            else:
+                self._prove(formulation, submit_bound(formulation, parts, solver).seconds(), judge)
+            self.num_solved = solver.num_solved
+
+    def _take_chain(self, answer: ChainAnswer, formulation: Formulation, judge: Judge) -> None:
+        if answer.device is not None and answer.segment is not None and answer.start_s is not None:
+            ends = np.cumsum(np.append(0.0, np.full(int(answer.segment.max()), answer.start_s.max() + 1.0)))
+            judge.consider(answer.device, start_ranks(judge.costs, ends[answer.segment] + answer.start_s))
+        self._prove(formulation, answer.bound_s, judge)
+
+    def _note_progress(self, judge: Judge) -> None:
+        if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):
+            self.progress.append((judge.best_after_s, float(judge.best_s)))
+
+    def _join(
+        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, seed: int
+    ) -> None:
+        """The best list schedule, or modules in turn; then windows over modules and seams."""
+        search_lists(judge, deadline, seed, lambda: self._note_progress(judge))
+
+        def judged(device: IntArray, start_s: FloatArray) -> Plan | None:
+            judge.consider(device, start_ranks(judge.costs, start_s))
+            self._note_progress(judge)
+            return _plan_of(judge, device)
+
+        with WindowSolver(formulation, EFFORT, deadline, NUM_WORKERS, seed) as windows:
+            plan = _plan_of(judge, judge.best) if judge.best is not None else None
+            if plan is None:
+                first = windows.forward(parts, judge.wake)
+                plan = judged(*first) if first is not None else None
+            for size in WINDOW_OPS:
+                while plan is not None and time.monotonic() < deadline:
+                    better = _swept(plan, size, windows, judged, judge, deadline)
+                    gained_s = 0.0 if better is None else plan.makespan_s - better.makespan_s
+                    enough_s = GAIN * plan.makespan_s
+                    plan = better or plan
+                    if better is None or gained_s < enough_s:
+                        break
+
+
+def _swept(plan: Plan, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float) -> Plan | None:
+    """Every window once, disjoint ones side by side; None where none is better."""
+    is_better = False
+    for first in (0, 1):
+        count = len(sweeps(plan, size)[first::2])
+        for k in range(0, count, SIDE_BY_SIDE):
+            if time.monotonic() > deadline:
+                break
+            judge.wake()
+            better = windows.improve(plan, sweeps(plan, size)[first::2][k : k + SIDE_BY_SIDE], judged)
+            if better is not None:
+                plan, is_better = better, True
+    return plan if is_better else None
+
+
+def _plan_of(judge: Judge, device: IntArray) -> Plan | None:
+    """The schedule that the simulator makes of a placement and its best order; None where it has none."""
+    if judge.ranks(device) is None:
+        return None
+    run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), device]
+    start_s = judge.start_s(device)
+    return Plan(device, start_s, float((start_s + run_s).max()))
+
+
+def make(settings: PlacerSettings) -> MilpSplitPlacer:
+    """The placer of this method."""
+    return MilpSplitPlacer(settings)

@@ -1,0 +1,199 @@
+"""Module subproblems: solved once for all that are identical, and side by side.
+
+CP-SAT lets go of Python's lock while it searches, so that threads do what processes would, without starting any.
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings, TickSchedule
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.highs import solve_linear
+from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits, solve_model
+from hsdag.placers.exact.ticks import Ticks
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+MILP_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleAnswer:
+    """The best schedule of a module, if one was found, and what no schedule of it beats."""
+
+    bound_s: float
+    value_s: float = float("inf")
+    device: IntArray | None = None  # [N]
+    start_s: FloatArray | None = None  # [N]
+
+
+class ModuleSolver:
+    """Solves modules of one problem; ``num_solved`` counts those that were not known already.
+
+    What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound. Who waits
+    for an answer calls ``on_wait`` every so often, and may be ended by what it raises.
+    """
+
+    def __init__(
+        self,
+        limits: SolverLimits,
+        num_threads: int = 2,
+        *,
+        use_milp: bool = False,
+        deadline: float = np.inf,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._limits, self._use_milp, self._deadline, self._on_wait = limits, use_milp, deadline, on_wait
+        self._pool = ThreadPoolExecutor(num_threads)
+        self._known: dict[bytes, Future[ModuleAnswer]] = {}
+        self.num_asked, self.num_solved = 0, 0
+
+    def __enter__(self) -> ModuleSolver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleTask:
+        """Begin to solve a module with some ops pinned to devices."""
+        order = canonical_order(module, pinned)
+        key = identity(module, pinned, order)
+        self.num_asked += 1
+        if key not in self._known:
+            self.num_solved += 1
+            self._known[key] = self._pool.submit(self._solve, module, pinned, order)
+        return ModuleTask(self._known[key], order, self._on_wait)
+
+    def _solve(self, module: ScheduleProblem, pinned: dict[int, int], order: IntArray) -> ModuleAnswer:
+        """The answer with ops in canonical order."""
+        if any(np.isnan(module.time_s[i, d]) for i, d in pinned.items()):
+            return ModuleAnswer(float("inf"))
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            return ModuleAnswer(_longest_path_s(module))
+        solve = _by_milp if self._use_milp and not pinned else _by_cpsat
+        answer = solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s)))
+        if answer.device is None or answer.start_s is None:
+            return answer
+        return ModuleAnswer(answer.bound_s, answer.value_s, answer.device[order], answer.start_s[order])
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleTask:
+    """A module that is being solved."""
+
+    future: Future[ModuleAnswer]
+    order: IntArray  # [N] its ops in canonical order
+    on_wait: Callable[[], None]
+
+    def result(self) -> ModuleAnswer:
+        """Wait for the answer, with ops as they were given."""
+        while not wait([self.future], POLL_S).done:
+            self.on_wait()
+        answer = self.future.result()
+        if answer.device is None or answer.start_s is None:
+            return answer
+        device, start_s = np.empty_like(answer.device), np.empty_like(answer.start_s)
+        device[self.order], start_s[self.order] = answer.device, answer.start_s
+        return ModuleAnswer(answer.bound_s, answer.value_s, device, start_s)
+
+
+def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimits) -> ModuleAnswer:
+    symmetry = Symmetry.NONE if pinned else Symmetry.TASKS
+    f = Formulation(module, MemoryRule.RUNNING, symmetry)
+    horizon_s = generous_horizon_s(module)
+    ticks = Ticks.choose(durations_of(f), horizon_s)
+    around = Surroundings.nothing(module.num_ops, module.num_devices, pinned) if pinned else None
+    try:
+        answer = solve_model(LatencyModel(f, ticks, horizon_s, around), limits)
+    except ValueError:  # an op has no device left
+        return ModuleAnswer(float("inf"))
+    if answer.ending is Ending.INFEASIBLE:
+        return ModuleAnswer(float("inf"))
+    bound_s = float(ticks.seconds(answer.bound_ticks))
+    schedule: TickSchedule | None = answer.solution
+    if schedule is None or answer.value_ticks is None:
+        return ModuleAnswer(bound_s)
+    value_s = float(ticks.seconds(answer.value_ticks))
+    return ModuleAnswer(bound_s, value_s, schedule.device, ticks.seconds(schedule.start_ticks))
+
+
+def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimits) -> ModuleAnswer:  # noqa: ARG001
+    f = Formulation(module, MemoryRule.RUNNING)
+    model = BatchedModel(f, generous_horizon_s(module))
+    answer = solve_linear(model.linear, limits)
+    if answer.ending is Ending.INFEASIBLE:
+        return ModuleAnswer(float("inf"))
+    bound_s = max(answer.bound * model.unit_s * (1 - MILP_TOLERANCE), 0.0)
+    if answer.values is None:
+        return ModuleAnswer(bound_s)
+    found = model.read(answer.values)
+    device = found.device[:, 0]
+    start_s = found.start_s[np.arange(module.num_ops), device]
+    return ModuleAnswer(bound_s, float(answer.values[model.makespan]) * model.unit_s, device, start_s)
+
+
+def _longest_path_s(module: ScheduleProblem) -> float:
+    """Seconds of the longest path with every op at its best, without transfers."""
+    return float((Formulation(module).heads_s + np.nanmin(module.time_s, axis=1)).max(initial=0.0))
+
+
+def generous_horizon_s(problem: ScheduleProblem) -> float:
+    """Seconds in which ops and transfers fit one after another, at their slowest."""
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    ops_s = float(np.nanmax(problem.time_s, axis=1).sum()) + problem.op_overhead_s * problem.num_ops
+    links = (problem.link_latency_s[off], problem.link_bandwidth_bytes_per_s[off])
+    sent_s = sum(float(np.max(links[0] + size / links[1], initial=0.0)) for size in problem.edge_bytes.tolist())
+    return max(ops_s + sent_s, 1e-12)
+
+
+def durations_of(f: Formulation) -> list[FloatArray]:
+    """All durations that a model of latency has."""
+    transfers = [f.transfer_s(size) for size in sorted(set(f.edges.values()))]
+    return [f.problem.time_s, np.array([f.problem.op_overhead_s]), *transfers]
+
+
+def canonical_order(module: ScheduleProblem, pinned: dict[int, int]) -> IntArray:
+    """[N] ops in an order that does not depend on their names: by colours refined along edges (Weisfeiler-Leman)."""
+    f = Formulation(module)
+    n = module.num_ops
+    own = [
+        _digest(module.time_s[i].tobytes(), module.output_bytes[i : i + 1].tobytes(),
+                module.weight_bytes[i : i + 1].tobytes(), str(pinned.get(i)).encode())
+        for i in range(n)
+    ]  # fmt: skip
+    for _ in range(min(n, 8)):
+        seen: list[list[bytes]] = [[] for _ in range(n)]
+        for (u, v), size in f.edges.items():
+            seen[u].append(b">" + own[v] + np.float64(size).tobytes())
+            seen[v].append(b"<" + own[u] + np.float64(size).tobytes())
+        own = [_digest(own[i], *sorted(seen[i])) for i in range(n)]
+    position = np.argsort(module.topological_order, kind="stable")
+    return np.asarray(sorted(range(n), key=lambda i: (own[i], position[i])), dtype=np.int64)
+
+
+def identity(module: ScheduleProblem, pinned: dict[int, int], order: IntArray) -> bytes:
+    """Equal for modules that are the same problem when their ops are put in canonical order, and for no others."""
+    place = np.argsort(order)
+    edges = np.stack([place[module.edge_src], place[module.edge_dst]], axis=1)
+    rows = np.lexsort((module.edge_bytes, edges[:, 1], edges[:, 0])) if len(edges) else np.zeros(0, dtype=np.int64)
+    pins = np.array([pinned.get(i, -1) for i in order.tolist()], dtype=np.int64)
+    parts: Sequence[np.ndarray] = (
+        module.time_s[order], module.output_bytes[order], module.weight_bytes[order], edges[rows],
+        module.edge_bytes[rows], module.link_latency_s, module.link_bandwidth_bytes_per_s, module.memory_bytes,
+        np.array([module.op_overhead_s]), pins,
+    )  # fmt: skip
+    return _digest(*(np.ascontiguousarray(part).tobytes() + str(part.shape).encode() for part in parts))
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"|".join(parts)).digest()

@@ -1,0 +1,201 @@
+"""Windows: parts of a schedule solved anew while the rest stands still, which joins modules of several channels.
+
+Legend: N ops, M ops of a window, D devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, induced
+from hsdag.placers.exact.module_solving import durations_of, generous_horizon_s
+from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.exact.ticks import Ticks
+
+IMPROVEMENT = 1e-9
+"""A share of the makespan that counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule of all ops: devices and starts in seconds, with the makespan that is simulated for it."""
+
+    device: IntArray  # [N]
+    start_s: FloatArray  # [N]
+    makespan_s: float
+
+
+Judged = Callable[[IntArray, FloatArray], Plan | None]
+"""Simulates devices [N] in the order of starts [N]; None where that is not legal."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A window solved anew: its ops [M], their devices and starts, and the end of the plan with them."""
+
+    ops: IntArray
+    device: IntArray
+    start_s: FloatArray
+    end_s: float
+
+
+class WindowSolver:
+    """Solves windows of one problem, several at once, each by one worker within ``effort``.
+
+    Effort is what CP-SAT counts instead of seconds: answers do not depend on the machine until ``deadline``, a moment
+    of time.monotonic(), is near.
+    """
+
+    def __init__(self, f: Formulation, effort: float, deadline: float, num_threads: int = 2, seed: int = 0) -> None:
+        self._f, self._p, self._effort, self._deadline, self._seed = f, f.problem, effort, deadline, seed
+        self._pool = ThreadPoolExecutor(num_threads)
+        self._producers: list[dict[int, float]] = [{} for _ in range(f.problem.num_ops)]
+        for (u, v), size in f.edges.items():
+            self._producers[v][u] = size
+
+    def __enter__(self) -> WindowSolver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def forward(self, parts: Sequence[IntArray], on_step: Callable[[], None]) -> tuple[IntArray, FloatArray] | None:
+        """Module after module, each solved together with the next one and then fixed; devices and starts [N].
+
+        None where a window found nothing within its effort.
+        """
+        device, start_s = np.full(self._p.num_ops, -1, dtype=np.int64), np.zeros(self._p.num_ops)
+        for t, part in enumerate(parts):
+            ops = np.concatenate(parts[t : t + 2])
+            found = self._solve(ops, self._behind(ops, device, start_s), None, generous_horizon_s(self._p))
+            if found is None:
+                return None
+            kept = slice(None) if t + 2 >= len(parts) else slice(0, len(part))
+            device[ops[kept]], start_s[ops[kept]] = found.device[kept], found.start_s[kept]
+            on_step()
+            if t + 2 >= len(parts):
+                break
+        return device, start_s
+
+    def improve(self, plan: Plan, windows: Sequence[IntArray], judged: Judged) -> Plan | None:
+        """A better plan with disjoint ``windows``, each of neighbours in time, solved anew side by side.
+
+        What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
+        """
+        found = [part for part in self._pool.map(lambda ops: self._anew(plan, ops), windows) if part is not None]
+        found = [part for part in found if part.end_s < plan.makespan_s * (1 - IMPROVEMENT)]
+        found.sort(key=lambda part: float(plan.start_s[part.ops].min()))
+        better = _better(plan, judged(*_joined(plan, found))) if found else None
+        if better is None and len(found) > 1:
+            for part in sorted(found, key=lambda part: part.end_s):
+                better = better or _better(plan, judged(*_joined(plan, [part])))
+        return better
+
+    def _anew(self, plan: Plan, ops: IntArray) -> _Part | None:
+        behind = _behind_of(plan, ops)
+        before = ~behind
+        before[ops] = False
+        fixed = np.where(before, plan.device, -1)
+        around = self._before_block(ops, self._behind(ops, fixed, plan.start_s), plan, behind)
+        return self._solve(ops, around, plan, plan.makespan_s)
+
+    def _behind(self, ops: IntArray, device: IntArray, start_s: FloatArray) -> Surroundings:
+        """What is fixed before ``ops`` (device not -1), and the least that is to come behind them."""
+        p = self._p
+        m, d = len(ops), p.num_devices
+        arrival_s, tail_s, free_s = np.zeros((m, d)), np.zeros((m, d)), np.zeros(d)
+        fixed = np.flatnonzero(device >= 0)
+        end_s = start_s + np.where(
+            device >= 0, np.nan_to_num(p.time_s[np.arange(p.num_ops), np.maximum(device, 0)]), 0.0
+        )
+        np.maximum.at(free_s, device[fixed], end_s[fixed] + p.op_overhead_s)
+        inside = set(ops.tolist())
+        for k, v in enumerate(ops.tolist()):
+            for u, size in self._producers[v].items():
+                if u not in inside and device[u] >= 0:
+                    arrival_s[k] = np.maximum(arrival_s[k], end_s[u] + self._f.transfer_s(size)[device[u]])
+            for w, size in self._f.consumers[v].items():
+                if w not in inside:
+                    least = np.nanmin(self._f.transfer_s(size) + p.time_s[w][None, :], axis=1)
+                    tail_s[k] = np.maximum(tail_s[k], least + self._f.tails_s[w])
+        return Surroundings(arrival_s, free_s, tail_s, np.zeros(d))
+
+    def _before_block(self, ops: IntArray, around: Surroundings, plan: Plan, behind: BoolArray) -> Surroundings:
+        """The surroundings with all that is ``behind`` as a block that ends the plan."""
+        p = self._p
+        tail_s, device_tail_s = np.zeros_like(around.tail_s), np.zeros(p.num_devices)
+        later = np.flatnonzero(behind)
+        np.maximum.at(device_tail_s, plan.device[later], plan.makespan_s - plan.start_s[later] + p.op_overhead_s)
+        for k, v in enumerate(ops.tolist()):
+            for w, size in self._f.consumers[v].items():
+                if behind[w]:
+                    sent = self._f.transfer_s(size)[:, plan.device[w]]
+                    tail_s[k] = np.maximum(tail_s[k], plan.makespan_s - plan.start_s[w] + sent)
+        return Surroundings(around.arrival_s, around.device_free_s, tail_s, device_tail_s)
+
+    def _solve(self, ops: IntArray, around: Surroundings, plan: Plan | None, horizon_s: float) -> _Part | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            return None
+        f = Formulation(induced(self._p, ops), MemoryRule.RUNNING, Symmetry.NONE)
+        ticks = Ticks.choose(
+            [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
+        )
+        model = LatencyModel(f, ticks, horizon_s, around, with_loads=False)
+        if plan is not None:
+            model.hint(plan.device[ops], plan.start_s[ops])
+        solver = self._solver(left_s)
+        if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None
+        found, end_s = model.read(solver.value), float(ticks.seconds(round(solver.objective_value)))
+        return _Part(ops, found.device, ticks.seconds(found.start_ticks), end_s)
+
+    def _solver(self, left_s: float) -> cp_model.CpSolver:
+        """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""
+        solver = SolverLimits(left_s, 1, self._seed).solver()
+        solver.parameters.max_deterministic_time = self._effort
+        solver.parameters.linearization_level = 0
+        solver.parameters.max_presolve_iterations = 1
+        solver.parameters.cp_model_probing_level = 0
+        solver.parameters.symmetry_level = 0
+        return solver
+
+
+def _behind_of(plan: Plan, ops: IntArray) -> BoolArray:
+    """[N] what begins with a window or later and is not of it."""
+    behind = plan.start_s >= plan.start_s[ops].min()
+    behind[ops] = False
+    return np.asarray(behind, dtype=np.bool_)
+
+
+def _joined(plan: Plan, parts: Sequence[_Part]) -> tuple[IntArray, FloatArray]:
+    """Devices and starts of a plan with windows, in order of time, put in; each gains for all behind it."""
+    device, start_s = plan.device.copy(), plan.start_s.copy()
+    gained_s = 0.0
+    for part in parts:
+        device[part.ops], start_s[part.ops] = part.device, part.start_s - gained_s
+        start_s[_behind_of(plan, part.ops)] -= plan.makespan_s - part.end_s
+        gained_s += plan.makespan_s - part.end_s
+    return device, start_s
+
+
+def _better(plan: Plan, other: Plan | None) -> Plan | None:
+    """``other`` where it is better than ``plan`` by what counts."""
+    if other is None or other.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
+        return None
+    return other
+
+
+def sweeps(plan: Plan, size: int) -> list[IntArray]:
+    """Windows of ``size`` neighbours in time, each sharing half of its ops with the next."""
+    order = np.lexsort((np.arange(len(plan.start_s)), plan.start_s))
+    step = max(size // 2, 1)
+    return [order[i : i + size] for i in range(0, max(len(order) - step, 1), step)]

@@ -1,0 +1,62 @@
+"""CpopPlacer: critical path on a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.placers.lists.load_balance import balanced_placement
+from hsdag.placers.lists.schedule import ListSchedule, list_schedule
+from hsdag.placers.lists.tables import Levels, levels_of, on_grid, tables_of
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+
+class CpopPlacer(ListPlacer):
+    """Topcuoglu et al. 2002, section 4.2; for throughput ops in the same order balance the loads, without a path."""
+
+    name = "cpop"
+
+    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
+        """One placement."""
+        if objective is Objective.THROUGHPUT:
+            tables = tables_of(costs)
+            levels = levels_of(tables)
+            priority = on_grid(levels.upward_s + levels.downward_s)
+            yield Proposal(balanced_placement(tables, priority, self._settings.semantics.links))
+        else:
+            yield Proposal.of(cpop_schedule(costs))
+
+
+def cpop_schedule(problem: ScheduleProblem) -> ListSchedule:
+    """The CPOP schedule: ready ops by upward plus downward rank, those of one critical path on one device.
+
+    That device takes the least time for the path among those that support all of it; where there is none, the path
+    is treated like other ops, which go into the idle time where they end first. Ties by op index, then device index.
+    """
+    tables = tables_of(problem)
+    levels = levels_of(tables)
+    path = critical_path(levels, np.diff(tables.in_first) == 0)
+    path_s = tables.time_s[path].sum(axis=0)
+    pinned = np.full(problem.num_ops, -1, dtype=np.int64)
+    if np.isfinite(path_s.min()):
+        pinned[path] = int(np.argmin(path_s))
+    priority = on_grid(levels.upward_s + levels.downward_s)
+    return list_schedule(tables, priority, insertion=True, pinned=pinned)
+
+
+def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
+    """The ops of a longest path at mean costs, in order, from one of the ops without inputs; ties by op index."""
+    path = [int(np.argmax(np.where(is_entry, levels.upward_s, -1.0)))]
+    while levels.heaviest[path[-1]] >= 0:
+        path.append(int(levels.heaviest[path[-1]]))
+    return np.asarray(path, dtype=np.int64)
+
+
+def make(settings: PlacerSettings) -> CpopPlacer:
+    """The placer of this method."""
+    return CpopPlacer(settings)

@@ -1,0 +1,115 @@
+"""EnumerativePlacer: sharded ops one after another, every permutation of devices over their shards tried."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from hsdag.evaluators.schedule import over_memory
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.placers.lists.tables import Tables, tables_of
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+MOST_PERMUTATIONS = 50_000
+"""Up to 8 devices all permutations are tried; beyond, an assignment problem gives the same least cost."""
+NO_DEVICE_S = 1e30
+"""Cost of a device that may not take an op: more than all else, and finite."""
+
+
+class EnumerativePlacer(ListPlacer):
+    """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for latency and throughput alike.
+
+    Meta-ops in topological order, first their shards, then their reductions. Every permutation of the devices over
+    the shards is costed by the time to bring in their inputs; the first cheapest one is kept. No device gets two of
+    them; where there are more shards than devices, they are dealt in rounds by op index. Ops without a meta-op stand
+    for themselves.
+    """
+
+    name = "enumerative"
+
+    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:  # noqa: ARG002
+        """One placement. Raises OptionError when no op has a meta-op, or meta-ops depend on each other."""
+        tables = tables_of(costs)
+        device, held = np.full(costs.num_ops, -1, dtype=np.int64), np.zeros(costs.num_devices)
+        for shards in shard_groups(costs):
+            for first in range(0, len(shards), costs.num_devices):
+                ops = shards[first : first + costs.num_devices]
+                device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, held))
+                np.add.at(held, device[ops], costs.weight_bytes[ops])
+        yield Proposal(device)
+
+
+def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
+    """The ops of each meta-op's shards, then of its reductions, meta-ops in topological order, ops by index."""
+    names = problem.labels.meta_ops
+    if not any(names):
+        raise OptionError(
+            f"method 'enumerative' needs the meta-op of each op, which problem {problem.name!r} does not tell; "
+            'give ops a "meta_op" and a "role", or use another method'
+        )
+    number: dict[str, int] = {}
+    meta = np.asarray([number.setdefault(name or f"\0{v}", len(number)) for v, name in enumerate(names)])
+    src, dst = meta[problem.edge_src], meta[problem.edge_dst]
+    apart = src != dst
+    try:
+        order = topological_order(len(number), src[apart], dst[apart])
+    except ValueError as error:
+        raise OptionError(f"meta-ops of problem {problem.name!r} depend on each other in a circle") from error
+    members = Csr.build(len(number), meta, np.arange(problem.num_ops))
+    is_reduce = np.asarray([role == "reduce" for role in problem.labels.roles], dtype=np.bool_)
+    groups = [
+        ops[is_reduce[ops] == reduce] for m in order.tolist() for ops in [members.of(m)] for reduce in (False, True)
+    ]
+    return [group for group in groups if len(group)]
+
+
+def _input_costs_s(
+    tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, held: FloatArray
+) -> FloatArray:
+    """[len(ops), D] seconds to bring the inputs of each op to each device, one after another.
+
+    Inputs from the same group are not placed yet and left out.
+    """
+    cost_s = np.zeros((len(ops), problem.num_devices))
+    for i, v in enumerate(ops.tolist()):
+        for k in range(int(tables.in_first[v]), int(tables.in_first[v + 1])):
+            home = device[tables.in_op[k]]
+            if home >= 0:
+                cost_s[i] += tables.latency_s[home] + tables.in_bytes[k] / tables.bandwidth_bytes_per_s[home]
+        full = over_memory(problem, held + problem.weight_bytes[v])
+        able = problem.supported[v] & ~full if (problem.supported[v] & ~full).any() else problem.supported[v]
+        cost_s[i, ~able] = NO_DEVICE_S
+    return cost_s
+
+
+def _best_assignment(cost_s: FloatArray) -> IntArray:
+    """The devices of ops, all different, at the least cost; where that is not possible, each op on its best device."""
+    k, d = cost_s.shape
+    count = np.prod(np.arange(d, d - k, -1.0))
+    if count <= MOST_PERMUTATIONS:
+        choices = _permutations(d, k)
+        best = choices[int(np.argmin(cost_s[np.arange(k), choices].sum(axis=1)))]
+    else:
+        best = np.asarray(linear_sum_assignment(cost_s)[1])
+    if cost_s[np.arange(k), best].max() >= NO_DEVICE_S:
+        best = np.argmin(cost_s, axis=1)
+    return np.asarray(best, dtype=np.int64)
+
+
+@cache
+def _permutations(d: int, k: int) -> IntArray:
+    """[P, k] all ways to give k ops different ones of d devices, in lexicographic order."""
+    return np.asarray(list(itertools.permutations(range(d), k)), dtype=np.int64)
+
+
+def make(settings: PlacerSettings) -> EnumerativePlacer:
+    """The placer of this method."""
+    return EnumerativePlacer(settings)

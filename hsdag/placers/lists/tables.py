@@ -1,0 +1,143 @@
+"""Tables and levels of ops that list scheduling works on. Legend: N ops, E edges, D devices."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator.heaps import bare, inlined
+
+NOISE = 2.0**-40
+"""Levels that differ by less than about this share of the longest are equal but for rounding."""
+
+
+class Tables(NamedTuple):
+    """A scheduling problem as compiled list schedulers read it."""
+
+    time_s: FloatArray  # [N, D], infinite where unsupported
+    latency_s: FloatArray  # [D, D], 0 on the diagonal
+    bandwidth_bytes_per_s: FloatArray  # [D, D], infinite on the diagonal
+    in_first: IntArray  # [N + 1] edges into op v are those from in_first[v] to in_first[v + 1]
+    in_op: IntArray  # [E]
+    in_bytes: FloatArray  # [E]
+    out_first: IntArray  # [N + 1]
+    out_op: IntArray  # [E]
+    out_bytes: FloatArray  # [E]
+    weight_bytes: FloatArray  # [N]
+    output_bytes: FloatArray  # [N]
+    memory_bytes: FloatArray  # [D]
+    order: IntArray  # [N], topological
+    op_overhead_s: float
+    transfer_overhead_s: float
+
+
+class Levels(NamedTuple):
+    """Lengths of paths through each op [N] in seconds, at mean costs.
+
+    An op takes the mean over the devices that support it, an edge the mean over ordered pairs of distinct devices
+    (Topcuoglu et al. 2002, eq. 6 and 7; nothing with one device). Levels lie on a fine grid, so that those that are
+    equal but for rounding tie.
+    """
+
+    upward_s: FloatArray  # to the end of the graph, own time included: b-level, rank_u (eq. 8)
+    downward_s: FloatArray  # from the beginning, own time left out: t-level, rank_d (eq. 10)
+    static_s: FloatArray  # as upward, without communication
+    heaviest: IntArray  # the consumer on the longest way to the end, -1 at its end; ties by op index
+
+
+def costs_of(problem: Problem, method: str) -> ScheduleProblem:
+    """The costs of the units. Raises OptionError that names the method where they are not known."""
+    if problem.costs is None:
+        raise OptionError(
+            f"method {method!r} needs the costs of ops and transfers, which are unknown here; "
+            "use --reward hybrid or a problem file"
+        )
+    return problem.costs
+
+
+def tables_of(problem: ScheduleProblem) -> Tables:
+    """The tables of a problem, in O(N D + E log E)."""
+    own = np.eye(problem.num_devices, dtype=np.bool_)
+    into = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    out = Csr.build(problem.num_ops, problem.edge_src, problem.edge_dst)
+    return Tables(
+        time_s=np.where(problem.supported, problem.time_s, np.inf),
+        latency_s=np.where(own, 0.0, problem.link_latency_s),
+        bandwidth_bytes_per_s=np.where(own, np.inf, problem.link_bandwidth_bytes_per_s),
+        in_first=into.indptr,
+        in_op=into.indices,
+        in_bytes=problem.edge_bytes[into.edges],
+        out_first=out.indptr,
+        out_op=out.indices,
+        out_bytes=problem.edge_bytes[out.edges],
+        weight_bytes=problem.weight_bytes.copy(),
+        output_bytes=problem.output_bytes.copy(),
+        memory_bytes=problem.memory_bytes.copy(),
+        order=problem.topological_order.copy(),
+        op_overhead_s=float(problem.op_overhead_s),
+        transfer_overhead_s=float(problem.transfer_overhead_s),
+    )
+
+
+def levels_of(tables: Tables) -> Levels:
+    """The levels of all ops, in O(N D + E)."""
+    n, d = tables.time_s.shape
+    able = np.isfinite(tables.time_s)
+    mean_s = np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1)
+    latency_s = s_per_byte = 0.0
+    if d > 1:
+        off = ~np.eye(d, dtype=np.bool_)
+        latency_s = float(tables.latency_s[off].mean())
+        s_per_byte = float((1.0 / tables.bandwidth_bytes_per_s[off]).mean())
+    levels = Levels(np.zeros(n), np.zeros(n), np.zeros(n), np.full(n, -1, dtype=np.int64))
+    _fill_levels(tables, mean_s, latency_s, s_per_byte, levels)
+    upward_s, downward_s, static_s = (on_grid(level_s) for level_s in levels[:3])
+    return Levels(upward_s, downward_s, static_s, levels.heaviest)
+
+
+def on_grid(level_s: FloatArray) -> FloatArray:
+    """[N] levels without rounding errors: whole multiples of a step of NOISE times the longest, a power of two."""
+    longest_s = float(level_s.max())
+    step_s = 2.0 ** np.ceil(np.log2(longest_s)) * NOISE if longest_s > 0 else 1.0
+    return np.asarray(np.round(level_s / step_s) * step_s if step_s > 0 else level_s, dtype=np.float64)
+
+
+@inlined
+def arrival_s(t: Tables, v: int, d: int, device: IntArray, end_s: FloatArray) -> float:
+    """Seconds at which all inputs of v are on device d, every edge sent by itself at its own size."""
+    latest_s = 0.0
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        u = t.in_op[k]
+        home = device[u]
+        link_s = t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+        latest_s = max(latest_s, end_s[u] + link_s)
+    return latest_s
+
+
+@bare
+def _fill_levels(t: Tables, mean_s: FloatArray, latency_s: float, s_per_byte: float, levels: Levels) -> None:
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        longest_s, static_s, heaviest = 0.0, 0.0, -1
+        for k in range(t.out_first[v], t.out_first[v + 1]):
+            u = t.out_op[k]
+            way_s = latency_s + s_per_byte * t.out_bytes[k] + levels.upward_s[u]
+            margin_s = NOISE * longest_s
+            if heaviest < 0 or way_s > longest_s + margin_s or (way_s >= longest_s - margin_s and u < heaviest):
+                heaviest = u
+            longest_s = max(longest_s, way_s)
+            static_s = max(static_s, levels.static_s[u])
+        levels.upward_s[v] = mean_s[v] + longest_s
+        levels.static_s[v] = mean_s[v] + static_s
+        levels.heaviest[v] = heaviest
+    for i in range(len(t.order)):
+        v = t.order[i]
+        for k in range(t.out_first[v], t.out_first[v + 1]):
+            u = t.out_op[k]
+            way_s = levels.downward_s[v] + mean_s[v] + (latency_s + s_per_byte * t.out_bytes[k])
+            levels.downward_s[u] = max(levels.downward_s[u], way_s)

@@ -1,0 +1,1 @@
+"""Local search: placements improved by small random changes."""

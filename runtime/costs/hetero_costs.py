@@ -1,0 +1,129 @@
+"""HeteroCosts: what a placement takes under HETERO, from measured or assumed costs; every figure is simulated.
+
+HETERO runs its submodels one after another, so the latency is linear in the costs: what ops take on their
+devices, a launch for each submodel, and latency and bytes over bandwidth for each tensor that crosses into another
+submodel. That makes it cheap to compute and convex to calibrate.
+
+Legend: N ops, D devices, B placements, P parameters (D work factors, D launches, D x D latencies, D x D inverse
+bandwidths).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.costs.factor_fit import Trust, fit_factors
+from hsdag.runtime.costs.hetero_submodels import SubmodelCollector
+
+LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
+"""Launches and links are taken to cost at least this, so that calibration has something to scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroCosts:
+    """Costs of one graph's ops under HETERO.
+
+    ``costs.time_s`` [N, D] is by op; unlike elsewhere the diagonals of its link tables count: they are what a
+    tensor costs between two submodels on one device.
+    """
+
+    collector: SubmodelCollector
+    costs: CostModel
+
+    @staticmethod
+    def of(graph: ComputationGraph, costs: CostModel) -> HeteroCosts:
+        """Costs by op of ``graph``. Raises ValueError when they are for another number of ops."""
+        if len(costs.time_s) != graph.num_ops:
+            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
+        return HeteroCosts(SubmodelCollector(graph), costs)
+
+    @property
+    def num_devices(self) -> int:
+        """D."""
+        return int(self.costs.time_s.shape[1])
+
+    def latency_s(self, placements: IntArray) -> FloatArray:
+        """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
+        rows = self._rows(placements)
+        return np.where(self._is_legal(placements), rows @ self._parameters(), np.inf)
+
+    def period_s(self, placements: IntArray) -> FloatArray:
+        """[B] simulated seconds per inference with many in flight: the load of the busiest device.
+
+        A crossing counts on the device that receives it. Infinite where a placement is illegal.
+        """
+        d = self.num_devices
+        rows, values = self._rows(placements), self._parameters()
+        load_s = rows[:, :d] * values[:d] + rows[:, d : 2 * d] * values[d : 2 * d]
+        for part in (slice(2 * d, 2 * d + d * d), slice(2 * d + d * d, None)):
+            load_s += (rows[:, part] * values[part]).reshape(-1, d, d).sum(axis=1)
+        return np.where(self._is_legal(placements), load_s.max(axis=1), np.inf)
+
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, trust: Trust | None = None) -> HeteroCosts:
+        """Costs refitted to measured latencies [B] of placements [B, N].
+
+        Non-negative least squares on relative errors, pulled towards the present figures as far as ``trust`` goes;
+        first with one factor each for all launches, all latencies and all bandwidths, then device by device and
+        pair by pair. Without observations nothing changes.
+        """
+        trust = trust or Trust()
+        usable = np.isfinite(measured_s) & (measured_s > 0) & self._is_legal(placements)
+        if not usable.any():
+            return self
+        d, start = self.num_devices, self._floored()
+        rows = self._rows(placements[usable]) * start / measured_s[usable, None]
+        kinds = np.repeat(np.arange(d + 3), [1] * d + [d, d * d, d * d])  # work by device, and three kinds of the rest
+        shared = np.zeros((len(start), d + 3))
+        shared[np.arange(len(start)), kinds] = 1.0
+        spread = np.array([trust.work] * d + [trust.scale] * 3)
+        factors = fit_factors(rows @ shared, spread, trust.observed)[kinds]
+        spread = np.array([trust.work] * d + [trust.single] * (len(start) - d))
+        factors *= fit_factors(rows * factors, spread, trust.observed)
+        return self._with(start * factors)
+
+    def _is_legal(self, placements: IntArray) -> BoolArray:
+        ops = np.arange(placements.shape[1])
+        return np.asarray(~np.isnan(self.costs.time_s[ops[None, :], placements]).any(axis=1), dtype=np.bool_)
+
+    def _rows(self, placements: IntArray) -> FloatArray:
+        """[B, P] what each parameter is multiplied with."""
+        ops, num = np.arange(placements.shape[1]), len(placements)
+        time_s = np.nan_to_num(self.costs.time_s)
+        crossed = self.collector.crossings(placements, self.num_devices)
+        work_s = np.stack(
+            [np.where(placements == d, time_s[ops, d], 0.0).sum(axis=1) for d in range(self.num_devices)], axis=1
+        )
+        parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
+        rows: FloatArray = np.concatenate(parts, axis=1, dtype=np.float64)
+        return rows
+
+    def _parameters(self) -> FloatArray:
+        """[P] the costs as they stand."""
+        costs = self.costs
+        inverse = 1.0 / costs.link_bandwidth_bytes_per_s
+        parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
+        values: FloatArray = np.concatenate(parts, dtype=np.float64)
+        return values
+
+    def _floored(self) -> FloatArray:
+        """[P] the costs, none of them too small to be scaled."""
+        d = self.num_devices
+        floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
+        values: FloatArray = np.maximum(self._parameters(), floors)
+        return values
+
+    def _with(self, values: FloatArray) -> HeteroCosts:
+        """These costs with other parameters [P]."""
+        d = self.num_devices
+        costs = CostModel(
+            time_s=self.costs.time_s * values[:d],
+            launch_s=values[d : 2 * d],
+            link_latency_s=values[2 * d : 2 * d + d * d].reshape(d, d),
+            link_bandwidth_bytes_per_s=1.0 / values[2 * d + d * d :].reshape(d, d),
+            source=CostSource.CALIBRATED,
+        )
+        return replace(self, costs=costs)

@@ -1,0 +1,155 @@
+"""WorkConservingCosts: simulated latency of placements under the work-conserving executor, and its calibration.
+
+The parts that a placement is cut into run side by side, each as soon as what it reads is there and its device is free.
+A part takes the time of its ops, a launch, and so long for every byte it reads and hands out: on CPU devices a tensor
+changes its layout on leaving a part and on entering another. The makespan is the sum of durations along a chain of
+parts, each of which the next one waits for; along that chain it is linear in the costs, and easy to calibrate.
+
+Legend: N ops, D devices, B placements, P = 4 D parameters (work factors, launches, seconds per byte read and written).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.costs.factor_fit import Trust, fit_factors
+from hsdag.runtime.costs.part_chain import longest_chain, scheduled
+from hsdag.runtime.costs.part_table import Parts, PartTable
+from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
+from hsdag.runtime.openvino_backend import CutCosts
+from hsdag.runtime.problems.problem import Objective
+
+MOST_BYTES_PER_S = 5e10
+"""No tensor is taken to leave a part, or to enter one, faster."""
+
+TRUST = Trust(observed=0.02, scale=1.0)
+"""Launches and bytes can hardly be told apart from latencies alone: they stay nearer to what was known before."""
+
+CALIBRATION_ROUNDS = 2
+"""How often chains are found anew under the factors fitted along the chains before."""
+
+
+@dataclass(frozen=True, eq=False)
+class WorkConservingCosts:
+    """Costs of one graph's ops; ``parameters`` [P] scale and complete the op times of ``table``."""
+
+    table: PartTable
+    parameters: FloatArray
+    source: CostSource
+
+    @staticmethod
+    def of(graph: ComputationGraph, costs: CostModel) -> WorkConservingCosts:
+        """Costs from a profile. Writing a tensor takes as long as its crossing does under HETERO, and reading it too.
+
+        Probes of HETERO find small tensors in the cache of the core that wrote them, but readers here are on another
+        one. A launch takes at least what the cut assumes. Raises ValueError when ``costs`` are for another number of
+        ops.
+        """
+        if len(costs.time_s) != graph.num_ops:
+            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
+        s_per_byte = np.maximum(1.0 / costs.link_bandwidth_bytes_per_s, 1.0 / MOST_BYTES_PER_S)
+        latency_s = costs.link_latency_s.mean(axis=0) + costs.link_latency_s.mean(axis=1)
+        launch_s = np.maximum(costs.launch_s + latency_s, ASSUMED_LAUNCH_S)
+        parts = [np.ones(len(launch_s)), launch_s, s_per_byte.mean(axis=0), s_per_byte.mean(axis=1)]
+        return WorkConservingCosts(PartTable(graph, costs.time_s), np.concatenate(parts), costs.source)
+
+    @property
+    def num_devices(self) -> int:
+        """D."""
+        return int(self.table.op_s.shape[1])
+
+    @cached_property
+    def cut_costs(self) -> CutCosts:
+        """The same as the executor's own schedules take them; not a number where a device lacks an op."""
+        work, launch_s, read, written = self.parameters.reshape(4, -1)
+        return CutCosts(self.table.op_s * work, launch_s, read, written)
+
+    @cached_property
+    def costs(self) -> CostModel:
+        """By op and link: a result that crosses is written, launches its reader's part, and is read."""
+        own = self.cut_costs
+        with np.errstate(divide="ignore"):
+            bandwidth = 1.0 / (own.write_s_per_byte[:, None] + own.read_s_per_byte[None, :])
+        latency_s = np.tile(own.launch_s, (self.num_devices, 1))
+        return CostModel(own.op_s, own.launch_s, latency_s, bandwidth, self.source)
+
+    def latency_s(self, placements: IntArray) -> FloatArray:
+        """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal."""
+        return np.array([self._makespan(self.table.parts(p)) for p in placements], dtype=np.float64)
+
+    def period_s(self, placements: IntArray) -> FloatArray:
+        """[B] simulated seconds per inference with many in flight: the load of the busiest device.
+
+        Infinite where a placement is illegal.
+        """
+        found = [self.table.parts(p, Objective.THROUGHPUT) for p in placements]
+        loads = [self._load(parts) if parts is not None else np.inf for parts in found]
+        return np.array(loads, dtype=np.float64)
+
+    def calibrated(
+        self, placements: IntArray, measured_s: FloatArray, trust: Trust | None = None
+    ) -> WorkConservingCosts:
+        """Costs refitted to measured latencies [B] of placements [B, N].
+
+        Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
+        far as ``trust`` goes; first with one factor each for all launches and all bytes, then device by device. The
+        chains are then found anew. Without observations nothing changes.
+        """
+        trust = trust or TRUST
+        found = [self.table.parts(p) for p in placements]
+        seen = [
+            (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
+        ]
+        if not seen:
+            return self
+        fitted, start = self, self.parameters
+        for _ in range(CALIBRATION_ROUNDS):
+            rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
+            fitted = replace(self, parameters=start * _factors(rows * start, trust), source=CostSource.CALIBRATED)
+        return fitted
+
+    def _makespan(self, parts: Parts | None) -> float:
+        return np.inf if parts is None else self._schedule(parts)[0]
+
+    def _load(self, parts: Parts) -> float:
+        return float(np.bincount(parts.device, self._duration_s(parts)).max(initial=0.0))
+
+    def _duration_s(self, parts: Parts) -> FloatArray:
+        """[S]"""
+        work, launch_s, read, written = self.parameters.reshape(4, -1)[:, parts.device]
+        duration_s: FloatArray = (
+            parts.work_s * work + launch_s + parts.read_bytes * read + parts.written_bytes * written
+        )
+        return duration_s
+
+    def _schedule(self, parts: Parts) -> tuple[float, FloatArray, FloatArray, BoolArray]:
+        """The makespan, durations [S], starts [S] and who follows whom [S, S]."""
+        duration_s, follows, start_s = self._duration_s(parts), parts.follows, np.zeros(len(parts.device))
+        makespan_s = scheduled(parts.device, parts.rank, duration_s, follows, self.num_devices, start_s)
+        return float(makespan_s), duration_s, start_s, follows
+
+    def _chain_row(self, parts: Parts) -> FloatArray:
+        """[P] what each parameter is multiplied with along the longest chain; with the parameters, the makespan."""
+        _, duration_s, start_s, follows = self._schedule(parts)
+        chain = longest_chain(parts.device, duration_s, follows, start_s)
+        row: FloatArray = parts.rows(self.num_devices)[chain].sum(axis=0)
+        return row
+
+
+def _factors(rows: FloatArray, trust: Trust) -> FloatArray:
+    """[P] factors for rows [B, P] of shares of what was measured: first by kind, then device by device."""
+    num_devices = rows.shape[1] // 4
+    kinds = np.concatenate(
+        [np.arange(num_devices), np.repeat([num_devices, num_devices + 1], [num_devices, 2 * num_devices])]
+    )
+    shared = np.zeros((len(kinds), num_devices + 2))
+    shared[np.arange(len(kinds)), kinds] = 1.0
+    spread = np.array([trust.work] * num_devices + [trust.scale] * 2)
+    factors = fit_factors(rows @ shared, spread, trust.observed)[kinds]
+    spread = np.array([trust.work] * num_devices + [trust.single] * (len(kinds) - num_devices))
+    return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Cutting: from a placement to convex parts that run as tasks; knows no OpenVINO."""

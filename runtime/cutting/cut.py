@@ -1,0 +1,199 @@
+"""Cut: a placed graph as convex subgraphs, each on one device, that are compiled and run as tasks.
+
+An op may have instances on several devices: joins such as Concat are cheaper computed where they are read than sent
+there, since part of what they join is there already. Floating ops (constants, arithmetic on shapes) and Parameters
+have no instance: every subgraph takes them along, or reads the model's input. Nor have Results: they name a tensor.
+Nor have ops of which only the shape is read: it is known without running them.
+
+Legend: N ops, D devices, I instances, J edges between instances, S subgraphs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hsdag.ir.graph import ComputationGraph, Csr, IntArray
+from hsdag.ir.partition import Partition
+from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of, instance_edges
+from hsdag.runtime.cutting.running_ops import RunningOps
+
+MODEL_INPUT = -1
+"""The source of a tensor that the caller gives."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A result as one subgraph hands it to others: output ``port`` of ``op``, made by subgraph ``source``."""
+
+    source: int
+    op: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Ops of one device that run as one task: what it holds, reads and hands out; ops in topological order."""
+
+    device: int
+    ops: tuple[int, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Subgraphs in an order in which they can run, and the tensor of every Result, as (op of the Result, tensor)."""
+
+    graph: ComputationGraph
+    subgraphs: tuple[Subgraph, ...]
+    results: tuple[tuple[int, Tensor], ...]
+
+    @cached_property
+    def edges(self) -> IntArray:
+        """[E, 2] subgraphs of which the first hands something to the second."""
+        pairs = sorted({(t.source, s) for s, part in enumerate(self.subgraphs) for t in part.inputs if t.source >= 0})
+        return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def device(self) -> IntArray:
+        """[S] where each subgraph runs."""
+        return np.asarray([part.device for part in self.subgraphs], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """Ops on devices, in topological order, and who reads whom; ``home`` [N] is where an op was placed."""
+
+    op: IntArray  # [I]
+    device: IntArray  # [I]
+    edge_src: IntArray  # [J] instance
+    edge_dst: IntArray  # [J] instance, ascending
+    home: IntArray  # [N]
+
+    @cached_property
+    def index(self) -> dict[tuple[int, int], int]:
+        """The instance of an op on a device, where it has one."""
+        return {pair: i for i, pair in enumerate(zip(self.op.tolist(), self.device.tolist(), strict=True))}
+
+    def read_from(self, op: int, device: int) -> int:
+        """The instance of ``op`` that a reader on ``device`` reads."""
+        found = self.index.get((op, device))
+        return self.index[op, int(self.home[op])] if found is None else found
+
+
+def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = True) -> Instances:
+    """What runs where: every op on its device, and joins where they are read, if less is sent that way.
+
+    ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own, else the smaller of its result
+    and, for a join, what its producers cost there. O((N + E) D).
+    """
+    known = RunningOps.of(graph)
+    num_devices = int(device.max(initial=0)) + 1
+    reads, readers = known.producers, known.readers
+    again = np.zeros((graph.num_ops, num_devices), dtype=np.bool_)
+    if copies:
+        again = cheaper_again(
+            known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes, device, num_devices
+        )
+    is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
+    homes = homes_of(known.order, readers.indptr, readers.indices, is_end, again, device)
+    rank, on = np.nonzero(homes[known.order])
+    op = known.order[rank]
+    index = np.full((graph.num_ops, num_devices), -1, dtype=np.int64)
+    index[op, on] = np.arange(len(op))
+    edges = instance_edges(op, on, index, reads.indptr, reads.indices, device)
+    return Instances(op, on, edges[:, 0].copy(), edges[:, 1].copy(), device)
+
+
+def initial_parts(instances: Instances) -> Partition:
+    """The coarsest convex parts that make nobody wait who need not.
+
+    A crossing is a result together with another device that reads it. Instances of one device are together where the
+    same crossings lie before them and the same after them, and edges between such instances connect them: all wait
+    for the same, and none holds back what another device could have. Along an edge the crossings before never get
+    fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
+    parts form no cycle.
+    """
+    src, dst, device = instances.edge_src, instances.edge_dst, instances.device
+    crosses = device[src] != device[dst]
+    keys = src[crosses] * (int(device.max(initial=0)) + 1) + device[dst[crosses]]
+    distinct, number = np.unique(keys, return_inverse=True)
+    crossing = np.full(len(src), -1, dtype=np.int64)
+    crossing[crosses] = number.reshape(-1)
+    before = np.zeros((len(instances.op), -(-len(distinct) // 64)), dtype=np.uint64)
+    after = np.zeros_like(before)
+    crossings_around(src, dst, crossing, np.lexsort((dst, src)), before, after)
+    kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
+    return Partition.from_pairs(len(instances.op), src[kept], dst[kept])
+
+
+def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
+    """The subgraphs of a grouping of instances, which must be convex. Raises ValueError where groups form a cycle."""
+    part = running_order(instances, parts)[parts.labels].tolist()
+    has_instance = RunningOps.of(graph).runs.tolist()
+    incoming = incoming_ports(graph)
+    held: list[list[int]] = [[] for _ in range(parts.num_groups)]
+    read: list[dict[Tensor, None]] = [{} for _ in held]
+    handed: list[dict[Tensor, None]] = [{} for _ in held]
+    device = [0] * parts.num_groups
+    for i, (v, d) in enumerate(zip(instances.op.tolist(), instances.device.tolist(), strict=True)):
+        s = part[i]
+        device[s] = d
+        held[s].append(v)
+        for u, port in incoming[v]:
+            if graph.op_types[u] == "Parameter":
+                read[s][Tensor(MODEL_INPUT, u, port)] = None
+            elif has_instance[u]:
+                tensor = Tensor(part[instances.read_from(u, d)], u, port)
+                if tensor.source != s:
+                    read[s][tensor] = None
+                    handed[tensor.source][tensor] = None
+    results = []
+    for v in (v for v, kind in enumerate(graph.op_types) if kind == "Result"):
+        u, port = (v, 0) if has_instance[v] else incoming[v][0]
+        tensor = Tensor(part[instances.read_from(u, int(instances.home[u]))], u, port)
+        handed[tensor.source][tensor] = None
+        results.append((v, tensor))
+    columns = zip(device, held, read, handed, strict=True)
+    subgraphs = tuple(Subgraph(d, tuple(ops), tuple(ins), tuple(outs)) for d, ops, ins, outs in columns)
+    return Cut(graph, subgraphs, tuple(results))
+
+
+def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
+    """[N] producer and its output port for each input of each op, by input port."""
+    ports: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.num_ops)]
+    columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
+    for u, out, v, port in zip(*(column.tolist() for column in columns), strict=True):
+        ports[v].append((port, u, out))
+    return [[(u, out) for _, u, out in sorted(found)] for found in ports]
+
+
+def running_order(instances: Instances, parts: Partition) -> IntArray:
+    """[S] the position of every part in an order in which they can run; ties go by the first instance.
+
+    Raises ValueError where parts wait for each other in a circle.
+    """
+    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
+    waits = np.bincount(dst, minlength=parts.num_groups).tolist()
+    first = np.full(parts.num_groups, len(instances.op))
+    np.minimum.at(first, parts.labels, np.arange(len(instances.op)))
+    readers = Csr.build(parts.num_groups, src, dst)
+    ready = [(int(first[p]), p) for p in range(parts.num_groups) if not waits[p]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        p = heapq.heappop(ready)[1]
+        order.append(p)
+        for q in readers.of(p).tolist():
+            waits[q] -= 1
+            if not waits[q]:
+                heapq.heappush(ready, (int(first[q]), q))
+    if len(order) < parts.num_groups:
+        raise ValueError("subgraphs wait for each other in a circle")
+    position = np.empty(parts.num_groups, dtype=np.int64)
+    position[order] = np.arange(parts.num_groups)
+    return position

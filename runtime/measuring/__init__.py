@@ -1,0 +1,1 @@
+"""Measuring: candidates compiled and timed in a worker process, in common rounds."""

@@ -1,0 +1,171 @@
+"""Candidates: compiled ways to run a model, kept open in a worker under a key. Legend: N ops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.placement import ExecutorName
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.problems.problem import Objective
+
+MAX_PERMUTED = 3
+"""Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
+
+    For the work-conserving executor the target lists the devices in their order, ``priority`` may rank ops, and the
+    subgraphs suit ``objective``.
+    """
+
+    target: str
+    devices: tuple[str, ...] | None = None  # [N]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    executor: ExecutorName = "hetero"
+    priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
+    objective: Objective = Objective.LATENCY
+
+    @staticmethod
+    def on_device(spec: DeviceSpec) -> Candidate:
+        """The whole model on one device."""
+        return Candidate(spec.openvino_name)
+
+    @staticmethod
+    def placed(devices: Sequence[str]) -> Candidate:
+        """A placement, by OpenVINO's device name per op; plainly on the device where there is only one."""
+        used = tuple(dict.fromkeys(devices))
+        if len(used) == 1:
+            return Candidate(used[0])
+        return Candidate("HETERO:" + ",".join(used), tuple(devices))
+
+    @staticmethod
+    def side_by_side(
+        devices: Sequence[str],
+        order: Sequence[str],
+        priority: Sequence[int | None] | None = None,
+        objective: Objective = Objective.LATENCY,
+    ) -> Candidate:
+        """A placement for the work-conserving executor; plainly on the device where there is only one.
+
+        ``devices`` [N] and ``order``, that of the devices among themselves, are OpenVINO's names.
+        """
+        used = [name for name in order if name in set(devices)]
+        if len(used) == 1:
+            return Candidate(used[0])
+        ranks = tuple(priority) if priority is not None else None
+        return Candidate(
+            ",".join(used), tuple(devices), executor="work-conserving", priority=ranks, objective=objective
+        )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names."""
+
+    compile_s: float
+    submodels: int
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds after which a worker counts as hung."""
+
+    compile_s: float = 120.0
+    run_s: float = 60.0
+
+    @property
+    def inference_s(self) -> float:
+        """Seconds after which the executor gives an inference up, so that a hung device does not cost the worker."""
+        return 0.4 * self.run_s
+
+
+class CandidateRunner:
+    """Compiles and runs candidates in a worker process, opening them again after the worker was lost."""
+
+    def __init__(self, client: WorkerClient, objective: Objective, limits: Limits | None = None) -> None:
+        self.client = client
+        self.objective = objective
+        self.limits = limits or Limits()
+        self._candidates: dict[str, Candidate] = {}
+        self._opened_in: dict[str, int] = {}
+
+    def open(self, key: str, candidate: Candidate) -> Opened:
+        """Compile a candidate under a key. Raises CandidateFailed."""
+        self._candidates[key] = candidate
+        answer = self.client.call("open", self.limits.compile_s, key=key, **self.request(candidate))
+        self._opened_in[key] = self.client.num_starts
+        return Opened(float(answer["compile_s"]), int(answer["submodels"]), tuple(answer["devices"]))
+
+    def request(self, candidate: Candidate) -> dict[str, Any]:
+        """What the worker needs to know of a candidate.
+
+        For throughput OpenVINO is told so, but not under the work-conserving executor, of which a device gets one task
+        at a time.
+        """
+        side_by_side = candidate.executor == "work-conserving"
+        hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if self.objective is Objective.THROUGHPUT and not side_by_side else {}
+        return {
+            "target": candidate.target,
+            "devices": list(candidate.devices) if candidate.devices is not None else None,
+            "properties": {**hint, **candidate.properties},
+            "executor": candidate.executor,
+            "priority": list(candidate.priority) if candidate.priority is not None else None,
+            "objective": candidate.objective.value,
+            "inference_limit_s": self.limits.inference_s,
+        }
+
+    def run(self, key: str, runs: int) -> list[float]:
+        """Seconds per inference of ``runs`` inferences; for throughput, seconds per inference in flight.
+
+        Raises CandidateFailed.
+        """
+        self._reopen_if_lost(key)
+        if self.objective is Objective.THROUGHPUT:
+            answer = self.client.call("throughput", self.limits.run_s, key=key, requests=4, runs=max(4 * runs, 8))
+            return [float(answer["period_s"])]
+        answer = self.client.call("run", self.limits.run_s, key=key, runs=runs, stop_after_s=0.5 * self.limits.run_s)
+        return [float(s) for s in answer["times_s"]]
+
+    def difference(self, key: str, reference: str) -> dict[str, float | None]:
+        """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
+        self._reopen_if_lost(reference)
+        self._reopen_if_lost(key)
+        return self.client.call("difference", 4 * self.limits.run_s, key=key, reference=reference)
+
+    def close(self, key: str) -> None:
+        """Forget a candidate."""
+        del self._candidates[key]
+        if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
+            with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
+                self.client.call("close", self.limits.run_s, key=key)
+
+    def _reopen_if_lost(self, key: str) -> None:
+        if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:
+            if key not in self._candidates:
+                raise CandidateFailed(f"candidate {key!r} was never opened")
+            self.open(key, self._candidates[key])
+
+
+def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]) -> tuple[str, ...]:
+    """What OpenVINO would do by itself: HETERO in each order of priority, and AUTO over its own devices.
+
+    AUTO does not see added devices, so it gets the physical ones.
+    """
+    names = [spec.openvino_name for spec in placed]
+    if len(names) < 2:
+        orders: list[tuple[str, ...]] = []
+    elif len(names) <= MAX_PERMUTED:
+        orders = list(itertools.permutations(names))
+    else:
+        orders = [tuple(names[i:] + names[:i]) for i in range(len(names))]
+    native = [spec.name for spec in (*placed, *rivals) if not spec.is_added]
+    auto = ("AUTO:" + ",".join(native),) if native else ()
+    return tuple("HETERO:" + ",".join(order) for order in orders) + auto

@@ -1,0 +1,370 @@
+"""Calibration: costs corrected by the measured latencies of a few placements.
+
+Sequential latency (``sequential_latency_s``) is linear in a factor on the op times of each device and class, an
+overhead per op, a launch per subgraph, and a latency and a time per byte of each link. All of these are positive,
+and what is known of them beforehand is known up to a factor; so their logarithms are fitted, by regularised least
+squares on log latency (the maximum a posteriori estimate under log-normal priors and noise), with
+Levenberg-Marquardt steps from the prior on.
+
+Legend: N ops or units, D devices, C op classes, K observations, P parameters, Q logarithms fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.coarsen import CoarseGraph
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.platforms.analytic import Roofline, classes_of, roofline
+from hsdag.runtime.platforms.platform import OP_CLASSES, CalibratedRow, Calibration, DeviceCalibration, Platform
+
+Graph = ComputationGraph | CoarseGraph
+
+MAX_STEPS = 100
+TOLERANCE = 1e-6
+COARSE_NOISE = 0.1
+MAX_LOG = 50.0
+UNKNOWN_OP_OVERHEAD_S = 1e-7
+UNKNOWN_LAUNCH_S = 1e-5
+UNKNOWN_LATENCY_S = 1e-5
+UNKNOWN_BANDWIDTH_BYTES_PER_S = 1e11
+"""Where the fit starts from if the prior has no figure (0 seconds, endless bandwidth) and measurements need one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """The measured latency of one placement [N], of another graph than the calibrated one if ``graph`` is given."""
+
+    placement: IntArray  # [N]
+    latency_s: float
+    graph: Graph | None = None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How sure measurements and priors are: standard deviations of natural logarithms, so 0.1 is about 10%.
+
+    Raises ValueError when one is not positive.
+    """
+
+    noise: float = 0.02
+    """Of one measured latency, and of what the sequential model leaves out."""
+    device: float = 1.5
+    """Of the factor that all op times of a device share."""
+    op_class: float = 0.5
+    """Of an op class around its device's factor."""
+    overhead: float = 1.0
+    """Of an overhead per op or launch."""
+    link: float = 1.0
+    """Of the factor that all links' latencies, or bandwidths, share."""
+    pair: float = 0.5
+    """Of one link around that factor."""
+    unknown: float = 3.0
+    """Of whatever has no figure beforehand."""
+
+    def __post_init__(self) -> None:
+        if not all(value > 0 for value in vars(self).values()):
+            raise ValueError("every standard deviation of Trust must be positive")
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The fitted figures, or the prior's where no observation has a say."""
+
+    op_time: FloatArray  # [D, C] factor on the prior's op times
+    op_overhead_s: FloatArray  # [D] per op that does work; on top of the op times where a CostModel was the prior
+    launch_s: FloatArray  # [D]
+    link_latency_s: FloatArray  # [D, D]
+    link_bandwidth_bytes_per_s: FloatArray  # [D, D]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """The outcome of a calibration: costs of the graph, the factors behind them, and how well they fit.
+
+    ``relative_errors`` is simulated over measured latency, less 1.
+    """
+
+    costs: CostModel
+    factors: Factors
+    simulated_s: FloatArray  # [K]
+    relative_errors: FloatArray  # [K]
+
+
+def calibrate(
+    graph: Graph,
+    prior: Platform | CostModel,
+    observations: Sequence[Observation],
+    *,
+    element_type: str | None = None,
+    trust: Trust | None = None,
+) -> Calibrated:
+    """Costs of ``graph`` that agree with measured latencies as far as the sequential model can.
+
+    ``prior`` is a platform, whose analytic costs are corrected, or a cost model of this very graph, such as a
+    profile. ``element_type`` is as in ``analytic_costs``, for a platform. What no observation informs keeps its
+    value: all of it without observations, where the source stays the prior's too. Deterministic.
+    O(K (N + E) + K Q^2 steps).
+
+    Raises ValueError when an observation has another shape than its graph, a device that is absent or does not
+    support an op, a latency that is not positive, or another graph although the prior is a cost model.
+    """
+    if isinstance(prior, CostModel) and any(o.graph not in (None, graph) for o in observations):
+        raise ValueError("a cost model is of one graph; observations of several graphs need a platform as prior")
+    graphs = {id(g): g for g in (graph, *(o.graph or graph for o in observations))}
+    work = {key: _work(g, prior, element_type) for key, g in graphs.items()}
+    rows = np.zeros((len(observations), _num_parameters(_num_devices(prior))))
+    for key, g in graphs.items():
+        of_graph = [k for k, o in enumerate(observations) if id(o.graph or graph) == key]
+        if of_graph:
+            placements = _placements(g, work[key], [observations[k] for k in of_graph])
+            rows[of_graph] = sequential_features(g, work[key], placements)
+    measured_s = np.array([o.latency_s for o in observations], dtype=np.float64)
+    if not np.all(np.isfinite(measured_s) & (measured_s > 0)):
+        raise ValueError("every observed latency must be positive and finite")
+    values = _fit(rows, measured_s, prior, trust or Trust()) if observations else _prior_values(prior)
+    factors = _factors(values, _num_devices(prior))
+    simulated_s = rows @ values
+    return Calibrated(
+        costs=_costs(work[id(graph)], factors, _source(prior) if not observations else CostSource.CALIBRATED),
+        factors=factors,
+        simulated_s=simulated_s,
+        relative_errors=simulated_s / measured_s - 1.0,
+    )
+
+
+def platform_calibration(
+    platform: Platform, factors: Factors, devices: Sequence[str], provenance: str, rows: Sequence[CalibratedRow] = ()
+) -> Calibration:
+    """The fitted figures of some devices in the form a platform carries; ``factors`` are on top of the platform's."""
+    op_time = factors.op_time * platform.op_time
+    fitted = {}
+    for name in devices:
+        d = platform.device_names.index(name)
+        scales = dict(zip(OP_CLASSES, op_time[d].tolist(), strict=True))
+        fitted[name] = DeviceCalibration(scales, float(factors.op_overhead_s[d]), float(factors.launch_s[d]))
+    return Calibration(provenance, fitted, tuple(rows))
+
+
+def sequential_features(graph: Graph, work: Roofline, placements: IntArray) -> FloatArray:
+    """[K, P] what each parameter is multiplied by in the sequential latency of each placement [K, N].
+
+    Parameters, in order: factors on op times [D, C], overhead per op [D], launch per subgraph [D], latency of
+    each ordered pair [D, D], seconds per byte of each ordered pair [D, D]. The product with their values is
+    ``sequential_latency_s``.
+    """
+    quotient = graph.graph if isinstance(graph, CoarseGraph) else graph
+    num_placements, d = len(placements), work.busy_s.shape[1]
+    busy_s = np.zeros((num_placements, d, len(OP_CLASSES)))
+    kernels = np.zeros((num_placements, d))
+    launches = np.zeros((num_placements, d))
+    in_order = placements[:, quotient.topological_order]
+    starts = np.ones_like(in_order, dtype=np.bool_)
+    starts[:, 1:] = in_order[:, 1:] != in_order[:, :-1]
+    for device in range(d):
+        here = (placements == device).astype(np.float64)
+        busy_s[:, device] = here @ work.busy_s[:, device]
+        kernels[:, device] = here @ work.num_kernels
+        launches[:, device] = (starts & (in_order == device)).sum(axis=1)
+    transfers, sent_bytes = _transfers(quotient, placements, d)
+    parts = (busy_s, kernels, launches, transfers, sent_bytes)
+    return np.concatenate([part.reshape(num_placements, -1) for part in parts], axis=1)
+
+
+def _transfers(graph: ComputationGraph, placements: IntArray, d: int) -> tuple[FloatArray, FloatArray]:
+    """[K, D, D] number and bytes of transfers between devices, one per tensor and remote device that reads it."""
+    num_placements, pairs = len(placements), d * d
+    if not graph.num_edges:
+        return np.zeros((num_placements, d, d)), np.zeros((num_placements, d, d))
+    ports = int(graph.edge_src_port.max()) + 1
+    keys, tensor_of_edge = np.unique(graph.edge_src * ports + graph.edge_src_port, return_inverse=True)
+    tensor_bytes = np.zeros(len(keys))
+    tensor_bytes[tensor_of_edge] = graph.edge_bytes
+    home, reader = placements[:, keys // ports], placements[:, graph.edge_dst]
+    wanted = np.zeros((num_placements, len(keys), d), dtype=np.bool_)
+    wanted[np.arange(num_placements)[:, None], tensor_of_edge[None, :], reader] = True
+    wanted &= home[:, :, None] != np.arange(d)
+    row, tensor, to = np.nonzero(wanted)
+    slot = row * pairs + home[row, tensor] * d + to
+    count = np.bincount(slot, minlength=num_placements * pairs).astype(np.float64)
+    weights = tensor_bytes[tensor]
+    sent_bytes = np.bincount(slot, weights=weights, minlength=num_placements * pairs).astype(np.float64)
+    return count.reshape(num_placements, d, d), sent_bytes.reshape(num_placements, d, d)
+
+
+def _num_devices(prior: Platform | CostModel) -> int:
+    return prior.num_devices if isinstance(prior, Platform) else prior.time_s.shape[1]
+
+
+def _num_parameters(d: int) -> int:
+    return d * len(OP_CLASSES) + 2 * d + 2 * d * d
+
+
+def _source(prior: Platform | CostModel) -> CostSource:
+    if isinstance(prior, CostModel):
+        return prior.source
+    return CostSource.CALIBRATED if prior.calibration else CostSource.ANALYTIC
+
+
+def _work(graph: Graph, prior: Platform | CostModel, element_type: str | None) -> Roofline:
+    """The op times that factors apply to: those of the prior, split by op class."""
+    if isinstance(prior, Platform):
+        work = roofline(graph, prior, element_type)
+        return Roofline(work.busy_s * prior.op_time, work.num_kernels, work.supported)
+    quotient = graph.graph if isinstance(graph, CoarseGraph) else graph
+    if len(prior.time_s) != quotient.num_ops:
+        raise ValueError(f"the cost model has {len(prior.time_s)} ops, its graph {quotient.num_ops}")
+    supported = ~np.isnan(prior.time_s)
+    busy_s = np.zeros((*prior.time_s.shape, len(OP_CLASSES)))
+    busy_s[np.arange(quotient.num_ops), :, classes_of(quotient)] = np.where(supported, prior.time_s, 0.0)
+    return Roofline(busy_s, (busy_s.sum(axis=(1, 2)) > 0).astype(np.float64), supported)
+
+
+def _placements(graph: Graph, work: Roofline, observations: Sequence[Observation]) -> IntArray:
+    """[K, N] the placements of observations of one graph, checked."""
+    num_ops, d = work.supported.shape
+    for observation in observations:
+        placement = observation.placement
+        if placement.shape != (num_ops,) or placement.min(initial=0) < 0 or placement.max(initial=0) >= d:
+            raise ValueError(f"an observed placement must be [{num_ops}] of device indices below {d}")
+    placements = np.stack([observation.placement for observation in observations])
+    if not work.supported[np.arange(num_ops), placements].all():
+        op = int(np.argmin(work.supported[np.arange(num_ops), placements].all(axis=0)))
+        quotient = graph.graph if isinstance(graph, CoarseGraph) else graph
+        raise ValueError(f"an observed placement has op {quotient.op_names[op]!r} on a device that does not support it")
+    return placements
+
+
+def _prior_values(prior: Platform | CostModel) -> FloatArray:
+    """[P] the parameters before any observation."""
+    d = _num_devices(prior)
+    op_overhead_s = prior.op_overhead_s if isinstance(prior, Platform) else np.zeros(d)
+    off = ~np.eye(d, dtype=np.bool_)
+    latency_s = np.where(off, prior.link_latency_s, 0.0)
+    s_per_byte = np.divide(1.0, prior.link_bandwidth_bytes_per_s, out=np.zeros((d, d)), where=off)
+    parts = (np.ones(d * len(OP_CLASSES)), op_overhead_s, prior.launch_s, latency_s.reshape(-1), s_per_byte.reshape(-1))
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scheme:
+    """log parameter = log start + spread z, z standard normal beforehand; only ``fitted`` parameters move."""
+
+    start: FloatArray  # [P]
+    spread: FloatArray  # [P, Q]
+    fitted: BoolArray  # [P]
+
+
+def _scheme(rows: FloatArray, prior_values: FloatArray, d: int, trust: Trust) -> _Scheme:
+    """Who shares what: op classes their device's factor, links one factor; overheads stand alone."""
+    c, pairs = len(OP_CLASSES), d * d
+    sizes = [d * c, d, d, pairs, pairs]
+    unknown = np.repeat(
+        [1.0, UNKNOWN_OP_OVERHEAD_S, UNKNOWN_LAUNCH_S, UNKNOWN_LATENCY_S, 1.0 / UNKNOWN_BANDWIDTH_BYTES_PER_S],
+        sizes,
+    )
+    known = prior_values > 0
+    own = np.repeat(
+        [trust.op_class, trust.overhead, trust.overhead, trust.pair, trust.pair], [d * c, d, d, pairs, pairs]
+    )
+    shared = np.zeros((len(own), d + 2))
+    shared[np.arange(d * c), np.repeat(np.arange(d), c)] = trust.device
+    shared[-2 * pairs : -pairs, d] = trust.link
+    shared[-pairs:, d + 1] = trust.link
+    informed = np.asarray(rows.any(axis=0), dtype=np.bool_)
+    seen = informed[d * c + d : d * c + 2 * d]  # devices that an observation launched something on
+    both_seen = (seen[:, None] & seen & ~np.eye(d, dtype=np.bool_)).reshape(-1)
+    sent, sent_bytes = informed[-2 * pairs : -pairs].any(), informed[-pairs:].any()
+    fitted = informed.copy()
+    fitted[: d * c] = np.repeat(seen, c)
+    fitted[-2 * pairs :] = np.concatenate([both_seen & sent, both_seen & sent_bytes])
+    spread = np.concatenate([shared, np.diag(np.where(known, own, trust.unknown))], axis=1)
+    return _Scheme(np.where(known, prior_values, unknown), spread * fitted[:, None], fitted)
+
+
+def _fit(rows: FloatArray, measured_s: FloatArray, prior: Platform | CostModel, trust: Trust) -> FloatArray:
+    """[P] the parameters that make measured latencies and priors together most likely."""
+    prior_values = _prior_values(prior)
+    scheme = _scheme(rows, prior_values, _num_devices(prior), trust)
+    moving = scheme.spread.any(axis=0)
+    spread, active = scheme.spread[:, moving], rows.any(axis=0)
+    z = _most_likely(rows[:, active] * scheme.start[active], spread[active], np.log(measured_s), trust.noise)
+    return np.where(scheme.fitted, scheme.start * np.exp(np.clip(spread @ z, -MAX_LOG, MAX_LOG)), prior_values)
+
+
+def _most_likely(parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float) -> FloatArray:
+    """[Q] the z that minimises ||(log(parts_s exp(spread z)) - log_s) / noise||^2 + ||z||^2.
+
+    ``parts_s`` [K, P] are the latencies' parts at z = 0. Starts at the prior with noise of 0.1 at least, and goes
+    on from there with less: small noise makes a narrow valley that is slow to follow from afar.
+    """
+    z = np.zeros(spread.shape[1])
+    levels = [noise]
+    while levels[-1] < COARSE_NOISE:
+        levels.append(10.0 * levels[-1])
+    for level in reversed(levels):
+        z = _levenberg_marquardt(parts_s, spread, log_s, level, z)
+    return z
+
+
+def _levenberg_marquardt(
+    parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float, z: FloatArray
+) -> FloatArray:
+    """[Q] a minimum of the same sum downhill from z: every step solves a positive definite system."""
+    damping = 1e-3
+    residual, slope = _linearised(parts_s, spread, log_s, noise, z)
+    loss = residual @ residual + z @ z
+    for _ in range(MAX_STEPS):
+        normal = slope.T @ slope + np.eye(len(z))
+        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), slope.T @ residual + z)
+        tried = z - step
+        tried_residual, tried_slope = _linearised(parts_s, spread, log_s, noise, tried)
+        tried_loss = tried_residual @ tried_residual + tried @ tried
+        if tried_loss < loss:
+            done = loss - tried_loss <= TOLERANCE * loss
+            z, residual, slope, loss = tried, tried_residual, tried_slope, tried_loss
+            damping = max(damping / 10.0, 1e-12)
+            if done:
+                break
+        elif damping > 1e10:
+            break
+        else:
+            damping *= 10.0
+    return z
+
+
+def _linearised(
+    parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float, z: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Weighted errors of log latency [K] and their derivatives by z [K, Q]."""
+    now_s = parts_s * np.exp(np.clip(spread @ z, -MAX_LOG, MAX_LOG))
+    total_s = now_s.sum(axis=1)
+    return (np.log(total_s) - log_s) / noise, (now_s / total_s[:, None]) @ spread / noise
+
+
+def _factors(values: FloatArray, d: int) -> Factors:
+    """The parameters by name; the diagonals of link tables cost nothing."""
+    c = d * len(OP_CLASSES)
+    op_time, op_overhead_s, launch_s, latency_s, s_per_byte = np.split(values, [c, c + d, c + 2 * d, c + 2 * d + d * d])
+    costly = s_per_byte.reshape(d, d)
+    return Factors(
+        op_time=op_time.reshape(d, -1),
+        op_overhead_s=op_overhead_s,
+        launch_s=launch_s,
+        link_latency_s=latency_s.reshape(d, d),
+        link_bandwidth_bytes_per_s=np.divide(1.0, costly, out=np.full((d, d), np.inf), where=costly > 0),
+    )
+
+
+def _costs(work: Roofline, factors: Factors, source: CostSource) -> CostModel:
+    return CostModel(
+        time_s=work.time_s(factors.op_time, factors.op_overhead_s),
+        launch_s=factors.launch_s,
+        link_latency_s=factors.link_latency_s,
+        link_bandwidth_bytes_per_s=factors.link_bandwidth_bytes_per_s,
+        source=source,
+    )

@@ -1,0 +1,63 @@
+"""Problem: all that a placer sees. Legend: U placement units, D devices, N ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from hsdag.ir.coarsen import CoarseGraph
+from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+
+class Objective(Enum):
+    """What a placement is judged by."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A graph of placement units to be spread over devices.
+
+    A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
+    ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
+    take, where that is known: its ops are the units, in the same order. Raises ValueError when a table has
+    another shape than [U, D] or a unit runs nowhere.
+    """
+
+    units: CoarseGraph
+    devices: tuple[str, ...]
+    supported: BoolArray  # [U, D]
+    objective: Objective = Objective.LATENCY
+    costs: ScheduleProblem | None = None
+
+    def __post_init__(self) -> None:
+        if self.supported.shape != (self.num_units, self.num_devices):
+            raise ValueError(f"supported must be [{self.num_units}, {self.num_devices}], not {self.supported.shape}")
+        if not self.supported.any(axis=1).all():
+            unit = int(np.argmin(self.supported.any(axis=1)))
+            raise ValueError(f"unit {unit} ({self.units.graph.op_names[unit]}) runs on no device")
+        if self.costs is not None and self.costs.time_s.shape != self.supported.shape:
+            raise ValueError(f"costs must be {self.supported.shape}, not {self.costs.time_s.shape}")
+
+    @property
+    def num_units(self) -> int:
+        """U, the number of placement units."""
+        return self.units.graph.num_ops
+
+    @property
+    def num_devices(self) -> int:
+        """D, the number of devices."""
+        return len(self.devices)
+
+    def expand(self, unit_devices: IntArray) -> IntArray:
+        """[..., N] device index per op from [..., U] device index per unit."""
+        return unit_devices[..., self.units.partition.labels]
+
+    def is_legal(self, unit_devices: IntArray) -> bool:
+        """Whether every unit is on a device that supports it."""
+        return bool(self.supported[np.arange(self.num_units), unit_devices].all())

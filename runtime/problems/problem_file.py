@@ -1,0 +1,312 @@
+"""Problem files: reading and writing the JSON form of a scheduling problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, parse_document, read_text, write_atomically
+from hsdag.runtime.costs.cost_model import CostSource
+from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
+
+FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
+FORMAT_VERSION: Literal[1] = 1
+
+LARGEST = 1e24
+"""Bound of all amounts, and of the reciprocal of bandwidths: what is added up stays far from infinity."""
+
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class _Device(_Record):
+    name: _Name
+    memory_bytes: _Amount | None = None
+    launch_s: _Amount = 0.0
+    plugin: _Name | None = None
+    properties: dict[str, str] | None = None
+
+
+class _Links(_Record):
+    bandwidth_bytes_per_s: list[list[float | None]]
+    latency_s: list[list[float | None]]
+
+
+class _Op(_Record):
+    name: _Name
+    type: str = ""
+    time_s: list[_Amount | None]
+    output_bytes: _Amount = 0.0
+    weight_bytes: _Amount = 0.0
+    colocate: str | None = None
+    meta_op: str | None = None
+    role: Literal["shard", "reduce"] | None = None
+    expr: str | None = None
+
+
+class _Edge(_Record):
+    src: str
+    dst: str
+    bytes: _Amount | None = None
+
+
+class _Document(_Record):
+    format: Literal["hsdag-problem"]
+    version: Literal[1]
+    name: str
+    source: Literal["measured", "calibrated", "analytic", "file"] = "file"
+    model: ModelRecord | None = None
+    devices: list[_Device] = Field(min_length=1)
+    links: _Links | None = None
+    op_overhead_s: _Amount = 0.0
+    transfer_overhead_s: _Amount = 0.0
+    ops: list[_Op] = Field(min_length=1)
+    edges: list[_Edge] = []
+
+
+def read_problem(path: str | Path) -> ScheduleProblem:
+    """The problem in a file. Raises FileFormatError naming the file and the place inside it."""
+    return problem_from_json(read_text(Path(path)), str(path))
+
+
+def write_problem(problem: ScheduleProblem, path: str | Path) -> None:
+    """Write a file atomically. Raises OutputError."""
+    write_atomically(Path(path), problem_to_json(problem).encode())
+
+
+def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
+    """The problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
+    document = parse_document(text, origin, FORMAT_NAME, FORMAT_VERSION)
+    try:
+        return _problem(_Document.model_validate(document))
+    except ValidationError as error:
+        raise FileFormatError(f"{origin}: {first_problem(error)}") from error
+    except FileFormatError as error:
+        raise FileFormatError(f"{origin}: {error}") from error
+
+
+def problem_to_json(problem: ScheduleProblem) -> str:
+    """The document of a problem."""
+    labels = problem.labels
+    ops = [
+        _Op(
+            name=problem.op_names[v],
+            type=labels.types[v],
+            time_s=[None if np.isnan(s) else float(s) for s in problem.time_s[v]],
+            output_bytes=float(problem.output_bytes[v]),
+            weight_bytes=float(problem.weight_bytes[v]),
+            colocate=labels.colocate[v] or None,
+            meta_op=labels.meta_ops[v] or None,
+            role=labels.roles[v] or None,  # type: ignore[arg-type]  # checked by pydantic
+            expr=labels.expressions[v] or None,
+        )
+        for v in range(problem.num_ops)
+    ]
+    rows = zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), problem.edge_bytes.tolist(), strict=True)
+    document = _Document(
+        format=FORMAT_NAME,
+        version=FORMAT_VERSION,
+        name=problem.name,
+        source=problem.source.value,
+        model=problem.model,
+        devices=[
+            _Device(
+                name=device.name,
+                memory_bytes=float(b) if np.isfinite(b) else None,
+                launch_s=float(s),
+                plugin=device.plugin if problem.devices else None,
+                properties=dict(device.properties) if problem.devices else None,
+            )
+            for device, b, s in zip(problem.device_records, problem.memory_bytes, problem.launch_s, strict=True)
+        ],
+        links=_Links(
+            bandwidth_bytes_per_s=_rows(problem.link_bandwidth_bytes_per_s), latency_s=_rows(problem.link_latency_s)
+        ),
+        op_overhead_s=problem.op_overhead_s,
+        transfer_overhead_s=problem.transfer_overhead_s,
+        ops=ops,
+        edges=[_Edge(src=problem.op_names[u], dst=problem.op_names[v], bytes=b) for u, v, b in rows],
+    )
+    # a device without memory_bytes has no limit and a null bandwidth no cost, so null says enough
+    return document.model_dump_json(exclude_none=True, indent=1) + "\n"
+
+
+def _rows(table: FloatArray) -> list[list[float | None]]:
+    """A link table with null for what is infinite or on the diagonal."""
+    rows = [[float(x) if np.isfinite(x) else None for x in row] for row in table]
+    return [[None if i == j else x for j, x in enumerate(row)] for i, row in enumerate(rows)]
+
+
+def _problem(document: _Document) -> ScheduleProblem:
+    """The problem of a document whose fields are well-formed. Raises FileFormatError naming the place."""
+    k = len(document.devices)
+    _check_names("devices", (device.name for device in document.devices))
+    _check_names("ops", (op.name for op in document.ops))
+    for i, op in enumerate(document.ops):
+        _check_times(i, op, k)
+    index = {op.name: v for v, op in enumerate(document.ops)}
+    edges = _edges(document.edges, index)
+    memory = [FREE if device.memory_bytes is None else device.memory_bytes for device in document.devices]
+    times = np.array([[np.nan if s is None else s for s in op.time_s] for op in document.ops])
+    _check_acyclic(document.ops, edges)
+    _check_memory(document, ~np.isnan(times), np.array(memory))
+    _check_colocation(document.ops, ~np.isnan(times))
+    latency_s, bandwidth = _link_tables(document.links, k)
+    outputs = np.array([op.output_bytes for op in document.ops])
+    sizes = [e.bytes if e.bytes is not None else outputs[u] for e, u in zip(document.edges, edges[:, 0], strict=True)]
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=outputs,
+        edge_bytes=np.array(sizes, dtype=np.float64),
+        link_latency_s=latency_s,
+        link_bandwidth_bytes_per_s=bandwidth,
+        weight_bytes=np.array([op.weight_bytes for op in document.ops]),
+        memory_bytes=np.array(memory),
+        launch_s=np.array([device.launch_s for device in document.devices]),
+        op_overhead_s=document.op_overhead_s,
+        transfer_overhead_s=document.transfer_overhead_s,
+        name=document.name,
+        op_names=[op.name for op in document.ops],
+        device_names=[device.name for device in document.devices],
+        labels=_labels(document.ops),
+        source=CostSource(document.source),
+        model=document.model,
+        devices=tuple(
+            DeviceRecord(name=d.name, plugin=d.plugin or d.name, properties=d.properties or {})
+            for d in document.devices
+        )
+        if any(d.plugin for d in document.devices)
+        else (),
+    )
+
+
+def _labels(ops: Sequence[_Op]) -> OpLabels:
+    return OpLabels(
+        types=tuple(op.type for op in ops),
+        colocate=tuple(op.colocate or "" for op in ops),
+        meta_ops=tuple(op.meta_op or "" for op in ops),
+        roles=tuple(op.role or "" for op in ops),
+        expressions=tuple(op.expr or "" for op in ops),
+    )
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    seen: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if name in seen:
+            raise FileFormatError(f"{what}[{i}].name: {name!r} is already the name of {what}[{seen[name]}]")
+        seen[name] = i
+
+
+def _check_times(i: int, op: _Op, num_devices: int) -> None:
+    if len(op.time_s) != num_devices:
+        raise FileFormatError(
+            f"ops[{i}].time_s: {num_devices} entries expected, one per device, not {len(op.time_s)} (op {op.name!r})"
+        )
+    if all(s is None for s in op.time_s):
+        raise FileFormatError(f"ops[{i}].time_s: no device supports op {op.name!r}; give at least one a time")
+
+
+def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
+    """[E, 2] op indices."""
+    pairs = np.empty((len(edges), 2), dtype=np.int64)
+    for i, edge in enumerate(edges):
+        for side, name in enumerate((edge.src, edge.dst)):
+            if name not in index:
+                raise FileFormatError(f"edges[{i}].{('src', 'dst')[side]}: there is no op {name!r}")
+            pairs[i, side] = index[name]
+    return pairs
+
+
+def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
+    """Take away ops without inputs until none is left; from what stays, walk against the edges into a cycle."""
+    n = len(ops)
+    waiting = np.bincount(edges[:, 1], minlength=n).tolist()
+    after = Csr.build(n, edges[:, 0], edges[:, 1])
+    bare = [v for v in range(n) if waiting[v] == 0]
+    for v in bare:  # grows while it is read
+        for u in after.of(v).tolist():
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                bare.append(u)
+    if len(bare) == n:
+        return
+    into = {int(dst): i for i, (src, dst) in reversed(list(enumerate(edges))) if waiting[src] and waiting[dst]}
+    walk = [next(v for v in range(n) if waiting[v])]
+    while walk.count(walk[-1]) < 2:
+        walk.append(int(edges[into[walk[-1]], 0]))
+    cycle = walk[walk.index(walk[-1]) :][::-1]
+    shown = [repr(ops[v].name) for v in cycle]
+    names = " -> ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
+    raise FileFormatError(f"edges[{into[cycle[1]]}]: the edges form a cycle: {names}")
+
+
+def _check_memory(document: _Document, supported: np.ndarray, memory_bytes: FloatArray) -> None:
+    room = np.where(supported, memory_bytes, -1.0).max(axis=1)
+    for i, op in enumerate(document.ops):
+        if op.weight_bytes + op.output_bytes > room[i]:
+            raise FileFormatError(
+                f"ops[{i}]: {op.name!r} needs {op.weight_bytes + op.output_bytes:.0f} bytes for weights and output, "
+                f"but the largest device that supports it has {room[i]:.0f}"
+            )
+    weights = sum(op.weight_bytes for op in document.ops)
+    if weights > memory_bytes.sum():
+        raise FileFormatError(
+            f"devices: the weights of all ops take {weights:.0f} bytes, but all devices together have "
+            f"{memory_bytes.sum():.0f}"
+        )
+
+
+def _check_colocation(ops: Sequence[_Op], supported: np.ndarray) -> None:
+    common: dict[str, np.ndarray] = {}
+    for i, op in enumerate(ops):
+        if op.colocate:
+            common[op.colocate] = common.get(op.colocate, True) & supported[i]
+            if not common[op.colocate].any():
+                raise FileFormatError(f"ops[{i}].colocate: no device supports all ops of the set {op.colocate!r}")
+
+
+def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
+    """[D, D] latencies and bandwidths; without links, which one device may do without, nothing costs anything."""
+    if links is None:
+        if k > 1:
+            raise FileFormatError(f"links: missing, but there are {k} devices")
+        return np.zeros((1, 1)), np.full((1, 1), FREE)
+    latency = _square("latency_s", links.latency_s, k, none=None)
+    bandwidth = _square("bandwidth_bytes_per_s", links.bandwidth_bytes_per_s, k, none=FREE)
+    return latency, bandwidth
+
+
+def _square(field: str, rows: Sequence[Sequence[float | None]], k: int, none: float | None) -> FloatArray:
+    """[k, k] table; null stands for ``none``, the diagonal becomes a free link."""
+    table = np.full((k, k), 0.0 if none is None else none)
+    if len(rows) != k:
+        raise FileFormatError(f"links.{field}: {k} rows expected, one per device, not {len(rows)}")
+    for i, row in enumerate(rows):
+        if len(row) != k:
+            raise FileFormatError(f"links.{field}[{i}]: {k} entries expected, one per device, not {len(row)}")
+        for j, value in enumerate(row):
+            if i == j or (value is None and none is not None):
+                continue
+            if value is None:
+                raise FileFormatError(f"links.{field}[{i}][{j}]: a number is expected, not null")
+            if value < 0 or (value == 0 and none is not None):
+                bound = "above 0" if none is not None else "0 or more"
+                raise FileFormatError(f"links.{field}[{i}][{j}]: must be {bound}, not {value:g}")
+            if value > LARGEST or (value < 1 / LARGEST and none is not None):
+                raise FileFormatError(
+                    f"links.{field}[{i}][{j}]: must be between {1 / LARGEST:g} and {LARGEST:g}, not {value:g}"
+                )
+            table[i, j] = value
+    return table

@@ -1,0 +1,153 @@
+"""Units of a scheduling problem: its co-location sets as the problem that a placer sees.
+
+Legend: N ops, E edges, U placement units, D devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from hsdag.ir.coarsen import CoarseGraph, coarsen
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges
+from hsdag.ir.partition import Partition
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+
+LARGEST_BYTES = 2.0**53
+"""Graphs count bytes in whole numbers; more than this is cut off."""
+
+
+def problem_of(problem: ScheduleProblem, objective: Objective = Objective.LATENCY) -> Problem:
+    """The placement problem of a scheduling problem; ``costs`` are those of the units.
+
+    Where co-location sets wrap around each other, some edges between their units are left out of the unit
+    graph, which has no cycles; placements and their simulation know nothing of that. Raises FileFormatError
+    when a set has no device that supports all of it.
+    """
+    graph = graph_of_problem(problem)
+    sets = _colocation_sets(problem)
+    kept = _acyclic_edges(graph, sets)
+    units = coarsen(graph, sets, kept)
+    supported = np.ones((sets.num_groups, problem.num_devices), dtype=np.bool_)
+    np.logical_and.at(supported, units.partition.labels, problem.supported)
+    runs_somewhere = np.asarray(supported.any(axis=1), dtype=np.bool_)[units.partition.labels]
+    if not runs_somewhere.all():
+        name = problem.labels.colocate[int(np.argmin(runs_somewhere))]
+        raise FileFormatError(
+            f"problem {problem.name!r}: no device supports all ops of the co-location set {name!r}; "
+            "give them a time on the same device"
+        )
+    return Problem(units, problem.device_names, supported, objective, _unit_costs(problem, units, kept))
+
+
+def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
+    """The ops and edges of a scheduling problem as a graph.
+
+    Shapes are unknown, hence of rank 0. FLOPs are unknown too; the mean of an op's times over the devices that
+    support it, in seconds, stands in.
+    """
+    pairs = np.stack([problem.edge_src, problem.edge_dst], axis=1).tolist()
+    graph = graph_from_edges(
+        problem.labels.types,
+        [(u, v) for u, v in pairs],
+        name=problem.name,
+        op_names=problem.op_names,
+        shapes=[()] * problem.num_ops,
+        output_bytes=_whole(problem.output_bytes).tolist(),
+        flops=np.nanmean(problem.time_s, axis=1).tolist(),
+    )
+    return replace(
+        graph,
+        weight_bytes=_whole(problem.weight_bytes),
+        edge_bytes=_whole(problem.edge_bytes),
+        topological_order=problem.topological_order.copy(),
+    )
+
+
+def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
+    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit stand in topological order."""
+    position = np.empty(problem.num_ops, dtype=np.int64)
+    position[problem.topological_order] = np.arange(problem.num_ops)
+    ranks = np.empty(problem.num_ops, dtype=np.int64)
+    ranks[np.lexsort((position, unit_ranks[unit_of_op]))] = np.arange(problem.num_ops)
+    return ranks
+
+
+def _colocation_sets(problem: ScheduleProblem) -> Partition:
+    number: dict[str, int] = {}
+    names = enumerate(problem.labels.colocate)
+    labels = [number.setdefault(name, v) if name else v for v, name in names]
+    return Partition.from_labels(np.asarray(labels, dtype=np.int64))
+
+
+def _acyclic_edges(graph: ComputationGraph, sets: Partition) -> BoolArray:
+    """[E] edges without which the quotient would have a cycle are False.
+
+    Inside each strongly connected part of the quotient, edges lead from the set whose first op comes earlier.
+    """
+    src, dst = sets.labels[graph.edge_src], sets.labels[graph.edge_dst]
+    s, d = sets.quotient_edges(graph.edge_src, graph.edge_dst)
+    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(sets.num_groups,) * 2)
+    _, part = connected_components(matrix, directed=True, connection="strong")
+    first = np.full(sets.num_groups, graph.num_ops, dtype=np.int64)
+    np.minimum.at(first, sets.labels, graph.position)
+    return np.asarray((part[src] != part[dst]) | (first[src] < first[dst]), dtype=np.bool_)
+
+
+def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -> ScheduleProblem:
+    """The problem with units as its ops: exact but for ties where every unit is one op, else an estimate."""
+    unit, num_units = units.partition.labels, units.graph.num_ops
+    members = np.bincount(unit, minlength=num_units)
+    time_s = np.zeros((num_units, problem.num_devices))
+    np.add.at(time_s, unit, problem.time_s)  # NaN where one of them is
+    edges, edge_bytes = _unit_edges(problem, unit, kept)
+    named = [problem.index_of[name] for name in units.graph.op_names]
+    labels = problem.labels
+    return ScheduleProblem.from_arrays(
+        time_s + ((members - 1) * problem.op_overhead_s)[:, None],
+        edges,
+        output_bytes=np.bincount(unit, problem.output_bytes, num_units),
+        edge_bytes=edge_bytes,
+        link_latency_s=problem.link_latency_s,
+        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
+        weight_bytes=np.bincount(unit, problem.weight_bytes, num_units),
+        memory_bytes=problem.memory_bytes,
+        launch_s=problem.launch_s,
+        op_overhead_s=problem.op_overhead_s,
+        transfer_overhead_s=problem.transfer_overhead_s,
+        name=problem.name,
+        op_names=units.graph.op_names,
+        device_names=problem.device_names,
+        labels=OpLabels(
+            types=units.graph.op_types,
+            colocate=("",) * num_units,
+            meta_ops=tuple(labels.meta_ops[v] for v in named),
+            roles=tuple(labels.roles[v] for v in named),
+            expressions=tuple(labels.expressions[v] for v in named),
+        ),
+        order=unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order,
+        source=problem.source,
+        model=problem.model,
+    )
+
+
+def _unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, np.ndarray]:
+    """Edges between units [E', 2] and their bytes: of every result that is sent, its largest edge to that unit."""
+    chosen = np.flatnonzero(kept & (unit[problem.edge_src] != unit[problem.edge_dst]))
+    results, of_result = np.unique(
+        np.stack([problem.edge_src[chosen], unit[problem.edge_dst[chosen]]], axis=1), axis=0, return_inverse=True
+    )
+    size = np.zeros(len(results))
+    np.maximum.at(size, of_result.reshape(-1), problem.edge_bytes[chosen])
+    between = np.stack([unit[results[:, 0]], results[:, 1]], axis=1)
+    edges, of_edge = np.unique(between, axis=0, return_inverse=True)
+    return edges, np.bincount(of_edge.reshape(-1), size, len(edges))
+
+
+def _whole(values: np.ndarray) -> IntArray:
+    return np.asarray(np.minimum(np.round(values), LARGEST_BYTES), dtype=np.int64)

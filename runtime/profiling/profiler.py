@@ -1,0 +1,252 @@
+"""Profiling: measuring a model's ops on every device, and what it costs to go from one device to another.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from scipy.optimize import nnls
+
+from hsdag.ir.colocation import floating_ops
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+
+PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
+"""Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe."""
+
+    runs: int = 20
+    limit_s: float = 3.0
+    probe_runs: int = 40
+    probe_limit_s: float = 0.3
+    call_limit_s: float = 300.0
+
+    @staticmethod
+    def within(budget_s: float, num_devices: int) -> Effort:
+        """Less than the default where that would take more than a third of a budget, compilation aside."""
+        pairs = num_devices * max(num_devices - 1, 1)
+        run_s, probe_s = budget_s / (6 * num_devices), budget_s / (6 * 2 * len(PROBES) * pairs)
+        return Effort(limit_s=min(Effort.limit_s, run_s), probe_limit_s=min(Effort.probe_limit_s, probe_s))
+
+
+class Profiler:
+    """Measures one model in a worker, device by device, and keeps what it finds in a cache.
+
+    ``digest`` stands for the model and its inputs: all that times depend on beside the device.
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        graph: ComputationGraph,
+        digest: str,
+        cache: ProfileCache,
+        *,
+        effort: Effort | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._client = client
+        self._graph = graph
+        self._digest = digest
+        self._should_stop = should_stop
+        self._cache = cache
+        self._effort = effort or Effort()
+        self._on_step = on_step
+        self._index = {name: v for v, name in enumerate(graph.op_names)}
+
+    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray) -> ModelProfile:
+        """Times on all devices and links between them.
+
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
+        Raises DeviceError when a device cannot be profiled.
+        """
+        names = [spec.openvino_name for spec in devices]
+        times = tuple(
+            self._device(spec, devices, [names[c] for c in carriers[:, d].tolist()], carriers[:, d] == d)
+            for d, spec in enumerate(devices)
+        )
+        return ModelProfile(tuple(devices), times, self._links(devices))
+
+    def _step(self, what: str) -> None:
+        """Say what is measured next, if it is to be."""
+        if self._should_stop():
+            raise DeviceError("profiling was interrupted")
+        self._on_step(what)
+
+    def _device(self, spec: DeviceSpec, devices: Sequence[DeviceSpec], on: list[str], own: np.ndarray) -> DeviceProfile:
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": _identity(spec)}
+        if not own.all():
+            key["carriers"] = [_identity(other) for other in devices if other.openvino_name in set(on)]
+        stored = self._cache.get(key)
+        if stored is None:
+            self._step(f"profiling {spec.name}")
+            stored = self._named(self._measure(spec, on))
+            self._cache.put(key, stored)
+        else:
+            self._on_step(f"{spec.name} was profiled before; --fresh measures anew")
+        return self._device_profile(stored, own)
+
+    def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
+        candidate, effort = Candidate.placed(on), self._effort
+        try:
+            return self._client.call(
+                "op_times",
+                effort.call_limit_s,
+                target=candidate.target,
+                devices=list(candidate.devices) if candidate.devices is not None else None,
+                of=spec.openvino_name,
+                runs=effort.runs,
+                for_s=effort.limit_s,
+            )
+        except CandidateFailed as failure:
+            raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
+
+    def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer with ops by name: another file of the same model may number them otherwise."""
+        names = self._graph.op_names
+        return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
+
+    def _device_profile(self, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
+        """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
+        time_s, floating, fused = np.zeros(len(own)), floating_ops(self._graph), []
+        for op_names, seconds in stored["primitives"]:
+            ops = [self._index[name] for name in op_names]
+            if ops:
+                time_s[max(ops, key=lambda v: (self._graph.flops[v], -self._graph.position[v]))] += seconds
+            together = tuple(v for v in ops if not floating[v])
+            if len(together) > 1:
+                fused.append(together)
+        total_s = float(time_s.sum())
+        if total_s > 0:
+            time_s *= float(stored["latency_s"]) / total_s
+        elif own.any():  # counters stand still for ops below their resolution
+            candidates = np.flatnonzero(own & ~floating) if (own & ~floating).any() else np.flatnonzero(own)
+            time_s[max(candidates.tolist(), key=lambda v: self._graph.flops[v])] = float(stored["latency_s"])
+        time_s[~own] = np.nan
+        return DeviceProfile(
+            time_s=time_s,
+            fused=tuple(fused),
+            latency_s=float(stored["latency_s"]) if own.all() else None,
+            spread=float(stored["spread"]),
+            runs=int(stored["runs"]),
+            resident_bytes=int(stored["resident_bytes"]),
+            memory_bytes=stored["memory_bytes"],
+        )
+
+    def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
+        kind = "image" if "Convolution" in self._graph.op_types else "matrix"
+        key = {"what": "links", "kind": kind, "devices": [_identity(spec) for spec in devices]}
+        stored = self._cache.get(key)
+        if stored is None:
+            self._step("profiling transfers")
+            stored = self._probe_all([spec.openvino_name for spec in devices], kind)
+            self._cache.put(key, stored)
+        return LinkProfile(
+            np.array(stored["launch_s"]), np.array(stored["latency_s"]), np.array(stored["bandwidth_bytes_per_s"])
+        )
+
+    def _probe_all(self, names: Sequence[str], kind: str) -> dict[str, Any]:
+        """Launches, latencies and bandwidths; where a device does not run the probe, those of the others' means."""
+        d = len(names)
+        alone = [[self._probe([name], kind, *size) for size in PROBES] for name in names]
+        launch, latency, inverse = (np.full((d, d), np.nan) for _ in range(3))
+        for a, b in itertools.permutations(range(d), 2):
+            rest = [self._probe([names[a], names[b]], kind, *size) for size in PROBES]
+            fitted = fit_link(PROBES, alone[a], alone[b], rest)
+            if fitted is not None:
+                launch[a, b], latency[a, b], inverse[a, b] = fitted
+        for table in (latency, inverse):
+            _fill(table)
+        launch_s = np.array([_mean(launch[:, b], launch) for b in range(d)])
+        inverse = np.maximum(inverse, 1e-12)
+        return {
+            "launch_s": launch_s.tolist(),
+            "latency_s": latency.tolist(),
+            "bandwidth_bytes_per_s": (1.0 / inverse).tolist(),
+        }
+
+    def _probe(self, names: list[str], kind: str, tensors: int, size_bytes: int) -> tuple[float, int] | None:
+        """Seconds beside the ops and bytes of a tensor; None where the probe does not run."""
+        effort = self._effort
+        try:
+            answer = self._client.call(
+                "probe",
+                60.0,
+                devices=names,
+                kind=kind,
+                tensors=tensors,
+                size_bytes=size_bytes,
+                runs=effort.probe_runs,
+                for_s=effort.probe_limit_s,
+            )
+        except CandidateFailed:
+            return None
+        return float(answer["rest_s"]), int(answer["tensor_bytes"])
+
+
+Probe = tuple[float, int] | None
+
+
+def fit_link(
+    sizes: Sequence[tuple[int, int]], sender: Sequence[Probe], receiver: Sequence[Probe], both: Sequence[Probe]
+) -> tuple[float, float, float] | None:
+    """Launch, latency per tensor and seconds per byte, none negative, from probes of several sizes.
+
+    Each probe is the time beside its ops; what it takes cut in two, less the mean of what it takes whole on either
+    device, is a launch, and latency and bytes for each tensor. Relative errors are weighed alike. None where fewer
+    than three sizes ran.
+    """
+    rows, extra_s = [], []
+    for (tensors, _), a, b, cut in zip(sizes, sender, receiver, both, strict=True):
+        if a is not None and b is not None and cut is not None:
+            rows.append([1.0, tensors, tensors * cut[1]])
+            extra_s.append(max(cut[0] - 0.5 * (a[0] + b[0]), 1e-6))
+    if len(rows) < 3:
+        return None
+    weights = 1.0 / np.array(extra_s)
+    scale = np.array([1e-6, 1e-6, 1e-12])
+    solution, _ = nnls(np.array(rows) * scale * weights[:, None], np.ones(len(rows)))
+    launch_s, latency_s, per_byte_s = (solution * scale).tolist()
+    return launch_s, latency_s, per_byte_s
+
+
+def _fill(table: FloatArray) -> None:
+    """Give the diagonal, and pairs without figures, means of those there are: of their devices', else of all."""
+    known = table.copy()
+    for a, b in itertools.product(range(len(table)), repeat=2):
+        if np.isnan(known[a, b]):
+            table[a, b] = _mean(np.concatenate([known[a], known[:, b]]), known)
+
+
+def _mean(values: FloatArray, others: FloatArray) -> float:
+    for candidates in (values, others):
+        if not np.isnan(candidates).all():
+            return float(np.nanmean(candidates))
+    return 0.0
+
+
+def _identity(spec: DeviceSpec) -> dict[str, Any]:
+    """What a device's figures depend on: the hardware by its full name, and the properties."""
+    core = ov.Core()
+    try:
+        full_name = str(core.get_property(spec.plugin, "FULL_DEVICE_NAME"))
+    except RuntimeError:
+        full_name = ""
+    return {"plugin": spec.plugin, "hardware": full_name, "properties": dict(sorted(spec.properties.items()))}

@@ -1,0 +1,1 @@
+"""Timelines: what ran when, simulated or measured, and traces of it."""

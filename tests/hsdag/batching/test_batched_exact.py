@@ -1,0 +1,54 @@
+"""Batches solved exactly: CP-SAT, the MILP and brute force agree, and what they answer is a schedule."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.batching.checking import makespan_s
+from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
+from hsdag.batching.timing import BatchTimer
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.highs import solve_linear
+from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
+
+SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
+
+
+def by_cpsat(problem: BatchedProblem, symmetry: Symmetry = Symmetry.TASKS) -> tuple[float, BatchSchedule]:
+    model = BatchedIntervals(problem, ticks_of(problem, problem.horizon_s), problem.horizon_s, symmetry=symmetry)
+    answer = solve_model(model, SolverLimits())
+    assert answer.ending is Ending.OPTIMAL
+    assert answer.solution is not None
+    device, start = answer.solution
+    timer = BatchTimer(problem)
+    rank = np.argsort(problem.costs.topological_order)
+    schedule = timer.schedule(device, timer.by_start(start, device, rank))
+    assert schedule is not None
+    return float(model.ticks.seconds(answer.bound_ticks)), schedule
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_cpsat_proves_the_optimum_of_brute_force_and_has_a_schedule_of_it(seed: int) -> None:
+    problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
+    bound_s, schedule = by_cpsat(problem)
+    assert bound_s == pytest.approx(BatchedBruteForce(problem).makespan_s(), rel=1e-6)
+    assert makespan_s(problem, schedule) == pytest.approx(bound_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_milp_has_the_optimum_of_brute_force(seed: int) -> None:
+    problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
+    model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), problem.horizon_s, problem.batches)
+    answer = solve_linear(model.linear, SolverLimits())
+    assert answer.values is not None
+    optimum_s = BatchedBruteForce(problem).makespan_s()
+    assert answer.values[model.makespan] * model.unit_s == pytest.approx(optimum_s, rel=1e-5, abs=1e-5)

@@ -1,0 +1,121 @@
+"""Searches survive: a plugin that crashes or hangs, SIGKILL, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.measured import MeasuredEvaluator
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.ir import Placement
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.search.searching import NoJournal
+from hsdag.search.session import Session
+
+FAULTY = Path(__file__).parent.parent / "runtime" / "faulty_worker.py"
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within")])
+def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_on(
+    tiny_resnet: Path, fast_slow: str, fault: str, reason: str
+) -> None:
+    devices = resolve_devices(fast_slow, None)
+    command = (sys.executable, str(FAULTY), fault, "4")
+    with Session(tiny_resnet, devices, worker_command=command, candidate_limit_s=8.0) as session:
+        problem = session.problem()
+        inner = MeasuredEvaluator(problem, devices.placed, session.runner)
+        recorder = RecordingEvaluator(inner, Budget(evaluations=10), NoJournal())
+        with pytest.raises(SearchStopped):
+            make_placer("hsdag").search(problem, recorder)
+    failures = [e.evaluation.failure for e in recorder.events if e.evaluation.failure is not None]
+    assert len(recorder.events) == 10
+    assert failures
+    assert all(reason in failure for failure in failures)
+    assert recorder.events[-1].evaluation.latency_s is not None or len(failures) < 4
+    assert recorder.best()[0].evaluation.latency_s is not None
+
+
+def place_command(model: Path, out: Path, *more: str) -> list[str]:
+    command = [sys.executable, "-m", "hsdag", "place", str(model), "--partition-cpu", "2", "-o", str(out)]
+    return [*command, "--budget", "100s", "--reward", "measured", *more]
+
+
+def wait_for_events(path: Path, count: int) -> list[str]:
+    for _ in range(600):
+        if path.exists() and len(lines := path.read_text().splitlines()) >= count:
+            return lines
+        time.sleep(0.1)
+    pytest.fail(f"no {count} events within 60 s")
+
+
+def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    events = tmp_path / "out.run" / "events.jsonl"
+    with subprocess.Popen(place_command(tiny_resnet, out), stderr=subprocess.DEVNULL) as process:
+        wait_for_events(events, 9)
+        process.send_signal(signal.SIGKILL)
+    before = events.read_text().splitlines()
+    assert not out.exists()
+    total = str(len(before) + 8)
+    resumed = subprocess.run(
+        place_command(tiny_resnet, out, "--resume", "--max-evaluations", total, "--json"),
+        check=True,
+        capture_output=True,
+    )
+    after = events.read_text().splitlines()
+    complete = [line for line in before if line.endswith("}")]
+    assert after[: len(complete)] == complete
+    assert len(complete) >= len(before) - 1
+    assert len(after) == int(total) == json.loads(resumed.stdout)["evaluations"]
+    placements = [json.loads(line)["placement"] for line in after]
+    assert len(set(placements)) == len(placements)
+    assert Placement.load(out).latency is not None
+
+
+def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = place_command(tiny_resnet, out, "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_events(tmp_path / "out.run" / "events.jsonl", 5)
+        process.send_signal(signal.SIGINT)
+        answer, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    document = json.loads(answer)
+    assert document["interrupted"]
+    assert document["evaluations"] >= 5
+    placement = Placement.load(out)
+    assert placement.latency is not None
+    assert placement.latency.measured
+    assert np.isfinite(placement.latency.median_s)
+
+
+def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    limited = place_command(tiny_resnet, out, "--max-evaluations", "4", "--json")
+    first = json.loads(subprocess.run(limited, check=True, capture_output=True).stdout)
+    again = json.loads(subprocess.run([*limited, "--resume"], check=True, capture_output=True).stdout)
+    assert first["evaluations"] == again["evaluations"] == 4
+
+
+def test_a_killed_hybrid_search_goes_on_with_what_it_measured(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    events = tmp_path / "out.run" / "events.jsonl"
+    hybrid = ("--reward", "hybrid")
+    with subprocess.Popen(place_command(tiny_resnet, out, *hybrid), stderr=subprocess.DEVNULL) as process:
+        wait_for_events(events, 3)
+        process.send_signal(signal.SIGKILL)
+    before = [line for line in events.read_text().splitlines() if line.endswith("}")]
+    command = place_command(tiny_resnet, out, *hybrid, "--resume", "--max-evaluations", str(len(before) + 2), "--json")
+    resumed = subprocess.run(command, check=True, capture_output=True)
+    assert events.read_text().splitlines()[: len(before)] == before
+    assert len(before) <= json.loads(resumed.stdout)["evaluations"] <= len(before) + 2
+    assert Placement.load(out).latency is not None

@@ -1,0 +1,179 @@
+"""``hsdag profile`` and the reports made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.commands.per_op import report_ops
+from hsdag.commands.profile import random_placements
+from hsdag.ir import DeviceSpec, Placement, graph_from_edges, parse_devices, placement_units, read_graph
+from hsdag.ir.build import fingerprint
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.costs.cost_model import CostSource
+from hsdag.runtime.problems.problem_file import read_problem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture(scope="module")
+def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("costs") / "costs.json"
+    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "--cuts", "2", "-o", str(written), "--json"]) == 0
+    return written
+
+
+def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
+    problem = read_problem(costs)
+    assert problem.device_names == ("CPU_0", "CPU_1")
+    assert problem.source is CostSource.CALIBRATED
+    assert set(problem.op_names) == set(read_graph(tiny_resnet).op_names)
+    assert problem_of(problem).num_units < problem.num_ops
+
+
+def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
+    costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved = tmp_path / "solved.json"
+    asked = ["--method", "hsdag", "--max-evaluations", "30", "-o", str(solved)]
+    assert run(["solve", str(costs), *asked]) == 0
+    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "1s")
+    assert document["failures"] == {}
+
+
+def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = answer(capsys, "profile", tiny_resnet, "--platform", "t4-a100", "-o", tmp_path / "c.json")
+    assert document["source"] == "analytic"
+    problem = read_problem(tmp_path / "c.json")
+    assert list(problem.device_names) == document["devices"]
+    assert len(set(problem.labels.colocate)) == placement_units(read_graph(tiny_resnet)).graph.num_ops
+
+
+def test_a_platform_and_devices_of_this_machine_exclude_each_other(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", str(tiny_resnet), "--platform", "t4-a100", "--partition-cpu", "2"]) == 2
+    assert "--platform brings its own devices" in capsys.readouterr().err
+
+
+def two_devices() -> ModelProfile:
+    """Ops 1 and 2 are one primitive on the first device; op 3 runs on the second alone."""
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    first = DeviceProfile(np.array([1.0, 4.0, 0.0, np.nan]), ((1, 2),), None, 0.0, 1, 0, None)
+    second = DeviceProfile(np.array([3.0, 1.0, 2.0, 5.0]), (), 11.0, 0.0, 1, 0, None)
+    return ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (first, second), links)
+
+
+def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
+    graph = graph_from_edges(["Relu", "Convolution", "Add", "Sin"], [(0, 1), (1, 2), (2, 3)], flops=[1, 9, 1, 1])
+    report = report_ops(graph, two_devices())
+    shown = [(row.op_type, row.num_ops, row.time_s, row.best) for row in report.rows]
+    assert shown == [("Sin", 1, (None, 5.0), 1), ("Convolution", 2, (4.0, 3.0), 1), ("Relu", 1, (1.0, 3.0), 0)]
+    assert report.wins == (1, 2)
+    assert report.saved_s == (2.0, 1.0)
+    assert report.total_s == (None, 11.0)
+
+
+def test_the_report_lists_the_heaviest_ops_and_names_the_best_device(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=2]"
+    document = answer(capsys, "bench", tiny_resnet, "--devices", devices, "--per-op", "--top", 3)
+    assert len(document["ops"]) == 3
+    times = [min(op["time_s"].values()) for op in document["ops"]]
+    assert times == sorted(times, reverse=True)
+    assert {device["name"] for device in document["devices"]} == {"A", "B"}
+
+
+def test_a_report_on_targets_is_refused_in_one_line(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", str(tiny_resnet), "--device", "AUTO:CPU", "--per-op"]) == 2
+    assert "--per-op reports on devices" in capsys.readouterr().err
+
+
+def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
+    graph = graph_from_edges(["Relu"], [])
+    same = DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None)
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    report = report_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
+    assert report.rows[0].best is None
+    assert report.wins == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
+        (("profile", "--devices", "CPU", "-o", "{weights}"), "is the model itself"),
+        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
+        (("bench", "--device", "CPU", "--per-op", "--trace", "{other}"), "--per-op draws nothing"),
+        (("bench", "--device", "CPU", "--devices", "CPU", "--per-op"), "a device is named twice"),
+    ],
+)
+def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
+    arguments: tuple[str, ...], reason: str, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.xml"
+    for suffix in (".xml", ".bin"):
+        model.with_suffix(suffix).write_bytes(tiny_resnet.with_suffix(suffix).read_bytes())
+    inputs = tmp_path / "in.npz"
+    np.savez(inputs, images=np.zeros(1))
+    named = {"weights": model.with_suffix(".bin"), "inputs": inputs, "other": tmp_path / "t.json"}
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    command, *options = (argument.format(**named) for argument in arguments)
+    assert run([command, str(model), *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) -> None:
+    problem = problem_of(read_problem(costs))
+    drawn = random_placements(problem, 20, np.random.default_rng(0))
+    assert all(problem.is_legal(placement) for placement in drawn)
+    changes = (np.diff(drawn, axis=1) != 0).sum(axis=1)
+    assert changes.min() <= 1
+    assert changes.max() >= 3
+
+
+def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, parts = read_graph(tiny_resnet), "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+    units = placement_units(graph)
+    devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
+    placement = Placement(
+        model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
+        devices=[
+            DeviceRecord(name=s.name, plugin=s.plugin, properties=dict(s.properties)) for s in parse_devices(parts)
+        ],
+        affinity=dict(zip(graph.op_names, devices, strict=True)),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+    placement.save(tmp_path / "p.json")
+    answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "1s", "--trace", tmp_path / "t.json")
+    document = json.loads((tmp_path / "t.json").read_text())
+    assert document["otherData"]["times"] == "measured"
+    threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
+    ran = {event["name"]: event for event in document["traceEvents"] if event["ph"] == "X"}
+    convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
+    shown = {name: threads[ran[name]["tid"]] for name in convolutions & set(ran)}
+    assert len(shown) >= len(convolutions) // 2
+    assert shown == {name: placement.affinity[name] for name in shown}

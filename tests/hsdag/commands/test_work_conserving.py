@@ -1,0 +1,268 @@
+"""The work-conserving executor in place and bench: what is searched for, compared, written and refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.commands.bench import placed_candidate, run_bench
+from hsdag.commands.outcome import Outcome, speed_sentence
+from hsdag.commands.place import run_place
+from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.ir import ModelError, OptionError, Placement, SearchError, placement_units, read_graph
+from hsdag.ir.build import fingerprint
+from hsdag.ir.graph import ComputationGraph, IntArray
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.openvino_backend import CutOptions, plan_cut
+from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
+from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.simulator import Execution
+from hsdag.search.options import PlaceOptions
+from hsdag.search.rewards import prepare
+from hsdag.search.searching import EXECUTION, NoJournal
+from hsdag.search.session import Session
+
+FOR_THROUGHPUT = CutOptions(objective=Objective.THROUGHPUT)
+QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
+
+
+@pytest.fixture(scope="module")
+def split(tiny_resnet: Path) -> Placement:
+    """A placement file's content for the work-conserving executor: half of tiny_resnet on either of two devices."""
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph)
+    late = units.partition.labels >= units.graph.num_ops // 2
+    return Placement.model_validate(
+        {
+            "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
+            "devices": [{"name": name, "plugin": "CPU", "properties": ONE} for name in ("CPU_A", "CPU_B")],
+            "affinity": {op: f"CPU_{'AB'[int(second)]}" for op, second in zip(graph.op_names, late, strict=True)},
+            "method": "heft",
+            "seed": 0,
+            "objective": "latency",
+            "executor": "work-conserving",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A short search for the work-conserving executor, kept in a folder."""
+    options = PlaceOptions(
+        partition_cpu=2, method="ea", executor="work-conserving", budget_s=4.0, finalists=1, protocol=QUICK
+    )
+    return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
+
+
+@pytest.fixture
+def stateful(tmp_path: Path) -> Path:
+    """A model that adds its input to what it remembers."""
+    x = opset13.parameter([1, 4], np.float32, name="x")
+    before = opset13.read_value(opset13.constant(np.zeros((1, 4), dtype=np.float32)), "memory", np.float32, [1, 4])
+    total = opset13.add(x, before)
+    path = tmp_path / "stateful.xml"
+    model = ov.Model([opset13.result(opset13.relu(total))], [opset13.assign(total, "memory")], [x], "stateful")
+    ov.serialize(model, path)
+    return path
+
+
+def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: Outcome) -> None:
+    rows = {row.name: row for row in placed.rows}
+    assert {"placement 1", "HETERO:placement 1", "HETERO:CPU_0,CPU_1", "CPU_0", "CPU"} <= set(rows) | set(
+        placed.failures
+    )
+    assert rows["placement 1"].ops == rows["HETERO:placement 1"].ops
+    assert placed.num_simulated > 0
+
+
+def test_the_answer_names_the_executor_that_ran_it(placed: Outcome) -> None:
+    answer = next(row for row in placed.rows if row.is_answer)
+    is_split = answer.name.startswith("placement")
+    assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
+
+
+def test_a_search_for_one_executor_is_not_resumed_for_another(placed: Outcome, tiny_resnet: Path) -> None:
+    options = PlaceOptions(partition_cpu=2, method="ea", executor="hetero", budget_s=4.0, protocol=QUICK)
+    with pytest.raises(SearchError, match="a search with another executor"):
+        run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)
+
+
+def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["place", tiny_resnet, "--executor", "work-conserving", "--method", "etf", "--budget", "2s"]
+    assert run([*map(str, arguments), "--partition-cpu", "2", "--json", "-o", str(out)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
+    assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).op_names)
+
+
+def test_bench_runs_a_placement_by_the_executor_its_file_names(
+    tiny_resnet: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split.save(tmp_path / "p.json")
+    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "1s", "--json", "--trace", tmp_path / "t.json"]
+    assert run([*map(str, arguments)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["inferences_per_s"] > 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    ran = [event for event in events if event["ph"] == "X"]
+    assert {event["cat"] for event in ran} == {"subgraph"}
+    assert "measured" in events[0]["args"]["name"]
+
+
+def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split: Placement) -> None:
+    result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK, with_timeline=True, executor="hetero")
+    assert result.timeline is not None
+    assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
+
+
+def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
+    timeline = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK, with_timeline=True).timeline
+    assert timeline is not None
+    ops = timeline.ops
+    for device in range(2):
+        mine = np.flatnonzero(ops.device == device)
+        mine = mine[np.argsort(ops.start_s[mine])]
+        assert (ops.start_s[mine][1:] >= ops.end_s[mine][:-1]).all()
+
+
+@pytest.mark.parametrize("command", ["place", "bench"])
+def test_an_unknown_executor_is_answered_with_the_choices(
+    tiny_resnet: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, str(tiny_resnet), "--executor", "fast"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "hsdag: unknown executor 'fast'; choose one of hetero, work-conserving\n"
+
+
+def test_bench_wants_a_placement_for_an_executor(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", str(tiny_resnet), "--executor", "hetero"]) == 2
+    assert "name one with --placement" in capsys.readouterr().err
+
+
+def test_place_refuses_a_model_with_state_in_one_line(stateful: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["place", str(stateful), "--executor", "work-conserving", "--partition-cpu", "2"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "keeps state" in line] == lines[-1:]
+
+
+def test_the_python_api_takes_an_executor(stateful: Path, tiny_resnet: Path) -> None:
+    with pytest.raises(ModelError, match="keeps state"):
+        hsdag.place(stateful, partition_cpu=2, executor="work-conserving")
+    with pytest.raises(OptionError, match="unknown executor 'fast'"):
+        hsdag.place(tiny_resnet, executor="fast")
+
+
+def test_methods_are_told_what_the_executor_does() -> None:
+    assert EXECUTION == {"hetero": Execution.SEQUENTIAL, "work-conserving": Execution.WORK_CONSERVING}
+
+
+def test_the_sentence_says_what_the_executor_gains() -> None:
+    sentence = speed_sentence("placement 1", "A", Ratio(1.25, 1.2, 1.3), {}, {}, Ratio(1.5, 1.4, 1.6))
+    assert sentence.endswith(
+        "single device, A; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60)."
+    )
+
+
+class Machine(Evaluator):
+    """Stands for the hardware: launches cost more there than the profile says."""
+
+    def __init__(self, problem: Problem, true: WorkConservingCosts) -> None:
+        self.problem, self.true = problem, true
+
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+        ops = self.problem.expand(np.stack(placements))
+        return [Evaluation(float(s)) for s in self.true.latency_s(ops)]
+
+
+def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> None:
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph)
+    problem = Problem(units, ("a", "b"), np.ones((units.graph.num_ops, 2), dtype=np.bool_))
+    time_s = np.random.default_rng(0).uniform(1e-5, 1e-4, (graph.num_ops, 2))
+    models = [
+        CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e9), CostSource.MEASURED)
+        for launch_s in (1e-4, 4e-4)
+    ]
+    prior, true = (WorkConservingCosts.of(graph, model) for model in models)
+    recorder = RecordingEvaluator(Machine(problem, true), Budget(), NoJournal())
+    evaluator = HybridEvaluator(problem, prior, recorder, HybridPlan(first=10, longest=10, measured_each=3))
+    rng = np.random.default_rng(1)
+    others = list(rng.integers(0, 2, (20, problem.num_units)))
+    true_s = true.latency_s(problem.expand(np.stack(others)))
+    before = np.abs(evaluator.simulated_s(others) / true_s - 1).mean()
+    for _ in range(4):
+        evaluator.evaluate(list(rng.integers(0, 2, (10, problem.num_units))))
+    assert np.abs(evaluator.simulated_s(others) / true_s - 1).mean() < 0.3 * before
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """A model with a branch that hangs on how many of its inputs are positive."""
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    positive = opset13.relu(x, name="positive")
+    count = opset13.shape_of(opset13.non_zero(positive), name="count")
+    scale = opset13.reduce_sum(opset13.exp(opset13.convert(count, "f32")), opset13.constant(np.array([0])))
+    path = tmp_path / "counting.xml"
+    ov.serialize(ov.Model([opset13.result(opset13.multiply(positive, scale))], [x], "counting"), path)
+    return path
+
+
+def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
+    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
+    with Session(counting, resolve_devices(None, 2)) as session:
+        ground = prepare(session, options, lambda _: None)
+        assert isinstance(ground.costs, WorkConservingCosts)
+        table = ground.costs.table
+        placement = np.zeros(session.graph.num_ops, dtype=np.int64)
+        placement[session.graph.op_names.index("count") :] = 1
+        parts, plan = table.parts(placement), plan_cut(session.cut_graph, placement, 2)
+    assert parts is not None
+    assert len(parts.device) == len(plan.cut.subgraphs) > 1
+    assert parts.work_s.sum() == pytest.approx(table.op_s[plan.instances.op, plan.instances.device].sum())
+
+
+def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
+    documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
+    with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
+        found = [session.runner.request(placed_candidate(session, "p", p, "work-conserving")) for p in documents]
+    assert [request["objective"] for request in found] == ["latency", "throughput"]
+    with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
+        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
+        assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
+
+
+def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
+    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.op_names])
+
+
+def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Placement) -> None:
+    """The worker is lost while several requests are in flight."""
+    with pytest.MonkeyPatch.context() as patch:
+        call = WorkerClient.call
+
+        def lose(client: WorkerClient, verb: str, *args: Any, **request: Any) -> Any:
+            if verb == "throughput":
+                raise CandidateFailed("took more than 60 s")
+            return call(client, verb, *args, **request)
+
+        patch.setattr(WorkerClient, "call", lose)
+        result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK)
+    assert result.rows[0].inferences_per_s is None
+    assert "took more than 60 s" in result.in_flight_failures["p"]

@@ -1,0 +1,191 @@
+"""Workloads and OpenVINO models on logical torch devices: parity with NumPy and OpenVINO, evaluation for placers."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from hsdag.commands.workload import first_devices, workload_problem
+from hsdag.evaluators.torch import Mode, RunPlan, problem_graph, random_inputs, run_workload, workload_graph
+from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
+from hsdag.ir.errors import ExecutionError, ModelError, OptionError
+from hsdag.ir.graph import graph_from_edges
+from hsdag.models import Workload
+from hsdag.models.chainmm import ChainSizes, chainmm
+from hsdag.models.ffnn import FeedForwardSizes, ffnn
+from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
+from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program, logical_devices
+from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
+
+Array = NDArray[np.float64]
+K = 4
+LLAMA = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "chainmm": lambda: chainmm(K, ChainSizes(size=64)),
+    "ffnn": lambda: ffnn(K, FeedForwardSizes(batch=64, width=8, hidden=64)),
+    "llama-block": lambda: llama_block(K, LLAMA),
+    "llama-layer": lambda: llama_layer(K, LLAMA),
+}
+
+
+def _load_interpreter() -> ModuleType:
+    path = Path(__file__).parent.parent / "models" / "workload_numpy.py"
+    spec = importlib.util.spec_from_file_location("workload_numpy", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+execute_in_double: Callable[[Workload, dict[str, Array]], dict[str, Array]] = _load_interpreter().execute
+
+
+@cache
+def expected(name: str) -> tuple[Workload, dict[str, Array]]:
+    workload = WORKLOADS[name]()
+    given = random_inputs(workload_graph(workload, widen=True))
+    wide: Any = {key: x.numpy().astype(np.complex128 if x.is_complex() else np.float64) for key, x in given.items()}
+    return workload, execute_in_double(workload, wide)
+
+
+def random_placement(workload: Workload, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, K, workload.graph.num_ops)
+
+
+def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, Array], relative: float) -> None:
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        error = np.abs(got[name].numpy() - value).max() / np.abs(value).max()
+        assert error < relative, (name, error)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_randomly_placed_workload_equals_numpy_in_double_precision(name: str, seed: int) -> None:
+    workload, wanted = expected(name)
+    plan = RunPlan(widen=True, warm_ups=1, share=seed == 1, mode=Mode.BARRIER if seed == 2 else Mode.DYNAMIC)
+    run = run_workload(workload, random_placement(workload, seed), logical_devices(K), plan=plan)
+    assert_close(dict(run.outputs), wanted, 1e-4)
+
+
+def test_a_llama_block_in_its_own_precision_is_near() -> None:
+    workload, wanted = expected("llama-block")
+    run = run_workload(workload, random_placement(workload, 0), logical_devices(K), plan=RunPlan())
+    assert_close(dict(run.outputs), wanted, 2e-2)
+
+
+def test_two_placements_give_the_same_bits() -> None:
+    workload, _ = expected("ffnn")
+    results = [
+        run_workload(workload, random_placement(workload, seed), logical_devices(K)).outputs["Y"] for seed in (0, 1)
+    ]
+    assert torch.equal(*results)
+
+
+def test_a_placement_by_names_is_the_one_by_indices() -> None:
+    workload, _ = expected("chainmm")
+    placement = random_placement(workload, 0)
+    names = {op: f"d{d}" for op, d in zip(workload.graph.op_names, placement.tolist(), strict=True)}
+    run = run_workload(workload, names, logical_devices(K), plan=RunPlan(runs=2))
+    assert run.timeline is not None
+    ran_on = dict(zip(run.timeline.ops.op.tolist(), run.timeline.ops.device.tolist(), strict=True))
+    assert {run.timeline.op_names[v]: f"d{d}" for v, d in ran_on.items()}.items() <= names.items()
+    assert len(run.times_s) == 2
+
+
+def test_a_problem_file_runs_as_the_workload_it_was_written_from() -> None:
+    workload, _ = expected("llama-layer")
+    written = problem_to_json(workload_problem(workload, first_devices(load_platform("p100x4"), K)))
+    graph, same = problem_graph(problem_from_json(written)), workload_graph(workload)
+    assert [node.feed for node in graph.nodes] == [node.feed for node in same.nodes]
+    assert [node.reads for node in graph.nodes] == [node.reads for node in same.nodes]
+    results = []
+    for g in (graph, same):
+        with TorchExecutor(build_program(g, [0] * g.num_nodes, logical_devices(1))) as executor:
+            results.append(executor.infer(random_inputs(same)))
+    common = results[0].keys() & results[1].keys()
+    assert common
+    assert all(torch.equal(results[0][name], results[1][name]) for name in common)
+
+
+def test_an_op_without_an_expression_is_named() -> None:
+    bare = Workload.unlabelled(graph_from_edges(["A", "B"], [(0, 1)], op_names=["first", "second"]))
+    with pytest.raises(ModelError, match="op 'first' of 'graph' has no expression"):
+        workload_graph(bare)
+
+
+def test_an_op_on_an_unknown_device_is_named() -> None:
+    workload, _ = expected("chainmm")
+    with pytest.raises(OptionError, match=r"op 'A\[0,0\]' must be on one of d0, d1, not on None"):
+        run_workload(workload, {}, logical_devices(2))
+
+
+def test_capturing_without_a_gpu_says_what_to_use_instead() -> None:
+    workload, _ = expected("chainmm")
+    with pytest.raises(ExecutionError, match=r"needs all devices on one GPU, but these are on cpu; use the dynamic"):
+        run_workload(workload, [0] * workload.graph.num_ops, logical_devices(2), plan=RunPlan(mode=Mode.CAPTURED))
+
+
+def test_a_workload_that_does_not_fit_names_op_and_device() -> None:
+    workload, _ = expected("chainmm")
+    small = logical_devices(2, memory_bytes=4 * 64 * 64 * 7.5)
+    with pytest.raises(ExecutionError, match=r"'[A-Z]+\[.*' on device d0 failed: out of memory"):
+        run_workload(workload, [0] * workload.graph.num_ops, small)
+
+
+@pytest.mark.parametrize("model", ["tiny_resnet", "tiny_bert"])
+def test_a_randomly_placed_openvino_model_equals_openvino(model: str, request: pytest.FixtureRequest) -> None:
+    ir = ov.Core().read_model(request.getfixturevalue(model))
+    graph = openvino_graph(ir)
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for port in ir.inputs:
+        shape = tuple(port.shape)
+        is_real = port.get_element_type().is_real()
+        inputs[port.any_name] = rng.standard_normal(shape) if is_real else rng.integers(0, 2, shape)
+    compiled = ov.Core().compile_model(ir, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    wanted = {port.any_name: value for port, value in compiled(inputs).items()}
+    placement = rng.integers(0, 3, graph.num_nodes)
+    with TorchExecutor(build_program(graph, placement, logical_devices(3))) as executor:
+        assert_close(executor.infer(inputs), wanted, 1e-4)
+
+
+def test_the_evaluator_runs_no_placement_twice_and_times_it() -> None:
+    workload, _ = expected("chainmm")
+    evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2))
+    n = workload.graph.num_ops
+    found = evaluator.evaluate([np.zeros(n, dtype=np.int64), np.arange(n) % 2, np.zeros(n, dtype=np.int64)])
+    assert evaluator.num_measured == 2
+    assert found[0] is found[2]
+    assert all(0 < evaluation.seconds < 60 for evaluation in found)
+
+
+def test_the_evaluator_says_why_a_placement_fails() -> None:
+    workload, _ = expected("chainmm")
+    devices = (LogicalDevice("roomy"), LogicalDevice("tight", memory_bytes=100))
+    evaluator = TorchEvaluator(workload_graph(workload), devices, measurement=TorchMeasurement(limit_s=5))
+    n = workload.graph.num_ops
+    good, bad = evaluator.evaluate([np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64)])
+    assert good.latency_s is not None
+    assert "on device tight: out of memory" in (bad.failure or "")
+
+
+def test_the_evaluator_expands_units() -> None:
+    workload, _ = expected("ffnn")
+    units = np.arange(workload.graph.num_ops) % 3
+    evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2), unit_of_op=units)
+    (found,) = evaluator.evaluate([np.array([0, 1, 0])])
+    assert found.latency_s is not None

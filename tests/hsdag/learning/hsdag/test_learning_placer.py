@@ -1,0 +1,175 @@
+"""The HSDAG placer finds good placements in few evaluations, repeatably, and resumes where it was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
+from hsdag.evaluators.simulated import SequentialEvaluator
+from hsdag.ir.coarsen import CoarseGraph
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray, graph_from_edges
+from hsdag.ir.partition import Partition
+from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.placers.learned.hsdag import HsdagPlacer, feature_groups
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.problem import Problem
+
+SMALL = HsdagConfig(hidden=32)
+WITH_DROPOUT = replace(SMALL, dropout=0.2, steps_per_episode=2, episodes=6)
+PAPER = replace(HsdagConfig.paper(), hidden=16, episodes=4, steps_per_episode=4)
+
+
+class Store:
+    """A checkpoint in memory that keeps every state."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[dict[str, torch.Tensor], dict[str, Any]]] = []
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        self.states.append(({k: v.clone() for k, v in tensors.items()}, dict(state)))
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        return self.states[-1] if self.states else None
+
+
+class Recorder(Evaluator):
+    """Simulated latencies; remembers what it was asked, and stops after a number of evaluations."""
+
+    def __init__(self, inner: Evaluator, limit: int = 10_000) -> None:
+        self.inner, self.limit = inner, limit
+        self.asked: list[tuple[int, ...]] = []
+        self.latencies_s: list[float] = []
+
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+        results = []
+        for placement in placements:
+            if len(self.asked) >= self.limit:
+                raise SearchStopped
+            self.asked.append(tuple(placement.tolist()))
+            results += self.inner.evaluate([placement])
+            self.latencies_s.append(results[-1].latency_s or np.inf)
+        return results
+
+
+def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, SequentialEvaluator]:
+    """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
+    edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
+    shapes = [(1, 8, 64, 64)] * 24 + [(1, 64, 8, 8)] * 24
+    graph = graph_from_edges(["Convolution", "Relu", "Add", "Pool"] * 12, edges, shapes=shapes)
+    weight = np.asarray([1.7, 0.3, 0.3, 1.7] * 12)
+    time_s = np.repeat(np.asarray(rates, dtype=np.float64), 24, axis=0) * weight[:, None]
+    num_devices = time_s.shape[1]
+    link = np.full((num_devices, num_devices), cut_s)
+    costs = CostModel(time_s, np.full(num_devices, cut_s), link, np.full_like(link, 1e12), CostSource.ANALYTIC)
+    table = np.ones((48, num_devices), dtype=np.bool_)
+    units = CoarseGraph(graph, Partition.identity(48), graph)
+    problem = Problem(units, tuple(f"D{d}" for d in range(num_devices)), table)
+    return problem, SequentialEvaluator(problem, costs)
+
+
+def run(config: HsdagConfig, limit: int = 10_000, store: Store | None = None, seed: int = 1) -> Recorder:
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
+    recorder = Recorder(inner, limit)
+    with contextlib.suppress(SearchStopped):
+        HsdagPlacer(config, seed).search(problem, recorder, store)
+    return recorder
+
+
+@pytest.mark.parametrize("config", [replace(SMALL, episodes=8), WITH_DROPOUT, PAPER])
+def test_the_same_seed_gives_the_same_placements(config: HsdagConfig) -> None:
+    assert run(config).asked == run(config).asked
+    assert run(config).asked != run(config, seed=2).asked
+
+
+@pytest.mark.parametrize("config", [replace(SMALL, episodes=8), WITH_DROPOUT, PAPER])
+def test_a_killed_search_resumes_as_if_it_had_not_been_killed(config: HsdagConfig) -> None:
+    whole = run(config).asked
+    for limit in (1, len(whole) // 2):
+        store = Store()
+        run(config, limit, store)
+        resumed = run(config, store=store).asked
+        assert 0 < len(resumed) <= len(whole)
+        assert resumed == whole[len(whole) - len(resumed) :]
+        assert len(resumed) >= len(whole) - limit
+
+
+def test_resuming_another_configuration_is_refused() -> None:
+    store = Store()
+    run(SMALL, 20, store)
+    with pytest.raises(SearchError, match=r"other HSDAG options \(epochs\)"):
+        run(replace(SMALL, epochs=2), store=store)
+
+
+def test_with_one_device_twice_as_fast_splits_come_within_3_percent_in_80_evaluations() -> None:
+    recorder = run(HsdagConfig.default(), 80)
+    split = [s for p, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(p)) > 1]
+    assert min(split) <= 1.03 * recorder.latencies_s[0]
+
+
+def test_the_share_of_units_on_the_fast_device_rises() -> None:
+    asked = run(HsdagConfig.default(), 80).asked
+    on_fast = [np.mean(np.asarray(p) == 0) for p in asked]
+    assert np.mean(on_fast[60:]) > np.mean(on_fast[2:17]) + 0.1
+    assert np.mean(on_fast[60:]) > 0.75
+
+
+def test_where_a_split_wins_it_is_found() -> None:
+    problem, inner = problem_of([[1e-3, 3e-3], [3e-3, 1e-3]], 1e-4)
+    recorder = Recorder(inner, 150)
+    with pytest.raises(SearchStopped):
+        HsdagPlacer(HsdagConfig.default(), 0).search(problem, recorder)
+    assert min(recorder.latencies_s) < 0.6 * min(recorder.latencies_s[:2])  # the optimum is a half
+
+
+def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
+    graph = graph_from_edges(["A", "B", "A", "B", "A", "B"], [(v, v + 1) for v in range(5)])
+    time_s = np.random.default_rng(0).uniform(1.0, 3.0, (6, 2))
+    zero = np.zeros((2, 2))
+    costs = CostModel(time_s, np.full(2, 0.2), zero + 0.1, zero + 1e12, CostSource.ANALYTIC)
+    problem = Problem(CoarseGraph(graph, Partition.identity(6), graph), ("X", "Y"), np.ones((6, 2), dtype=np.bool_))
+    evaluator = SequentialEvaluator(problem, costs)
+    every = [np.asarray(p, dtype=np.int64) for p in itertools.product((0, 1), repeat=6)]
+    optimum = min(e.latency_s for e in evaluator.evaluate(every) if e.latency_s is not None)
+    best = HsdagPlacer(SMALL, 0).search(problem, evaluator)
+    assert evaluator.evaluate([best])[0].latency_s == pytest.approx(optimum)
+
+
+def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
+    assert len(run(replace(HsdagConfig.paper(), hidden=8, episodes=2)).asked) == 40
+
+
+def test_the_trained_weights_are_named_and_finite() -> None:
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
+    placer = HsdagPlacer(replace(SMALL, episodes=3), 0)
+    assert placer.policy_tensors() == {}
+    placer.search(problem, inner)
+    tensors = placer.policy_tensors()
+    assert "placer.layers.1.weight" in tensors
+    assert all(bool(torch.isfinite(t).all()) for t in tensors.values())
+
+
+def test_each_ablation_of_table_3_takes_its_features_away() -> None:
+    everything = set(feature_groups(SMALL))
+    assert everything - set(feature_groups(replace(SMALL, output_shape=False))) == {"output_shape"}
+    assert everything - set(feature_groups(replace(SMALL, node_id=False))) == {"positional"}
+    structure = everything - set(feature_groups(replace(SMALL, structure=False)))
+    assert structure == {"in_degree", "out_degree", "fractal"}
+
+
+def test_the_trained_policy_believes_in_the_faster_device() -> None:
+    problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
+    placer = HsdagPlacer(HsdagConfig.default(), 1)
+    with pytest.raises(SearchError, match="no policy before a search"):
+        placer.most_probable()
+    with pytest.raises(SearchStopped):
+        placer.search(problem, Recorder(inner, 80))
+    assert np.mean(placer.most_probable() == 0) > 0.9

@@ -1,0 +1,257 @@
+"""Exact methods at their limits: time that is over, memories beyond 64 bits, durations beyond any schedule."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import SearchError
+from hsdag.placers.base import Placer, PlacerSettings
+from hsdag.placers.cuts import memory_prices
+from hsdag.placers.cuts.mincut import MincutPlacer
+from hsdag.placers.exact import cpsat, judging, milp
+from hsdag.placers.exact.assignment import AssignmentModel
+from hsdag.placers.exact.cpsat import CpSatPlacer
+from hsdag.placers.exact.cpsat_model import LatencyModel
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
+from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
+from hsdag.placers.exact.milp import MilpPlacer
+from hsdag.placers.exact.milp_model import BatchedModel, num_entries
+from hsdag.placers.exact.module_solving import generous_horizon_s
+from hsdag.placers.exact.solving import SolverLimits, solve_model
+from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.search.solution import SolveOptions, Status
+from hsdag.search.solve import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
+
+SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+
+
+class Heard(ScheduleEvaluator):
+    """Counts how often it is asked whether the search has to end, and ends it after ``most``."""
+
+    asked, most = 0, 10**9
+
+    def check(self) -> None:
+        type(self).asked += 1
+        if type(self).asked > type(self).most:
+            raise SearchStopped
+
+
+def heard(problem: ScheduleProblem, most: int) -> Heard:
+    Heard.asked, Heard.most = 0, most
+    return Heard(problem, SEQUENTIAL)
+
+
+def tight(num_ops: int = 40, num_devices: int = 3) -> ScheduleProblem:
+    """All weights fit on no device, and one device is the fastest for every op."""
+    rng = np.random.default_rng(0)
+    return ScheduleProblem.from_arrays(
+        rng.uniform(1.0, 2.0, (num_ops, num_devices)) * (1 + np.arange(num_devices)),
+        [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1],
+        output_bytes=0.1,
+        weight_bytes=rng.uniform(1.0, 2.0, num_ops),
+        memory_bytes=1.6 * num_ops / (num_devices - 1),
+        link_latency_s=0.1,
+    )
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A name for every cut, expansion, and simulated peak that pricing asks for."""
+    made: list[str] = []
+
+    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def noted(*given: object) -> object:
+            made.append(name)
+            return function(*given)
+
+        return noted
+
+    for name in ("best_cut", "expanded"):
+        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
+    monkeypatch.setattr(memory_prices, "_relieve", counted("repair", memory_prices._relieve))
+    return made
+
+
+def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
+    problem = tight()
+    MincutPlacer(SEQUENTIAL).search(problem_of(problem), ScheduleEvaluator(problem, SEQUENTIAL))
+    assert steps.count("cut") > 50
+    steps.clear()
+    with pytest.raises(SearchError, match="no placement that fits into memory"):
+        MincutPlacer(SEQUENTIAL, 0.0).search(problem_of(tight(60)), ScheduleEvaluator(tight(60), SEQUENTIAL))
+    assert len(steps) <= 1
+
+
+@pytest.mark.parametrize("most", [0, 5, 30])
+def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
+    problem = tight()
+    with pytest.raises(SearchStopped):
+        MincutPlacer(SEQUENTIAL).search(problem_of(problem), heard(problem, most))
+    assert len(steps) <= 2 * most + 2
+
+
+def test_a_problem_with_more_placements_than_a_double_counts_has_an_answer_all_the_same() -> None:
+    problem = replace(tight(250, 20), memory_bytes=np.full(20, 0.5))
+    with pytest.raises(SearchError, match="no placement that fits into memory"):
+        MincutPlacer(SEQUENTIAL, 0.0).search(problem_of(problem), ScheduleEvaluator(problem, SEQUENTIAL))
+
+
+def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, given = random_problem(3, 8, 2), []
+
+    def noted(method: str, settings: PlacerSettings) -> Placer:
+        given.append(settings.budget_s)
+        return make_placer(method, settings)
+
+    monkeypatch.setattr(judging, "make_placer", noted)
+    evaluator, settings = ScheduleEvaluator(problem, Semantics()), PlacerSettings(is_cheap=True, budget_s=8.0)
+    Judge(problem_of(problem), problem, evaluator, settings).warm_start()
+    assert len(given) == len(HEURISTICS)
+    assert 0 < given[-1] <= given[0] <= 8.0 * SHARE_OF_HEURISTIC
+
+
+def test_a_stop_is_heard_before_there_is_an_answer() -> None:
+    problem = random_problem(3, 8, 2)
+    judge = Judge(problem_of(problem), problem, heard(problem, 0), PlacerSettings())
+    assert judge.best is None
+    with pytest.raises(SearchStopped):
+        judge.wake()
+
+
+def test_a_memory_beyond_64_bits_is_no_limit() -> None:
+    problem = replace(random_problem(5, 7, 2), memory_bytes=np.array([1e20, 1e30]))
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    solution = solve(problem, placer, SolveOptions("cpsat"))
+    assert solution.value_s is not None
+    assert solution.value_s >= BruteForce(problem).makespan_s()
+    assert placer.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
+
+
+@pytest.mark.parametrize("rule", MemoryRule)
+@pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e25])
+def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: float) -> None:
+    """Three ops of 1 s with weights of 2, of which the fast device holds two: the third takes 5 s on the other."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
+    )
+    ticks = Ticks(0.5, is_exact=True)
+    answer = solve_model(LatencyModel(Formulation(problem, rule), ticks, 20.0), SolverLimits())
+    assert answer.bound_ticks == answer.value_ticks == 10
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e22])
+@pytest.mark.parametrize(
+    ("semantics", "objective", "least_s"),
+    [(Semantics(execution=Execution.SEQUENTIAL), Objective.LATENCY, 7.0), (Semantics(), Objective.THROUGHPUT, 5.0)],
+)
+def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
+    scale: float, semantics: Semantics, objective: Objective, least_s: float
+) -> None:
+    """The same three ops: two on the fast device, and 5 s on the other, after them or beside them."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
+    )
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True, semantics=semantics))
+    solution = solve(problem, placer, SolveOptions("cpsat", objective=objective, semantics=semantics))
+    assert solution.value_s == pytest.approx(least_s)
+    assert solution.status is Status.OPTIMAL
+
+
+def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
+    problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
+    unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
+    rows = [
+        AssignmentModel(Formulation(p, MemoryRule.RUNNING), SEQUENTIAL, Objective.LATENCY, np.asarray).linear.row_high
+        for p in (replace(problem, memory_bytes=most), unlimited)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_memory_that_cannot_bind_makes_no_row() -> None:
+    problem = random_problem(5, 7, 2)
+    f = Formulation(problem, MemoryRule.RESERVED)
+    held = float(problem.weight_bytes.sum() + f.reserved_bytes.sum())
+    wide = Formulation(replace(problem, memory_bytes=np.full(2, held)), MemoryRule.RESERVED)
+    assert BatchedModel(wide, 100.0).linear.row_high == BatchedModel(f, 100.0).linear.row_high
+
+
+def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
+    ticks = Ticks.choose([np.array([np.pi, 1e6, np.inf, np.nan])], 10.0)
+    assert ticks.length_s == 10.0 / MOST_TICKS
+    assert MOST_TICKS + 1 < ticks.down(1e6) == ticks.down(np.inf) < MOST_TICKS * 1.01
+    assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) -> None:
+    problem = random_problem(seed, 7, 2)
+    scaled = replace(problem, time_s=problem.time_s * 1e-3 * np.pi, op_overhead_s=0.0)
+    times = np.where(np.isnan(scaled.time_s), 1e6, scaled.time_s)
+    best_s = BruteForce(scaled).makespan_s()
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat"))
+    assert placer.lower_bound_s is not None
+    assert best_s * (1 - 1e-7) <= placer.lower_bound_s <= best_s * (1 + 1e-12)
+
+
+def begun(*_: object, **__: object) -> NoReturn:
+    pytest.fail("there was no time for this")
+
+
+def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((300, 8)), [])
+    monkeypatch.setattr(milp, "BatchedModel", begun)
+    assert num_entries(Formulation(problem)) > milp.ENTRIES_PER_S
+    placer = MilpPlacer(PlacerSettings(is_cheap=True, budget_s=1.0))
+    found = placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
+    assert placer.hit_limit
+    assert np.bincount(found).max() == 38
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
+    problem = random_problem(seed, 30, 3)
+    problem = replace(problem, weight_bytes=np.full(30, 100.0), memory_bytes=np.full(3, 1500.0))
+    made = len(BatchedModel(Formulation(problem), 100.0).linear.index)
+    assert num_entries(Formulation(problem)) == pytest.approx(made, rel=0.2)
+
+
+@pytest.mark.parametrize("make", [BatchedModel, "cpsat"])
+def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> None:
+    problem, looks = random_problem(1, 12, 2), []
+    f, horizon_s = Formulation(problem), generous_horizon_s(problem)
+    if make is BatchedModel:
+        BatchedModel(f, horizon_s, check=lambda: looks.append(1))
+    else:
+        LatencyModel(f, Ticks(1.0), horizon_s, check=lambda: looks.append(1))
+    assert len(looks) >= 2 * problem.num_ops - 1
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "HEURISTICS", ("heft",))
+    monkeypatch.setattr(milp, "solve_linear", begun)
+    monkeypatch.setattr(cpsat, "solve_aloud", begun)
+    problem = random_problem(8, 60, 3, density=0.1)
+    units, settings = problem_of(problem), PlacerSettings(is_cheap=True)
+    judge = Judge(units, problem, heard(problem, 10**9), settings)
+    judge.warm_start()
+    with pytest.raises(SearchStopped):
+        make_placer(method, settings).search(units, heard(problem, Heard.asked + 5))

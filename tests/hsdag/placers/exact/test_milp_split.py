@@ -1,0 +1,107 @@
+"""MILP-SPLIT with several channels: list schedules, windows and the bound, against brute force and by invariants."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.exact import milp_split
+from hsdag.placers.exact.judging import Judge
+from hsdag.placers.exact.milp_split import MilpSplitPlacer
+from hsdag.placers.exact.module_solving import ModuleSolver
+from hsdag.placers.exact.perturbed_lists import search_lists
+from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.lists.heft import heft_schedule
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.search.solution import SolveOptions
+from hsdag.search.solve import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
+
+
+def judge_of(problem: ScheduleProblem) -> Judge:
+    return Judge(problem_of(problem), problem, ScheduleEvaluator(problem, Semantics()), PlacerSettings(is_cheap=True))
+
+
+def searched(problem: ScheduleProblem, seed: int = 0, deadline: float = np.inf) -> Judge:
+    judge = judge_of(problem)
+    search_lists(judge, deadline, seed)
+    return judge
+
+
+@pytest.fixture
+def many_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No graph counts as one channel, however small; its bound takes little time."""
+    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", -1)
+    monkeypatch.setattr(milp_split, "MODULE_S", 0.1)
+
+
+@pytest.mark.usefixtures("many_channels")
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(seed: int) -> None:
+    problem = random_problem(seed, 7, 2 + seed % 2)
+    placer = MilpSplitPlacer(PlacerSettings(is_cheap=True, budget_s=10.0))
+    value_s = solve(problem, placer, SolveOptions("milp-split", budget_s=10.0)).value_s
+    best_s = BruteForce(problem).makespan_s()
+    assert value_s is not None
+    assert value_s >= best_s * (1 - 1e-9)
+    assert placer.lower_bound_s is not None
+    assert placer.lower_bound_s <= best_s * (1 + 1e-9)
+
+
+@pytest.mark.usefixtures("many_channels")
+def test_the_same_seed_takes_the_same_steps() -> None:
+    problem = random_problem(5, 30, 3, density=0.1)
+    values_s = []
+    for _ in range(2):
+        placer = MilpSplitPlacer(PlacerSettings(is_cheap=True, seed=4, budget_s=60.0))
+        solve(problem, placer, SolveOptions("milp-split", budget_s=60.0, seed=4))
+        values_s.append([value_s for _, value_s in placer.progress])
+    assert values_s[0] == values_s[1]
+    assert len(values_s[0]) > 1
+
+
+def test_perturbed_lists_are_shorter_than_heft_and_simulate_to_what_is_said() -> None:
+    problem = random_problem(3, 40, 3, density=0.1)
+    judge, heft = searched(problem), heft_schedule(problem)
+    heft_s = simulate(problem, heft.device, Semantics(order=Order.PRIORITY), heft.ranks).makespan_s
+    assert judge.best is not None
+    assert judge.best_s < 0.95 * heft_s
+    assert float((judge.start_s(judge.best) + problem.time_s[np.arange(40), judge.best]).max()) == judge.best_s
+
+
+def test_perturbed_lists_keep_within_memory() -> None:
+    free = random_problem(3, 30, 3, density=0.1)
+    tight = replace(free, memory_bytes=np.full(3, 0.4 * free.output_bytes.sum()))
+    judge = searched(tight)
+    assert judge.best is not None
+    run = simulate(tight, judge.best, Semantics(order=Order.PRIORITY), judge.ranks(judge.best))
+    assert (run.peak_memory_bytes <= tight.memory_bytes * (1 + 1e-9)).all()
+
+
+def test_perturbed_lists_end_at_their_deadline() -> None:
+    problem = random_problem(3, 40, 3, density=0.1)
+    late = searched(problem, deadline=time.monotonic() - 1.0)
+    assert late.best_s > searched(problem).best_s
+
+
+def test_who_waits_for_a_module_can_be_stopped() -> None:
+    def stop() -> None:
+        raise SearchStopped
+
+    with ModuleSolver(SolverLimits(1.0), 1, on_wait=stop) as solver:
+        task = solver.submit(random_problem(5, 60, 3, density=0.08), {})
+        with pytest.raises(SearchStopped):
+            task.result()
+        assert not task.future.done()

@@ -1,0 +1,353 @@
+"""What holds for every heuristic placer, and what single ones find."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.lists import enumerative
+from hsdag.placers.lists.base import ListPlacer
+from hsdag.placers.lists.enumerative import shard_groups
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.bounds import lower_bound_s
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
+from hsdag.search.solution import SolveOptions, Status
+from hsdag.search.solve import solve
+
+LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")
+METHODS = (*LISTS, "ea", "sa")
+BALANCING = ("greedy", "heft", "cpop", "etf", "m-etf", "critical-path")
+A_FEW = 60
+
+
+class Nowhere:
+    """A journal that keeps nothing."""
+
+    def append(self, event: Event) -> None:
+        pass
+
+
+def random_problem(seed: int, *, memory: bool = False) -> ScheduleProblem:
+    """Up to 12 ops on up to 4 devices, some unsupported, labelled as shards; any device with memory holds most."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(1, 13)), int(rng.integers(1, 5))
+    edges = [(u, v) for v in range(n) for u in range(v) if rng.random() < rng.choice([0.0, 0.1, 0.4])]
+    times = rng.integers(0, 5, (n, d)).astype(float) if rng.random() < 0.3 else rng.random((n, d))
+    times[rng.random((n, d)) < 0.15] = np.nan
+    times[np.isnan(times).all(axis=1), 0] = 1.0
+    meta_ops = tuple(f"m{v // 3}" if v // 3 != 1 else "" for v in range(n))
+    weights, outputs = rng.random(n), rng.random(n)
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=outputs,
+        weight_bytes=weights,
+        memory_bytes=float(0.8 * (weights + outputs).sum() + (weights + outputs).max()) if memory else np.inf,
+        link_latency_s=0.1,
+        link_bandwidth_bytes_per_s=2.0,
+        launch_s=0.2,
+        op_overhead_s=float(rng.choice([0.0, 0.1])),
+        labels=OpLabels(("Op",) * n, ("",) * n, meta_ops, tuple(rng.choice(["shard", "reduce"], n)), ("",) * n),
+    )
+
+
+def recorded(
+    problem: ScheduleProblem,
+    method: str,
+    semantics: Semantics | None = None,
+    objective: Objective = Objective.LATENCY,
+    *,
+    most: float = A_FEW,
+    seed: int = 0,
+) -> tuple[list[Event], IntArray | None]:
+    """All evaluations of a search, and what it returned if it came to its end; placements are those of ops."""
+    semantics, units = semantics or Semantics(), problem_of(problem, objective)
+    inner = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
+    evaluator = RecordingEvaluator(inner, Budget(evaluations=most), Nowhere())
+    placer = make_placer(method, PlacerSettings(seed=seed, is_cheap=True, semantics=semantics))
+    returned = None
+    with suppress(SearchStopped):
+        returned = units.expand(placer.search(units, evaluator))
+    return [replace(e, placement=units.expand(e.placement)) for e in evaluator.events], returned
+
+
+def best_s(events: list[Event]) -> float:
+    return min((e.evaluation.latency_s for e in events if e.evaluation.latency_s is not None), default=np.inf)
+
+
+def everything(problem: ScheduleProblem) -> np.ndarray:
+    return np.array(list(itertools.product(range(problem.num_devices), repeat=problem.num_ops)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(
+    st.integers(0, 2**32), st.sampled_from(list(Objective)), st.sampled_from(list(Execution)), st.sampled_from(Links)
+)
+@settings(max_examples=25)
+def test_placements_are_supported_and_never_below_the_bound(
+    method: str, seed: int, objective: Objective, how: Execution, links: Links
+) -> None:
+    if links is Links.BLOCKING and objective is Objective.LATENCY:
+        links = Links.INDEPENDENT
+    problem = random_problem(seed)
+    events, returned = recorded(problem, method, Semantics(how, links=links), objective)
+    assert all(problem.supported[np.arange(problem.num_ops), e.placement].all() for e in events)
+    assert best_s(events) >= lower_bound_s(problem, objective, how) * (1 - 1e-12)
+    assert returned is None or any(np.array_equal(e.placement, returned) for e in events)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(st.integers(0, 2**32), st.sampled_from(list(Objective)))
+@settings(max_examples=25)
+def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Objective) -> None:
+    problem = random_problem(seed, memory=True)
+    spacious = replace(problem, memory_bytes=np.full(problem.num_devices, np.inf))
+    semantics = Semantics()
+    first = recorded(spacious, method, semantics, objective, most=1)[0][0].placement
+    events, _ = recorded(problem, method, semantics, objective)
+    legal = [e for e in events if (simulate(problem, e.placement).peak_memory_bytes <= problem.memory_bytes).all()]
+    assert [e for e in events if e.evaluation.failure is None] == legal
+    if problem.num_devices > 1 and problem.supported.all():
+        assert legal
+    if (simulate(problem, first).peak_memory_bytes <= problem.memory_bytes).all():
+        assert np.array_equal(events[0].placement, first)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(st.integers(0, 2**32), st.integers(1, 80))
+@settings(max_examples=15)
+def test_an_interrupted_search_has_recorded_its_warm_start_or_better(method: str, seed: int, most: int) -> None:
+    problem = random_problem(seed)
+    events, _ = recorded(problem, method, most=most)
+    warm_start = np.nanargmin(problem.time_s, axis=1)
+    assert np.array_equal(events[0].placement, warm_start)
+    assert best_s(events) <= simulate(problem, warm_start).makespan_s
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_search(method: str) -> None:
+    problem = random_problem(12)
+    one, other = (recorded(problem, method, seed=3) for _ in range(2))
+    assert [e.placement.tolist() for e in one[0]] == [e.placement.tolist() for e in other[0]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_solving_reports_a_legal_answer_that_simulates_to_its_value(method: str) -> None:
+    problem = random_problem(21, memory=True)
+    placer = make_placer(method, PlacerSettings(is_cheap=True))
+    solution = solve(problem, placer, SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0))
+    assert solution.device is not None
+    run = simulate(problem, solution.device, priority=solution.priority)
+    assert run.makespan_s == solution.value_s
+    assert np.all(run.peak_memory_bytes <= problem.memory_bytes)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "sa"])
+def test_unknown_costs_are_answered_with_one_line(method: str) -> None:
+    problem = replace(problem_of(random_problem(1)), costs=None)
+    with pytest.raises(
+        OptionError, match=f"^method '{method}' needs the costs .* use --reward hybrid or a problem file$"
+    ):
+        make_placer(method).search(problem, ScheduleEvaluator(random_problem(1), Semantics()))
+
+
+@pytest.mark.parametrize("method", [m for m in LISTS if m not in ("met", "enumerative")])
+def test_list_schedulers_give_the_order_of_their_schedule(method: str) -> None:
+    problem = random_problem(5)
+    units, placer = problem_of(problem), make_placer(method)
+    assert isinstance(placer, ListPlacer)
+    assert units.costs is not None
+    placement = placer.search(units, ScheduleEvaluator(units.costs, Semantics()))
+    ranks = placer.ranks(placement)
+    assert ranks is not None
+    assert sorted(ranks.tolist()) == list(range(problem.num_ops))
+    assert np.all(ranks[units.costs.edge_src] < ranks[units.costs.edge_dst])
+    assert placer.ranks((placement + 1) % problem.num_devices) is None
+
+
+@pytest.mark.parametrize(
+    ("objective", "how"), [(Objective.THROUGHPUT, "work-conserving"), (Objective.LATENCY, "sequential")]
+)
+def test_there_are_no_ranks_where_order_has_no_say(objective: Objective, how: str) -> None:
+    problem, semantics = random_problem(5), Semantics(Execution(how))
+    placer = make_placer("heft", PlacerSettings(semantics=semantics))
+    assert isinstance(placer, ListPlacer)
+    placement = placer.search(problem_of(problem, objective), ScheduleEvaluator(problem, semantics, objective))
+    assert placer.ranks(placement) is None
+
+
+@pytest.mark.parametrize("method", BALANCING)
+def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((12, 4)), [])
+    _, returned = recorded(problem, method, objective=Objective.THROUGHPUT)
+    assert returned is not None
+    assert np.bincount(returned).tolist() == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("method", BALANCING)
+@pytest.mark.parametrize("links", [Links.CHANNEL, Links.EGRESS, Links.BLOCKING])
+def test_a_slow_link_keeps_a_chain_together_for_throughput(method: str, links: Links) -> None:
+    chain = [(v, v + 1) for v in range(5)]
+    problem = ScheduleProblem.from_arrays(np.ones((6, 2)), chain, link_latency_s=100.0)
+    _, returned = recorded(problem, method, Semantics(links=links), Objective.THROUGHPUT)
+    assert returned is not None
+    assert period_s(problem, returned[None], Semantics(links=links))[0] == 6.0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(Links))
+def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: Links) -> None:
+    # All but the last op are fixed; the last one decides which resource is busiest.
+    rng = np.random.default_rng(seed)
+    times = rng.random((6, 3))
+    for v in range(5):
+        times[v, [d for d in range(3) if d != rng.integers(3)]] = np.nan
+    times[:5][np.isnan(times[:5]).all(axis=1), 0] = 1.0
+    times[:5] = np.where(np.arange(3) == np.nanargmin(times[:5], axis=1)[:, None], times[:5], np.nan)
+    edges = [(u, 5) for u in range(5)]
+    problem = ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=rng.random(6),
+        link_latency_s=0.1,
+        link_bandwidth_bytes_per_s=2.0,
+        transfer_overhead_s=0.05,
+        op_overhead_s=0.02,
+    )
+    _, returned = recorded(problem, "heft", Semantics(links=links), Objective.THROUGHPUT)
+    assert returned is not None
+    choices = np.repeat(returned[None], 3, axis=0)
+    choices[:, 5] = np.arange(3)
+    periods = period_s(problem, choices, Semantics(links=links))
+    alone = period_s(problem, returned[None], Semantics(links=links))[0]
+    assert alone <= periods.min() * (1 + 1e-12)
+
+
+def test_critical_path_runs_differ_and_the_best_is_kept() -> None:
+    rng = np.random.default_rng(77)
+    edges = [(u, v) for v in range(30) for u in range(v) if rng.random() < 0.1]
+    problem = ScheduleProblem.from_arrays(rng.random((30, 3)), edges, link_latency_s=0.1)
+    events, returned = recorded(problem, "critical-path", most=np.inf)
+    assert returned is not None
+    own = [e.evaluation.latency_s for e in events[1:] if e.evaluation.latency_s is not None]
+    assert simulate(problem, returned).makespan_s == min(own)
+    assert len(own) > 3
+
+
+@pytest.mark.parametrize("method", ["ea", "sa"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_small_problems_are_searched_to_the_optimum(method: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = [(u, v) for v in range(5) for u in range(v) if rng.random() < 0.4]
+    problem = ScheduleProblem.from_arrays(rng.random((5, 2)), edges, link_latency_s=0.2)
+    _, returned = recorded(problem, method, most=np.inf)
+    assert returned is not None
+    best = simulate_makespans(problem, everything(problem)).min()
+    assert simulate(problem, returned).makespan_s == best
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_annealing_follows_sequential_execution(seed: int) -> None:
+    rng, how = np.random.default_rng(seed), Semantics(Execution.SEQUENTIAL)
+    problem = ScheduleProblem.from_arrays(rng.random((5, 2)), [(v, v + 1) for v in range(4)], launch_s=0.3)
+    _, returned = recorded(problem, "sa", how, most=np.inf)
+    assert returned is not None
+    best = simulate_makespans(problem, everything(problem), how).min()
+    assert simulate(problem, returned, how).makespan_s == best
+
+
+def test_annealing_needs_no_costs() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((4, 2)), [])
+    units = replace(problem_of(problem), costs=None)
+    found = make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics()))
+    assert np.bincount(found).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("method", ["ea", "sa"])
+def test_a_search_without_a_choice_ends(method: str) -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 1.0]], [(0, 1)])
+    events, returned = recorded(problem, method)
+    assert (len(events), returned is not None) == (1, True)
+
+
+def sharded(num_devices: int, num_shards: int) -> ScheduleProblem:
+    """Inputs on fixed devices, in reverse order; a multiplication and a sum over them."""
+    inputs, shards, n = range(num_shards), range(num_shards, 2 * num_shards), 2 * num_shards + 1
+    times = np.ones((n, num_devices))
+    for v in inputs:
+        times[v, np.arange(num_devices) != (num_devices - 1 - v) % num_devices] = np.nan
+    edges = [(v, v + num_shards) for v in inputs] + [(v, n - 1) for v in shards]
+    meta = ("",) * num_shards + ("product",) * (num_shards + 1)
+    roles = ("",) * num_shards + ("shard",) * num_shards + ("reduce",)
+    labels = OpLabels(("Op",) * n, ("",) * n, meta, roles, ("",) * n)
+    sizes = np.r_[np.arange(1.0, num_shards + 1), np.full(num_shards, 2.0), 1.0]
+    return ScheduleProblem.from_arrays(
+        times, edges, output_bytes=sizes, link_latency_s=1.0, link_bandwidth_bytes_per_s=1.0, labels=labels
+    )
+
+
+@pytest.mark.parametrize("num_devices", [2, 4, 9])
+def test_shards_go_where_their_inputs_are_one_for_each_device(num_devices: int) -> None:
+    problem = sharded(num_devices, num_devices)
+    _, returned = recorded(problem, "enumerative")
+    assert returned is not None
+    reverse = list(range(num_devices))[::-1]
+    assert returned[: 2 * num_devices].tolist() == reverse + reverse
+
+
+def test_more_shards_than_devices_are_dealt_evenly() -> None:
+    _, returned = recorded(sharded(3, 6), "enumerative")
+    assert returned is not None
+    assert np.bincount(returned[6:12]).tolist() == [2, 2, 2]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4))
+def test_permutations_and_assignment_cost_the_same(seed: int, k: int, d: int) -> None:
+    cost_s = np.random.default_rng(seed).random((min(k, d), d))
+    chosen = enumerative._best_assignment(cost_s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enumerative, "MOST_PERMUTATIONS", 0)
+        other = enumerative._best_assignment(cost_s)
+    assert chosen.tolist() == other.tolist()
+
+
+def test_shards_come_before_reductions_and_meta_ops_in_order() -> None:
+    labels = OpLabels(
+        ("Op",) * 5, ("",) * 5, ("b", "b", "a", "a", ""), ("reduce", "shard", "", "reduce", ""), ("",) * 5
+    )
+    problem = ScheduleProblem.from_arrays(np.ones((5, 2)), [(2, 3), (3, 1), (1, 0), (4, 2)], labels=labels)
+    assert [group.tolist() for group in shard_groups(problem)] == [[4], [2], [3], [1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("meta_ops", "message"),
+    [(("", "", ""), "needs the meta-op of each op"), (("a", "b", "a"), "depend on each other in a circle")],
+)
+def test_graphs_that_are_not_sharded_are_refused_in_one_line(meta_ops: tuple[str, ...], message: str) -> None:
+    labels = OpLabels(("Op",) * 3, ("",) * 3, meta_ops, ("",) * 3, ("",) * 3)
+    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (1, 2)], labels=labels)
+    with pytest.raises(OptionError, match=message) as caught:
+        recorded(problem, "enumerative")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_where_nothing_fits_the_search_still_ends_and_says_so(method: str) -> None:
+    problem = replace(random_problem(3), memory_bytes=np.full(random_problem(3).num_devices, 0.01))
+    options = SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0)
+    solution = solve(problem, make_placer(method, PlacerSettings(is_cheap=True)), options)
+    assert solution.status is Status.INFEASIBLE

@@ -1,0 +1,187 @@
+"""What holds for every method: legal answers, no worse than a device alone, no better than the bound, at any time."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hsdag.commands.workload import workload_problem
+from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.models import find_workload
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.registry import make_placer, method_names
+from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.search.searching import Watcher
+from hsdag.search.solution import Solution, SolveOptions, Status
+from hsdag.search.solve import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
+
+SPLITTING = tuple(name for name in method_names() if name != "best-device")
+FOR = {"pipeline": Objective.THROUGHPUT}
+
+
+@pytest.fixture(scope="module")
+def chain() -> ScheduleProblem:
+    """A matrix chain sharded over four devices, which no single device holds with all its results in memory."""
+    problem = workload_problem(find_workload("chainmm").build(4, {}), load_platform("p100x4"))
+    return replace(problem, memory_bytes=np.full(4, np.inf))
+
+
+@pytest.fixture(scope="module")
+def tight(chain: ScheduleProblem) -> ScheduleProblem:
+    """The same with room for a third of all results on each device."""
+    return replace(chain, memory_bytes=np.full(4, chain.output_bytes.sum() / 3))
+
+
+def answer(
+    problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, budget_s: float = 3.0
+) -> Solution:
+    options = SolveOptions(method=method, objective=FOR.get(method, Objective.LATENCY), budget_s=budget_s)
+    settings = PlacerSettings(is_cheap=True, semantics=options.semantics, budget_s=budget_s)
+    return solve(problem, make_placer(method, settings), options, Watcher(should_stop=should_stop))
+
+
+def check(solution: Solution) -> None:
+    """Legal, not above a single device, not below the bound."""
+    assert solution.run is not None
+    assert solution.value_s is not None
+    assert solution.lower_bound_s <= solution.value_s * (1 + 1e-9)
+    singles = [s for s in solution.single_s.values() if s is not None]
+    assert solution.value_s <= min(singles, default=np.inf) * (1 + 1e-9)
+    assert (solution.run.peak_memory_bytes <= solution.problem.memory_bytes * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_answers_are_legal_and_between_the_bound_and_the_best_device(chain: ScheduleProblem, method: str) -> None:
+    check(answer(chain, method))
+
+
+@pytest.mark.parametrize("method", [m for m in SPLITTING if m not in ("hsdag", "mincut")])
+def test_methods_for_parallel_work_use_the_devices(chain: ScheduleProblem, method: str) -> None:
+    solution = answer(chain, method)
+    assert solution.value_s is not None
+    if method != "met":  # which knows no load and puts equal devices' ops on the first
+        assert solution.value_s < 0.6 * min(s for s in solution.single_s.values() if s is not None)
+
+
+@pytest.mark.parametrize("method", SPLITTING)
+def test_memory_is_honoured(tight: ScheduleProblem, method: str) -> None:
+    check(answer(tight, method))
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
+    chain: ScheduleProblem, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moments are drawn from the times at which an undisturbed search asks whether to stop: every one is met."""
+    known_s, asked = [np.inf], itertools.count()
+    evaluate = ScheduleEvaluator.evaluate
+
+    def evaluated(self: ScheduleEvaluator, placements: Sequence[IntArray]) -> list[Evaluation]:
+        evaluations = evaluate(self, placements)
+        known_s.extend(evaluation.seconds for evaluation in evaluations)
+        return evaluations
+
+    answer(chain, method, lambda: next(asked) < 0, budget_s=0.5)
+    num_asked = next(asked)
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", evaluated)
+    for patience in np.random.default_rng(len(method)).integers(0, num_asked, 3).tolist():
+        known_s[:], asked = [np.inf], itertools.count()
+        solution = answer(chain, method, lambda asked=asked, patience=patience: next(asked) >= patience)  # type: ignore[misc]
+        check(solution)
+        assert solution.value_s is not None
+        assert solution.value_s <= min(known_s)
+
+
+EXECUTIONS = [
+    (Semantics(), Objective.LATENCY),
+    (Semantics(links=Links.CHANNEL), Objective.LATENCY),
+    (Semantics(links=Links.EGRESS), Objective.THROUGHPUT),
+    (Semantics(links=Links.BLOCKING), Objective.THROUGHPUT),
+    (Semantics(), Objective.THROUGHPUT),
+    (Semantics(Execution.SEQUENTIAL), Objective.LATENCY),
+    (Semantics(Execution.SEQUENTIAL, links=Links.EGRESS), Objective.LATENCY),
+]
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> ScheduleProblem:
+    """Up to five ops on two or three devices: memories, launches, co-location, ops that a device lacks."""
+    problem = random_problem(draw(st.integers(0, 2**32)), draw(st.integers(1, 5)), draw(st.integers(2, 3)))
+    n, d = problem.num_ops, problem.num_devices
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    weights = rng.integers(0, 5, n).astype(float)
+    room = draw(st.sampled_from([np.inf, 0.9, 0.6])) * float(weights.sum() + problem.output_bytes.sum())
+    tied = draw(st.booleans()) and problem.supported.all()
+    colocate = tuple("set" if tied and v in (0, n - 1) else "" for v in range(n))
+    return replace(
+        problem,
+        weight_bytes=weights,
+        memory_bytes=np.full(d, room if np.isfinite(room) else np.inf),
+        launch_s=rng.integers(0, 3, d).astype(float),
+        labels=replace(
+            problem.labels, colocate=colocate, meta_ops=tuple(f"m{v // 2}" for v in range(n)), roles=("shard",) * n
+        ),
+    )
+
+
+def legal_costs_s(problem: ScheduleProblem, semantics: Semantics, objective: Objective) -> np.ndarray:
+    """Simulated seconds of all placements that are legal; those of all orders count where order has a say."""
+    every = every_placement(problem)
+    sets = problem.labels.colocate
+    together = [v for v in range(problem.num_ops) if sets[v]]
+    every = every[(every[:, together] == every[:, together[:1]]).all(axis=1)]
+    every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
+    judged = ScheduleEvaluator(problem, semantics, objective).evaluate(list(every)) if len(every) else []
+    return np.array([evaluation.seconds for evaluation in judged] or [np.inf])
+
+
+@pytest.mark.parametrize("method", method_names())
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(problem=small_problems(), how=st.sampled_from(EXECUTIONS))
+def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
+    method: str, problem: ScheduleProblem, how: tuple[Semantics, Objective]
+) -> None:
+    semantics, objective = how
+    objective = FOR.get(method, objective)
+    options = SolveOptions(method, objective, semantics, budget_s=2.0, max_evaluations=15 if method == "hsdag" else 60)
+    placer = make_placer(method, PlacerSettings(is_cheap=True, semantics=semantics, budget_s=2.0))
+    costs_s = legal_costs_s(problem, semantics, objective)
+    try:
+        solution = solve(problem, placer, options)
+    except (SearchError, OptionError):  # tight memory that the method gave up on, or no single device for best-device
+        assert method == "best-device" or np.isfinite(problem.memory_bytes).any()
+        return
+    bounds_s = [solution.lower_bound_s, getattr(placer, "lower_bound_s", None) or 0.0]
+    if solution.status is Status.INFEASIBLE:
+        assert np.isinf(costs_s).all()
+    assert max(bounds_s) <= costs_s.min() * (1 + 1e-9)
+    if solution.device is None:
+        return
+    check(solution)
+    assert solution.value_s is not None
+    assert solution.value_s >= max(bounds_s) * (1 - 1e-9)
+    assert problem.supported[np.arange(problem.num_ops), solution.device].all()
+    assert len({d for d, s in zip(solution.device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
+    if semantics.execution is Execution.SEQUENTIAL or objective is Objective.THROUGHPUT:
+        assert solution.value_s >= costs_s.min() * (1 - 1e-9)
+    elif semantics.links is Links.INDEPENDENT:
+        best_s = BruteForce(problem).makespan_s()  # without memories and ties
+        assert solution.value_s >= best_s * (1 - 1e-9)
+        assert any(problem.labels.colocate) or np.isfinite(problem.memory_bytes[0]) or max(bounds_s) <= best_s + 1e-9

@@ -1,0 +1,244 @@
+"""How searches end: what exact methods have proven is said, whatever the order, the memory and the ticks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.commands.simulate import PlacedOps, simulate_placement
+from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import PlacerSettings
+from hsdag.placers.exact.base import ExactPlacer
+from hsdag.placers.exact.cpsat import CpSatPlacer
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
+from hsdag.placers.exact.judging import Judge
+from hsdag.placers.lists.best_device import BestDevicePlacer
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.problem_file import write_problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
+from hsdag.search.solution import Solution, SolveOptions, Status
+from hsdag.search.solve import MAX_ENUMERATED, solve
+
+BY_PRIORITY = Semantics(order=Order.PRIORITY)
+SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+
+
+def solved(
+    problem: ScheduleProblem,
+    method: str,
+    semantics: Semantics | None = None,
+    objective: Objective = Objective.LATENCY,
+    budget_s: float = 20.0,
+) -> Solution:
+    options = SolveOptions(method, objective, semantics or Semantics(), budget_s)
+    settings = PlacerSettings(is_cheap=True, semantics=options.semantics, budget_s=budget_s)
+    return solve(problem, make_placer(method, settings), options)
+
+
+def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> ScheduleProblem:
+    """Each op holds its result of 3 bytes and that of the op before, which is 6 bytes on any device, and its weight."""
+    times, edges = [[1.0, 2.0]] * num_ops, [(v, v + 1) for v in range(num_ops - 1)]
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=3.0,
+        weight_bytes=weight_bytes,
+        memory_bytes=[memory_bytes + 1, memory_bytes],
+        link_latency_s=0.1,
+    )
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp-split", "heft", "best-device", "ea"])
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.LATENCY])
+def test_where_order_has_no_say_an_answer_by_priority_is_no_worse(method: str, objective: Objective) -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.5]] * 4, [(0, 1), (1, 2), (2, 3)], launch_s=[0.1, 0.1])
+    execution = Execution.SEQUENTIAL if objective is Objective.LATENCY else Execution.WORK_CONSERVING
+    plain = solved(problem, method, Semantics(execution), objective)
+    ordered = solved(problem, method, Semantics(execution, order=Order.PRIORITY), objective)
+    assert ordered.value_s == plain.value_s
+    assert ordered.status is plain.status
+    assert ordered.device is not None
+    again = simulate_placement(problem, PlacedOps(ordered.device, ordered.priority), ordered.semantics, objective)
+    assert again.value_s == ordered.value_s
+
+
+def test_throughput_by_priority_keeps_the_division_that_the_method_proved() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((4, 2)), [])
+    assert solved(problem, "cpsat", BY_PRIORITY, Objective.THROUGHPUT).value_s == 2.0
+
+
+def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], output_bytes=[4, 4, 4, 1, 1, 1], memory_bytes=14, link_latency_s=0.5
+    )
+    solution = solved(problem, "cpsat", BY_PRIORITY, Objective.THROUGHPUT)
+    assert solution.device is not None
+    assert solution.priority is not None
+    placed = PlacedOps(solution.device, solution.priority)
+    assert simulate_placement(problem, placed, BY_PRIORITY, Objective.THROUGHPUT).over_memory == []
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
+def test_an_infeasible_problem_has_a_finite_bound_in_its_document(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_problem(chain(3, 6.5), tmp_path / "p.json")
+    arguments = ["solve", str(tmp_path / "p.json"), "--method", method, "--execution", "sequential", "--json"]
+    assert run(arguments) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["placement"]) == ("infeasible", None)
+    assert document["lower_bound_s"] == 3.0
+
+
+MANY = 13
+"""Ops with more placements on two devices than are all tried."""
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize("semantics", [Semantics(), SEQUENTIAL], ids=["work-conserving", "sequential"])
+def test_a_proof_that_nothing_fits_is_told_however_many_placements_there_are(method: str, semantics: Semantics) -> None:
+    assert 2**MANY > MAX_ENUMERATED
+    assert solved(chain(MANY, 6.5), method, semantics).status is Status.INFEASIBLE
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
+def test_an_op_that_fits_on_no_device_with_its_inputs_is_a_proof(method: str) -> None:
+    assert solved(chain(MANY, 4.5, 0.0), method).status is Status.INFEASIBLE
+
+
+def tight(seed: int) -> ScheduleProblem:
+    """Four ops whose weights and results of any number of bytes, not whole, hardly fit on two devices."""
+    rng = np.random.default_rng(seed)
+    edges = [(u, v) for v in range(4) for u in range(v) if rng.random() < 0.4]
+    return ScheduleProblem.from_arrays(
+        rng.uniform(0.5, 2.0, (4, 2)),
+        edges,
+        output_bytes=rng.uniform(1, 4, 4),
+        weight_bytes=rng.uniform(0, 3, 4),
+        memory_bytes=rng.uniform(5, 9, 2),
+        link_latency_s=0.3,
+    )
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize("semantics", [Semantics(), SEQUENTIAL], ids=["work-conserving", "sequential"])
+def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantics: Semantics) -> None:
+    claims = 0
+    for seed in range(8):
+        problem = tight(seed)
+        placer = make_placer(method, PlacerSettings(is_cheap=True, semantics=semantics, budget_s=1.0))
+        assert isinstance(placer, ExactPlacer)
+        with suppress(SearchError):
+            placer.search(problem_of(problem), ScheduleEvaluator(problem, semantics))
+        if placer.is_proven_infeasible:
+            claims += 1
+            ordered = replace(semantics, order=Order.PRIORITY)
+            for device, ranks in itertools.product(
+                itertools.product(range(2), repeat=4), itertools.permutations(range(4))
+            ):
+                peak = simulate(problem, device, ordered, ranks).peak_memory_bytes
+                assert (peak > problem.memory_bytes).any()
+    assert 0 < claims < 8
+
+
+def test_modules_that_fit_one_by_one_prove_nothing() -> None:
+    with pytest.raises(SearchError, match=r"'milp-split' found no .*; try another method or a larger budget"):
+        solved(chain(MANY, 6.5), "milp-split")
+
+
+def test_what_no_order_fits_is_infeasible_where_every_op_alone_would_fit() -> None:
+    """Nobody reads the results of 4 bytes, so that all three are kept to the end."""
+    problem = ScheduleProblem.from_arrays([[1.0]] * 3, [], output_bytes=4.0, memory_bytes=10.0)
+    assert solved(problem, "cpsat").status is Status.INFEASIBLE
+    with pytest.raises(SearchError, match="in the order that devices take ops by themselves"):
+        solved(problem, "heft")
+
+
+class Fails(Evaluator):
+    """Judges nothing to be legal."""
+
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+        return [Evaluation(None, "fails")] * len(placements)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_units_of_several_ops_prove_nothing_infeasible(objective: Objective) -> None:
+    """The set counts all its results at once, 12 bytes, of which its ops need 8 at a time."""
+    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (1, 2)], output_bytes=4.0, memory_bytes=9.0)
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    tied = replace(problem, labels=replace(problem.labels, colocate=("s", "s", "s")))
+    with pytest.raises(SearchError, match="found no placement"):
+        placer.search(problem_of(tied, objective), Fails())
+    assert not placer.is_proven_infeasible
+
+
+def test_a_bound_beyond_every_schedule_is_no_bound_and_only_infinity_a_proof() -> None:
+    problem = chain(3, 6.5)
+    units = problem_of(problem)
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    placer._is_bound_valid = placer._are_units_ops = True
+    judge = Judge(units, problem, Fails(), PlacerSettings())
+    for bound_s, rule in ((1e30, MemoryRule.RUNNING), (np.inf, MemoryRule.RESERVED), (2.0, MemoryRule.RUNNING)):
+        placer._prove(Formulation(problem, rule), bound_s, judge)
+        assert not placer.is_proven_infeasible
+    assert placer.lower_bound_s == 2.0
+    placer._prove(Formulation(problem, MemoryRule.RUNNING), np.inf, judge)
+    assert placer.is_proven_infeasible
+    assert placer.lower_bound_s == 2.0
+
+
+def irregular(seed: int) -> ScheduleProblem:
+    """Times of 16 digits, which no tick divides."""
+    rng = np.random.default_rng(seed)
+    edges = [(0, 4), (0, 6), (2, 5), (2, 6), (3, 4)]
+    return ScheduleProblem.from_arrays(rng.uniform(1e-3, 3e-3, (7, 2)), edges, link_latency_s=1e-3)
+
+
+@pytest.mark.parametrize(("method", "most"), [("cpsat", 2 * 7 / 2**29), ("milp", 1.1e-6)])
+def test_an_optimum_that_the_solver_proved_is_optimal_for_any_times(method: str, most: float) -> None:
+    solution = solved(irregular(1), method)
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap is not None
+    assert 0 < solution.gap < most
+
+
+def test_a_small_gap_of_a_method_without_proof_is_not_optimal() -> None:
+    """A single device takes a share of 5e-7 more than both together."""
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0 + 1e-6, 1.0]], [(0, 1)])
+    alone = solved(problem, "best-device")
+    assert (alone.status, alone.value_s) == (Status.FEASIBLE, 2.0 + 1e-6)
+    assert solved(problem, "cpsat").value_s == 2.0
+
+
+def test_a_solver_that_was_cut_off_has_proven_nothing() -> None:
+    placer = CpSatPlacer(PlacerSettings(is_cheap=True, budget_s=1e-3))
+    options = SolveOptions("cpsat", budget_s=1e-3)
+    solve(irregular(2), placer, options)
+    assert placer.proven_gap == 0.0
+
+
+def test_ops_that_must_share_a_device_and_cannot_are_named_by_their_set() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.0], [1.0, np.nan], [np.nan, 1.0]], [])
+    tied = replace(problem, labels=replace(problem.labels, colocate=("", "twins", "twins")))
+    with pytest.raises(FileFormatError, match="no device supports all ops of the co-location set 'twins'"):
+        solve(tied, BestDevicePlacer(), SolveOptions("best-device"))
+
+
+def test_where_only_memory_is_short_the_best_device_says_so() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [], weight_bytes=6, memory_bytes=10, link_latency_s=1.0)
+    with pytest.raises(OptionError, match="runs the whole model: the memory of d0 is exceeded; the memory of d1 is"):
+        BestDevicePlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))

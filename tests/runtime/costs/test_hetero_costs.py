@@ -1,0 +1,99 @@
+"""Simulated latency under HETERO, and its calibration on measured placements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir import graph_from_edges
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+
+FREE = np.full((2, 2), np.inf)
+
+
+def case(seed: int, num_ops: int = 24) -> HeteroCosts:
+    """A random graph with random costs on two devices."""
+    rng = np.random.default_rng(seed)
+    edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, num_ops) for _ in range(2)})
+    graph = graph_from_edges(["X"] * num_ops, edges, output_bytes=rng.integers(1_000, 100_000, num_ops).tolist())
+    time_s = rng.uniform(1e-4, 2e-3, (num_ops, 2))
+    costs = CostModel(time_s, np.full(2, 2e-4), np.full((2, 2), 3e-5), np.full((2, 2), 2e8), source=CostSource.MEASURED)
+    return HeteroCosts.of(graph, costs)
+
+
+def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.asarray(np.cumsum(rng.random((count, num_ops)) < 0.15, axis=1) % 2)
+
+
+def cheaper(true: HeteroCosts, factor: float) -> HeteroCosts:
+    """What a profile with warm caches would say of ``true``: launches and links ``factor`` times as cheap."""
+    c = true.costs
+    links = c.link_bandwidth_bytes_per_s * factor
+    costs = CostModel(c.time_s, c.launch_s / factor, c.link_latency_s / factor, links, CostSource.MEASURED)
+    return HeteroCosts(true.collector, costs)
+
+
+def test_a_latency_is_ops_and_launches_and_crossings() -> None:
+    graph = graph_from_edges(["X"] * 3, [(0, 1), (1, 2)], output_bytes=[100, 200, 0])
+    link_s, rate = np.array([[9.0, 1.0], [2.0, 9.0]]), np.array([[1.0, 50.0], [100.0, 1.0]])
+    costs = CostModel(
+        np.array([[5.0, 9.0], [9.0, 6.0], [7.0, 9.0]]), np.array([0.5, 0.25]), link_s, rate, CostSource.FILE
+    )
+    found = HeteroCosts.of(graph, costs).latency_s(np.array([[0, 1, 0], [0, 0, 0]]))
+    assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
+
+
+def test_a_period_is_the_load_of_the_busiest_device_with_what_it_receives() -> None:
+    graph = graph_from_edges(["X"] * 2, [(0, 1)], output_bytes=[100, 0])
+    costs = CostModel(
+        np.array([[5.0, 9.0], [9.0, 4.0]]), np.zeros(2), np.ones((2, 2)), 50 * np.ones((2, 2)), CostSource.FILE
+    )
+    assert HeteroCosts.of(graph, costs).period_s(np.array([[0, 1]])).tolist() == [4 + 1 + 2]
+
+
+def test_an_unsupported_op_costs_infinity() -> None:
+    graph = graph_from_edges(["X"] * 2, [(0, 1)])
+    costs = CostModel(np.array([[1.0, np.nan], [1.0, 1.0]]), np.zeros(2), np.zeros((2, 2)), FREE, CostSource.FILE)
+    assert HeteroCosts.of(graph, costs).latency_s(np.array([[1, 0], [0, 0]])).tolist() == [np.inf, 2.0]
+
+
+@given(st.integers(0, 200))
+def test_calibration_on_a_few_placements_finds_the_true_launches_and_links(seed: int) -> None:
+    true = case(seed)
+    prior, seen, others = cheaper(true, 8.0), random_placements(seed, 8), random_placements(seed + 1, 30)
+    fitted = prior.calibrated(seen, true.latency_s(seen))
+    error = np.abs(fitted.latency_s(others) / true.latency_s(others) - 1)
+    before = np.abs(prior.latency_s(others) / true.latency_s(others) - 1)
+    assert error.mean() <= 0.25 * before.mean() + 1e-3
+    assert fitted.costs.source is CostSource.CALIBRATED
+
+
+def test_without_observations_nothing_changes() -> None:
+    prior = case(1)
+    assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
+
+
+def test_failed_observations_are_left_out() -> None:
+    prior, seen = case(2), random_placements(5, 4)
+    measured_s = prior.latency_s(seen)
+    spoilt = np.append(measured_s, np.nan)
+    both = [prior.calibrated(p, m) for p, m in ((seen, measured_s), (np.concatenate([seen, seen[:1]]), spoilt))]
+    assert both[0].costs.launch_s == pytest.approx(both[1].costs.launch_s)
+
+
+@given(st.integers(0, 100), st.floats(0.2, 5.0))
+def test_calibration_never_makes_a_cost_negative(seed: int, factor: float) -> None:
+    prior, seen = case(seed), random_placements(seed, 3)
+    costs = prior.calibrated(seen, factor * prior.latency_s(seen)).costs
+    assert min(costs.time_s.min(), costs.launch_s.min(), costs.link_latency_s.min()) >= 0
+    assert costs.link_bandwidth_bytes_per_s.min() > 0
+
+
+def test_costs_for_another_graph_are_refused() -> None:
+    graph = graph_from_edges(["X"] * 3, [])
+    with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 3"):
+        HeteroCosts.of(graph, case(0).costs)

@@ -1,0 +1,174 @@
+"""Simulated latency under the work-conserving executor, and its calibration on measured placements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir import ComputationGraph, graph_from_edges
+from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.costs.part_table import PartTable
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.openvino_backend import CutOptions, part_schedule, plan_cut
+from hsdag.runtime.problems.problem import Objective
+
+DIAMOND = graph_from_edges(
+    ["MatMul"] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[100, 200, 400, 0], flops=[1e12] * 4
+)
+"""Every op takes seconds by what the cut assumes, so that all of them stay apart where devices differ."""
+
+
+def diamond(time_s: np.ndarray) -> WorkConservingCosts:
+    """Launches of 1 s and 2 s; reading takes 3 s and 5 s per byte, writing 7 s and 11 s."""
+    return WorkConservingCosts(
+        PartTable(DIAMOND, time_s), np.array([1.0, 1.0, 1.0, 2.0, 3.0, 5.0, 7.0, 11.0]), CostSource.FILE
+    )
+
+
+def graph_of_case(seed: int, num_ops: int = 24) -> ComputationGraph:
+    rng = np.random.default_rng(seed)
+    edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, num_ops) for _ in range(2)})
+    sizes, flops = rng.integers(1_000, 1_000_000, num_ops).tolist(), rng.uniform(1e7, 1e8, num_ops).tolist()
+    return graph_from_edges(["MatMul"] * num_ops, edges, output_bytes=sizes, flops=flops)
+
+
+def case(seed: int) -> WorkConservingCosts:
+    """A random graph with random costs on two devices."""
+    graph, rng = graph_of_case(seed), np.random.default_rng(seed)
+    time_s = rng.uniform(1e-4, 2e-3, (graph.num_ops, 2))
+    costs = CostModel(time_s, np.full(2, 1e-4), np.zeros((2, 2)), np.full((2, 2), 2e9), CostSource.MEASURED)
+    return WorkConservingCosts.of(graph, costs)
+
+
+def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.asarray(np.cumsum(rng.random((count, num_ops)) < 0.2, axis=1) % 2)
+
+
+def dearer(costs: WorkConservingCosts, launch: float, per_byte: float) -> WorkConservingCosts:
+    """What a machine is really like whose profile saw too little."""
+    return replace(costs, parameters=costs.parameters * np.repeat([1.0, launch, per_byte, per_byte], 2))
+
+
+def test_branches_on_two_devices_overlap_and_boundaries_cost() -> None:
+    time_s = np.array([[10.0, 99.0], [20.0, 99.0], [99.0, 30.0], [40.0, 99.0]])
+    first = 10 + 1 + 100 * 7
+    left, right = 20 + 1 + 100 * 3 + 200 * 7, 30 + 2 + 100 * 5 + 400 * 11
+    last = 40 + 1 + (200 + 400) * 3
+    assert diamond(time_s).latency_s(np.array([[0, 0, 1, 0]])).tolist() == [first + max(left, right) + last]
+
+
+def test_a_model_on_one_device_is_its_ops_and_one_launch() -> None:
+    time_s = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0]])
+    assert diamond(time_s).latency_s(np.array([[0] * 4, [1] * 4])).tolist() == [100 + 1, 10 + 2]
+
+
+def test_a_period_is_the_load_of_the_busiest_device() -> None:
+    time_s = np.array([[10.0, 99.0], [20.0, 99.0], [99.0, 30.0], [40.0, 99.0]])
+    near = (10 + 1 + 100 * 7) + (20 + 1 + 100 * 3 + 200 * 7) + (40 + 1 + 600 * 3)
+    far = 30 + 2 + 100 * 5 + 400 * 11
+    assert diamond(time_s).period_s(np.array([[0, 0, 1, 0]])).tolist() == [max(near, far)]
+
+
+def test_an_unsupported_op_costs_infinity() -> None:
+    time_s = np.ones((4, 2))
+    time_s[2, 1] = np.nan
+    found = diamond(time_s).latency_s(np.array([[0, 0, 1, 0], [1, 1, 0, 1]]))
+    assert np.isfinite(found).tolist() == [False, True]
+    assert np.isinf(diamond(time_s).period_s(np.array([[0, 0, 1, 0]]))).all()
+
+
+def test_a_join_that_would_be_copied_to_a_device_without_it_costs_infinity() -> None:
+    types = ["MatMul", "MatMul", "Concat", "MatMul"]
+    graph = graph_from_edges(types, [(0, 2), (1, 2), (2, 3)], output_bytes=[9, 1, 10, 1], flops=[1e12] * 4)
+    time_s = np.ones((4, 2))
+    placement = np.array([[1, 0, 0, 1]])  # less is sent to device 1 when it joins for itself
+    costs = WorkConservingCosts(PartTable(graph, time_s), np.ones(8), CostSource.FILE)
+    assert np.isfinite(costs.latency_s(placement)).all()
+    time_s = time_s.copy()
+    time_s[2, 1] = np.nan
+    costs = WorkConservingCosts(PartTable(graph, time_s), np.ones(8), CostSource.FILE)
+    assert np.isinf(costs.latency_s(placement)).all()
+
+
+@given(st.integers(0, 100))
+def test_parts_take_as_long_as_in_the_executors_own_schedule(seed: int) -> None:
+    costs = case(seed)
+    for placement in random_placements(seed, 3):
+        plan = plan_cut(costs.table.graph, placement, 2, CutOptions(objective=Objective.THROUGHPUT))
+        schedule = part_schedule(costs.table.graph, plan.instances, plan.parts, costs.cut_costs)
+        assert costs.period_s(placement[None])[0] == pytest.approx(
+            np.bincount(schedule.device, schedule.duration_s).max()
+        )
+
+
+@given(st.integers(0, 100))
+def test_a_makespan_lies_between_the_busiest_device_and_everything_in_turn(seed: int) -> None:
+    costs = case(seed)
+    for placement in random_placements(seed, 5):
+        plan = plan_cut(costs.table.graph, placement, 2)
+        schedule = part_schedule(costs.table.graph, plan.instances, plan.parts, costs.cut_costs)
+        makespan_s = costs.latency_s(placement[None])[0]
+        assert makespan_s >= np.bincount(schedule.device, schedule.duration_s).max() * (1 - 1e-12)
+        assert makespan_s <= schedule.duration_s.sum() * (1 + 1e-12)
+
+
+@given(st.integers(0, 100))
+def test_calibrating_on_what_is_simulated_already_changes_nothing(seed: int) -> None:
+    costs, seen = case(seed), random_placements(seed, 6)
+    assert costs.calibrated(seen, costs.latency_s(seen)).parameters == pytest.approx(costs.parameters, rel=1e-6)
+
+
+@given(st.integers(0, 100), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
+def test_calibration_on_a_few_placements_finds_the_true_launches_and_bytes(
+    seed: int, launch: float, per_byte: float
+) -> None:
+    prior, seen, others = case(seed), random_placements(seed, 10), random_placements(seed + 1, 30)
+    true = dearer(prior, launch, per_byte)
+    fitted = prior.calibrated(seen, true.latency_s(seen))
+    error = np.abs(fitted.latency_s(others) / true.latency_s(others) - 1)
+    before = np.abs(prior.latency_s(others) / true.latency_s(others) - 1)
+    assert error.mean() <= 0.35 * before.mean() + 5e-3
+    assert fitted.costs.source is CostSource.CALIBRATED
+
+
+def test_without_observations_nothing_changes() -> None:
+    prior = case(1)
+    assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
+
+
+def test_failed_observations_are_left_out() -> None:
+    prior, seen = case(2), random_placements(5, 4)
+    measured_s = 1.2 * prior.latency_s(seen)
+    fitted = prior.calibrated(seen, measured_s)
+    again = prior.calibrated(np.concatenate([seen, seen[:1]]), np.append(measured_s, np.nan))
+    assert again.parameters == pytest.approx(fitted.parameters)
+
+
+def test_a_placement_is_cut_once() -> None:
+    table, placement = case(3).table, random_placements(3, 1)[0]
+    assert table.parts(placement) is table.parts(placement.copy())
+
+
+def test_the_oldest_placements_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.runtime.costs.part_table.MOST_REMEMBERED", 1)
+    table, placements = case(3).table, random_placements(3, 2)
+    first = table.parts(placements[0])
+    table.parts(placements[1])
+    assert table.parts(placements[0]) is not first
+
+
+def test_methods_are_told_what_a_crossing_takes() -> None:
+    costs = diamond(np.ones((4, 2))).costs
+    assert costs.link_latency_s[0, 1] == 2.0
+    assert 1.0 / costs.link_bandwidth_bytes_per_s[0, 1] == pytest.approx(7 + 5)
+
+
+def test_costs_for_another_graph_are_refused() -> None:
+    costs = case(0).costs
+    with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 4"):
+        WorkConservingCosts.of(DIAMOND, costs)

@@ -1,0 +1,193 @@
+"""Merging and the schedule of parts, against plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir import graph_from_edges
+from hsdag.ir.partition import Partition
+from hsdag.runtime.cutting.cut import Instances, initial_parts, instances_of
+from hsdag.runtime.cutting.merging import merge_parts
+from hsdag.runtime.openvino_backend import CutCosts, part_schedule
+from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
+from hsdag.runtime.simulator import Order, Semantics, simulate
+from tests.runtime.cutting.random_cuts import Placed, assert_convex, placed_graphs
+
+
+def costs_of(placed: Placed, seed: int) -> CutCosts:
+    """Whole numbers, so that ends coincide and sums are exact."""
+    rng = np.random.default_rng(seed)
+    shape = (placed.graph.num_ops, placed.num_devices)
+    per_device = rng.integers(0, 4, (3, placed.num_devices)).astype(np.float64)
+    return CutCosts(
+        rng.integers(1, 9, shape).astype(np.float64), 1 + per_device[0], per_device[1] / 8, per_device[2] / 8
+    )
+
+
+def plain_durations(placed: Placed, instances: Instances, parts: Partition, costs: CutCosts) -> list[float]:
+    """A launch, the ops, every tensor that comes in once, and every tensor that goes out once, for each part."""
+    label, graph = parts.labels.tolist(), placed.graph
+    took = [0.0] * parts.num_groups
+    read, written = set(), set()
+    for i, (v, d) in enumerate(zip(instances.op.tolist(), instances.device.tolist(), strict=True)):
+        took[label[i]] += float(costs.op_s[v, d])
+    for u, v in zip(instances.edge_src.tolist(), instances.edge_dst.tolist(), strict=True):
+        if label[u] != label[v]:
+            read.add((u, label[v]))
+            written.add(u)
+    for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
+        if graph.op_types[v] == "Result" and (u, int(placed.device[u])) in instances.index:
+            written.add(instances.index[u, int(placed.device[u])])
+    part_device = {label[i]: int(instances.device[i]) for i in range(len(label))}
+    for u, p in read:
+        took[p] += float(graph.output_bytes[instances.op[u]] * costs.read_s_per_byte[part_device[p]])
+    for u in written:
+        took[label[u]] += float(graph.output_bytes[instances.op[u]] * costs.write_s_per_byte[instances.device[u]])
+    return [took[p] + float(costs.launch_s[part_device[p]]) for p in range(parts.num_groups)]
+
+
+def simulated(
+    instances: Instances, parts: Partition, duration_s: list[float], rank: np.ndarray
+) -> tuple[float, list[float]]:
+    """Makespan and starts by the simulator, where nothing is sent; every part is an op of its own device alone."""
+    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
+    count, num_devices = parts.num_groups, int(instances.device.max()) + 1
+    device = np.zeros(count, dtype=np.int64)
+    device[parts.labels] = instances.device
+    order = graph_from_edges(["part"] * count, list(zip(src.tolist(), dst.tolist(), strict=True))).topological_order
+    problem = ScheduleProblem(
+        name="parts",
+        device_names=tuple(f"d{k}" for k in range(num_devices)),
+        op_names=tuple(f"p{k}" for k in range(count)),
+        time_s=np.tile(np.asarray(duration_s)[:, None], num_devices),
+        output_bytes=np.zeros(count),
+        weight_bytes=np.zeros(count),
+        edge_src=src,
+        edge_dst=dst,
+        edge_bytes=np.zeros(len(src)),
+        link_latency_s=np.zeros((num_devices, num_devices)),
+        link_bandwidth_bytes_per_s=np.full((num_devices, num_devices), FREE),
+        memory_bytes=np.full(num_devices, FREE),
+        launch_s=np.zeros(num_devices),
+        op_overhead_s=0.0,
+        transfer_overhead_s=0.0,
+        topological_order=order,
+        labels=OpLabels.empty(count),
+    )
+    found = simulate(problem, device, Semantics(order=Order.PRIORITY), priority=rank)
+    return found.makespan_s, found.start_s.tolist()
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_a_part_takes_its_launch_its_ops_and_each_tensor_once(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    costs = costs_of(placed, seed)
+    found = part_schedule(placed.graph, instances, parts, costs).duration_s.tolist()
+    assert found == plain_durations(placed, instances, parts, costs)
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_the_schedule_is_that_of_the_simulator_without_transfers(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    schedule = part_schedule(placed.graph, instances, parts, costs_of(placed, seed))
+    makespan_s, start_s = simulated(instances, parts, schedule.duration_s.tolist(), -schedule.b_level_s)
+    assert schedule.makespan_s == makespan_s
+    assert schedule.start_s.tolist() == start_s
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_b_levels_are_the_longest_ways_to_the_end(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    schedule = part_schedule(placed.graph, instances, parts, costs_of(placed, seed))
+    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
+    for p in range(parts.num_groups):
+        behind = [schedule.b_level_s[q] for u, q in zip(src.tolist(), dst.tolist(), strict=True) if u == p]
+        assert schedule.b_level_s[p] == schedule.duration_s[p] + max(behind, default=0.0)
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_merging_never_lengthens_the_schedule_and_keeps_parts_convex(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    costs = costs_of(placed, seed)
+    merged = merge_parts(placed.graph, instances, parts, costs)
+    before, after = (part_schedule(placed.graph, instances, p, costs) for p in (parts, merged))
+    assert after.makespan_s <= before.makespan_s
+    assert merged.num_groups <= parts.num_groups
+    assert_convex(instances, merged)
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_merging_for_throughput_never_adds_to_the_load_of_the_busiest_device(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    costs = CutCosts.assumed(placed.graph, placed.num_devices)
+    merged = merge_parts(placed.graph, instances, parts, costs, Objective.THROUGHPUT)
+    before, after = (part_schedule(placed.graph, instances, p, costs) for p in (parts, merged))
+    assert np.bincount(after.device, after.duration_s).max() <= np.bincount(before.device, before.duration_s).max()
+    assert after.duration_s.sum() <= before.duration_s.sum()
+    assert_convex(instances, merged)
+
+
+def test_for_throughput_nothing_is_kept_apart_so_that_another_device_may_begin_sooner() -> None:
+    """Op 1 alone lets device 1 begin; joined with op 2 it saves a launch, and device 1 has other requests to run."""
+    types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"]
+    graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)], output_bytes=[0] * 6)
+    instances = instances_of(graph, np.array([0, 0, 0, 1, 1, 1]))
+    costs = CutCosts(np.full((6, 2), 5.0), np.ones(2), np.zeros(2), np.zeros(2))
+    parts = initial_parts(instances)
+    merged = [merge_parts(graph, instances, parts, costs, objective).num_groups for objective in Objective]
+    assert merged == [4, 2]
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_no_part_is_torn_by_merging(placed: Placed, seed: int) -> None:
+    instances, parts = placed.initial()
+    merged = merge_parts(placed.graph, instances, parts, costs_of(placed, seed))
+    pairs = set(zip(parts.labels.tolist(), merged.labels.tolist(), strict=True))
+    assert len(pairs) == parts.num_groups
+
+
+def test_parts_that_only_cost_launches_become_one() -> None:
+    types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"]
+    graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)])
+    instances = instances_of(graph, np.zeros(6, dtype=np.int64))
+    costs = CutCosts(np.ones((6, 1)), np.ones(1), np.ones(1), np.ones(1))
+    assert merge_parts(graph, instances, Partition.identity(4), costs).num_groups == 1
+
+
+def test_no_trials_leave_parts_as_they_are() -> None:
+    graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3)])
+    instances = instances_of(graph, np.zeros(4, dtype=np.int64))
+    costs = CutCosts(np.ones((4, 1)), np.ones(1), np.ones(1), np.ones(1))
+    assert merge_parts(graph, instances, Partition.identity(2), costs, most_trials=0).num_groups == 2
+
+
+def test_an_op_that_is_read_twice_by_one_reader_is_read_once() -> None:
+    graph = graph_from_edges(
+        ["Parameter", "MatMul", "Multiply", "Result"], [(0, 1), (1, 2), (1, 2), (2, 3)], output_bytes=[1, 5, 7, 7]
+    )
+    instances = instances_of(graph, np.asarray([0, 0, 1, 1]))
+    costs = CutCosts(np.zeros((4, 2)), np.zeros(2), np.ones(2), np.ones(2))
+    assert part_schedule(graph, instances, Partition.identity(2), costs).duration_s.tolist() == [5, 5 + 7]
+
+
+def test_parts_that_form_a_cycle_have_no_schedule() -> None:
+    graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3), (3, 4)])
+    instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
+    with pytest.raises(ValueError, match="subgraphs wait for each other in a circle"):
+        part_schedule(graph, instances, Partition(np.asarray([0, 1, 0]), 2), CutCosts.assumed(graph, 2))
+
+
+@pytest.mark.parametrize("name", ["launch_s", "read_s_per_byte", "write_s_per_byte"])
+def test_costs_of_another_number_of_devices_are_refused(name: str) -> None:
+    columns = {"launch_s": np.ones(2), "read_s_per_byte": np.ones(2), "write_s_per_byte": np.ones(2)}
+    with pytest.raises(ValueError, match=f"{name} must be a number for each of 2 devices"):
+        CutCosts(np.ones((3, 2)), **{**columns, name: np.ones(3)})
+
+
+def test_costs_that_are_no_times_are_refused() -> None:
+    with pytest.raises(ValueError, match="op_s must be finite and at least 0"):
+        CutCosts(np.full((3, 1), -1.0), np.ones(1), np.ones(1), np.ones(1))

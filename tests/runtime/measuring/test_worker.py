@@ -1,0 +1,166 @@
+"""The worker process: what it measures, and what happens when a plugin crashes or hangs in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir import DeviceSpec, HsdagError, read_graph
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.worker import make_inputs, output_difference
+from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerSetup
+from hsdag.runtime.problems.problem import Objective
+
+CPU = DeviceSpec("CPU", "CPU")
+FAULTY = Path(__file__).with_name("faulty_worker.py")
+ALONE = Candidate.on_device(CPU)
+
+
+def is_close(relative: float | None) -> bool:
+    return relative is not None and relative < 1e-4
+
+
+def faulty(fault: str, nth: int) -> tuple[str, ...]:
+    return (sys.executable, str(FAULTY), fault, str(nth))
+
+
+def runner_for(model: Path, command: tuple[str, ...] = WORKER_COMMAND, limits: Limits | None = None) -> CandidateRunner:
+    return CandidateRunner(WorkerClient(WorkerSetup(model, (CPU,)), command), Objective.LATENCY, limits)
+
+
+def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet)
+    with runner.client:
+        assert runner.open("a", ALONE).submodels == 1
+        times_s = runner.run("a", 5)
+    assert len(times_s) == 5
+    assert min(times_s) > 0
+
+
+def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
+    graph = read_graph(tiny_resnet)
+    specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
+    with WorkerClient(WorkerSetup(tiny_resnet, specs)) as client:
+        runner = CandidateRunner(client, Objective.LATENCY)
+        relu = next(v for v in range(graph.num_ops) if graph.op_types[v] == "Relu")
+        devices = ["CPU_P0" if graph.position[v] <= graph.position[relu] else "CPU_P1" for v in range(graph.num_ops)]
+        opened = runner.open("split", Candidate("HETERO:CPU_P0,CPU_P1", tuple(devices)))
+        runner.open("whole", Candidate("CPU_P0"))
+        difference = runner.difference("split", "whole")
+    assert opened.submodels == 2
+    assert is_close(difference["max_relative"])
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within 5 s")])
+def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault: str, reason: str) -> None:
+    runner = runner_for(tiny_resnet, faulty(fault, 1), Limits(compile_s=5.0))
+    with runner.client:
+        with pytest.raises(CandidateFailed, match=reason) as failure:
+            runner.open("a", ALONE)
+        assert failure.value.lost_worker
+        assert not runner.client.is_running
+        with pytest.raises(CandidateFailed, match=reason):
+            runner.open("a", ALONE)
+    assert runner.client.num_starts == 2
+
+
+def test_candidates_are_opened_again_in_the_next_worker(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet, faulty("crash", 3))
+    with runner.client:
+        runner.open("a", ALONE)
+        runner.open("b", ALONE)
+        with pytest.raises(CandidateFailed):
+            runner.open("c", ALONE)
+        assert len(runner.run("a", 2)) == 2
+    assert runner.client.num_starts == 2
+
+
+def test_a_refused_candidate_does_not_cost_the_worker(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet, faulty("raise", 1))
+    with runner.client:
+        with pytest.raises(CandidateFailed, match="refuses this model") as failure:
+            runner.open("a", ALONE)
+        assert not failure.value.lost_worker
+        runner.open("a", ALONE)
+    assert runner.client.num_starts == 1
+
+
+def test_a_worker_that_cannot_start_is_a_users_error(tmp_path: Path) -> None:
+    runner = runner_for(tmp_path / "none.xml")
+    with runner.client, pytest.raises(HsdagError, match="no such file"):
+        runner.open("a", ALONE)
+
+
+def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from hsdag.ir import DeviceSpec;"
+        "from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup;"
+        f"c = WorkerClient(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
+        "c.call('open', 60, key='a', target='CPU');"
+        "print(c._process.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker_pid = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+    for _ in range(100):
+        if not _is_alive(worker_pid):
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its parent by 10 s")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
+
+
+def test_random_inputs_depend_on_the_seed_alone(tiny_bert: Path) -> None:
+    model = ov.Core().read_model(tiny_bert)
+    first, again, other = (make_inputs(model, seed, None) for seed in (1, 1, 2))
+    assert all(np.array_equal(a.data, b.data) for a, b in zip(first, again, strict=True))
+    assert any(not np.array_equal(a.data, b.data) for a, b in zip(first, other, strict=True))
+
+
+def test_inputs_from_a_file_must_have_the_models_shapes(tiny_resnet: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", other=np.zeros(3))
+    with pytest.raises(HsdagError, match="needs an array"):
+        make_inputs(ov.Core().read_model(tiny_resnet), 0, str(tmp_path / "in.npz"))
+
+
+def test_output_difference_in_closed_form() -> None:
+    figures = output_difference([np.array([1.0, 2.0, 2.0])], [np.array([1.0, 2.0, 4.0])])
+    assert figures["max_abs"] == 2.0
+    assert figures["max_relative"] == 0.5
+    assert figures["mse"] == pytest.approx(4 / 3)
+    assert figures["l2"] == 2.0
+    assert figures["cosine"] == pytest.approx(13 / (3 * np.sqrt(21)))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_must_be_the_same_on_both_sides(odd: float) -> None:
+    here, there = np.array([odd, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
+    assert output_difference([here], [there])["max_relative"] is None
+    assert output_difference([there], [here])["max_relative"] is None
+    assert output_difference([here], [here])["max_relative"] == 0.0
+    assert output_difference([here], [here])["cosine"] == pytest.approx(1.0)
+    assert output_difference([here + np.array([0.0, 1.0, 0.0])], [here])["max_relative"] == 0.5
+
+
+def test_packed_integers_get_inputs_too() -> None:
+    x = opset13.parameter([1, 8], ov.Type.i4, name="x")
+    model = ov.Model([opset13.result(opset13.convert(x, "f32"))], [x], "packed")
+    assert make_inputs(model, 0, None)[0].get_byte_size() == 4

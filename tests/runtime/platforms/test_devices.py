@@ -1,0 +1,75 @@
+"""Devices of this machine, partitions of a CPU, and what users get wrong about them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir import DeviceError
+from hsdag.runtime.platforms.devices import CpuTopology, list_devices, partition_cpu, resolve_devices
+
+
+def test_the_cpu_is_listed_and_loads() -> None:
+    cpu = next(info for info in list_devices() if info.name == "CPU")
+    assert cpu.failure is None
+    assert cpu.full_name
+
+
+@given(parts=st.integers(2, 16), threads=st.integers(2, 64))
+def test_parts_share_all_threads_of_a_uniform_cpu_evenly(parts: int, threads: int) -> None:
+    if threads < parts:
+        with pytest.raises(DeviceError, match=f"only {threads} threads"):
+            partition_cpu(parts, CpuTopology(threads, 0))
+        return
+    shares = [int(s.properties["INFERENCE_NUM_THREADS"]) for s in partition_cpu(parts, CpuTopology(threads, 0))]
+    assert sum(shares) == threads
+    assert max(shares) - min(shares) <= 1
+
+
+@given(parts=st.integers(2, 8), performance=st.integers(1, 32), efficiency=st.integers(1, 32))
+def test_no_part_of_a_hybrid_cpu_mixes_kinds_of_cores(parts: int, performance: int, efficiency: int) -> None:
+    if performance + efficiency < parts:
+        return
+    shares = {"PCORE_ONLY": 0, "ECORE_ONLY": 0}
+    for spec in partition_cpu(parts, CpuTopology(performance, efficiency)):
+        share = int(spec.properties["INFERENCE_NUM_THREADS"])
+        assert share >= 1
+        shares[spec.properties["SCHEDULING_CORE_TYPE"]] += share
+    assert shares == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
+
+
+def test_one_part_is_no_partition() -> None:
+    with pytest.raises(DeviceError, match="at least 2"):
+        partition_cpu(1, CpuTopology(8, 0))
+
+
+def test_parts_of_the_cpu_compete_with_the_whole_cpu() -> None:
+    found = resolve_devices("CPU", 2)
+    assert [spec.name for spec in found.placed] == ["CPU_0", "CPU_1"]
+    assert [spec.name for spec in found.rivals] == ["CPU"]
+
+
+def test_added_devices_compete_with_the_device_they_are_part_of(fast_slow: str) -> None:
+    found = resolve_devices(fast_slow, None)
+    assert [spec.name for spec in found.placed] == ["FAST", "SLOW"]
+    assert [spec.name for spec in found.rivals] == ["CPU"]
+
+
+def test_a_device_that_is_listed_is_its_own_rival_already() -> None:
+    assert resolve_devices("CPU,OTHER=CPU[INFERENCE_NUM_THREADS=1]", None).rivals == ()
+
+
+def test_an_unknown_device_is_answered_with_those_that_are_here() -> None:
+    with pytest.raises(DeviceError, match=r"unknown device 'TPU': OpenVINO finds CPU"):
+        resolve_devices("CPU,TPU", None)
+
+
+def test_a_device_that_fails_to_load_says_so() -> None:
+    with pytest.raises(DeviceError, match=r"'G' \(GPU\) fails to load"):
+        resolve_devices("CPU,G=GPU[]", None)
+
+
+def test_a_partition_cannot_take_a_name_that_is_taken() -> None:
+    with pytest.raises(DeviceError, match="give it another name"):
+        resolve_devices("CPU_0=CPU[INFERENCE_NUM_THREADS=1]", 2)

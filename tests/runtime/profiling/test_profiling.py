@@ -1,0 +1,201 @@
+"""Profiles of real devices, the cache they are kept in, and the fit of links."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir import DeviceError, DeviceSpec
+from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.runtime.profiling.profiler import Effort, fit_link
+from hsdag.search.session import Session
+
+PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
+QUICK = Effort(runs=4, limit_s=0.5, probe_runs=5, probe_limit_s=0.05)
+
+
+@pytest.fixture(scope="module")
+def profiled(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, ModelProfile, ProfileCache]:
+    cache = ProfileCache(tmp_path_factory.mktemp("profiles"))
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        return session, session.profile(cache, QUICK), cache
+
+
+Profiled = tuple[Session, ModelProfile, ProfileCache]
+
+
+def test_times_of_ops_add_up_to_the_latency_of_the_model(profiled: Profiled) -> None:
+    for device in profiled[1].times:
+        assert device.latency_s is not None
+        assert device.time_s.sum() == pytest.approx(device.latency_s)
+        assert device.time_s.min() >= 0
+
+
+def test_the_op_that_does_most_of_the_work_takes_most_of_the_time(tmp_path: Path) -> None:
+    x = opset13.parameter([512, 1024], np.float32, name="x")
+    weight = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
+    product = opset13.matmul(x, opset13.constant(weight), False, False)
+    ov.serialize(
+        ov.Model([opset13.result(opset13.reduce_max(product, opset13.constant([1])))], [x], "heavy"),
+        tmp_path / "heavy.xml",
+    )
+    with Session(tmp_path / "heavy.xml", DeviceSet(PARTS[:1], ())) as session:
+        time_s = session.profile(ProfileCache(None), QUICK).times[0].time_s
+        assert session.graph.op_types[int(np.argmax(time_s))] == "MatMul"
+        assert time_s.max() > 0.6 * time_s.sum()
+
+
+def test_a_relu_is_fused_into_its_convolution_and_stays_with_it(profiled: Profiled) -> None:
+    session, profile, _ = profiled
+    types = [{session.graph.op_types[v] for v in ops} for ops in profile.times[0].fused]
+    assert any({"Convolution", "Relu"} <= found for found in types)
+    units = session.problem(profile=profile).units.partition.labels
+    assert all(len(set(units[list(ops)].tolist())) == 1 for ops in profile.fused)
+
+
+def test_no_fused_op_has_a_time_of_its_own(profiled: Profiled) -> None:
+    for device in profiled[1].times:
+        for ops in device.fused:
+            assert np.count_nonzero(device.time_s[list(ops)]) <= 1
+
+
+def test_costs_of_units_are_those_of_their_ops(profiled: Profiled) -> None:
+    session, profile, _ = profiled
+    problem = session.problem(profile=profile)
+    assert problem.costs is not None
+    whole_s = problem.costs.time_s.sum(axis=0) + problem.costs.launch_s
+    assert whole_s == pytest.approx([d.latency_s for d in profile.times])
+
+
+def test_going_to_another_device_costs_something_and_bandwidths_are_real(profiled: Profiled) -> None:
+    links = profiled[1].links
+    crossing_s = links.launch_s[1] + links.latency_s[0, 1] + 1e6 / links.bandwidth_bytes_per_s[0, 1]
+    assert 1e-6 < crossing_s < 1.0
+
+
+def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny_resnet: Path) -> None:
+    _, profile, cache = profiled
+    steps: list[str] = []
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        again = session.profile(cache, QUICK, on_step=steps.append)
+    assert [step.partition(";")[0] for step in steps] == ["P0 was profiled before", "P1 was profiled before"]
+    assert np.array_equal(again.times[1].time_s, profile.times[1].time_s)
+    assert np.array_equal(again.links.launch_s, profile.links.launch_s)
+
+
+def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, tiny_resnet: Path) -> None:
+    other = DeviceSpec.parse("P0=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
+    steps: list[str] = []
+    with Session(tiny_resnet, DeviceSet((other,), ())) as session:
+        session.profile(profiled[2], QUICK, on_step=steps.append)
+    assert "profiling P0" in steps
+
+
+def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
+    latency_s, names = [], set()
+    for count in (0, 6):
+        x = opset13.parameter([256, 256], np.float32, name="x")
+        condition = opset13.parameter([], bool, name="c")
+        bodies = []
+        for _ in range(2):
+            inner = opset13.parameter([256, 256], np.float32)
+            y = inner
+            for _ in range(count):
+                y = opset13.matmul(y, inner, False, False)
+            bodies.append((ov.Model([opset13.result(opset13.relu(y))], [inner], "body"), inner))
+        branch = opset13.if_op(condition)
+        for (body, inner), setter in zip(bodies, (branch.set_then_body, branch.set_else_body), strict=True):
+            setter(body)
+            inner.set_friendly_name("inner")
+        branch.set_friendly_name("if")
+        branch.set_input(x.output(0), bodies[0][1], bodies[1][1])
+        result = opset13.result(branch.set_output(*(body.get_results()[0] for body, _ in bodies)))
+        result.set_friendly_name("result")
+        ov.serialize(ov.Model([result], [condition, x], "if"), tmp_path / f"if{count}.xml")
+        with Session(tmp_path / f"if{count}.xml", DeviceSet(PARTS[:1], ())) as session:
+            names.add(session.model_record.fingerprint)
+            latency_s.append(session.profile(ProfileCache(tmp_path / "cache"), QUICK).times[0].latency_s)
+    assert latency_s[0] is not None
+    assert latency_s[1] is not None
+    assert latency_s[1] > 3 * latency_s[0]
+    assert len(names) == 1  # to a placement they are one model
+
+
+def test_a_model_below_the_counters_resolution_keeps_its_measured_latency(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 4], np.float32, name="x")
+    ov.serialize(ov.Model([opset13.result(opset13.relu(x))], [x], "small"), tmp_path / "small.xml")
+    with Session(tmp_path / "small.xml", DeviceSet(PARTS[:1], ())) as session:
+        device = session.profile(ProfileCache(None), QUICK).times[0]
+    assert device.latency_s is not None
+    assert device.time_s.sum() == pytest.approx(device.latency_s)
+
+
+def test_an_interrupt_ends_a_profile_between_two_steps(tiny_resnet: Path) -> None:
+    with (
+        Session(tiny_resnet, DeviceSet(PARTS, ())) as session,
+        pytest.raises(DeviceError, match="profiling was interrupted"),
+    ):
+        session.profile(ProfileCache(None), QUICK, should_stop=lambda: True)
+
+
+def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops() -> None:
+    device = DeviceProfile(np.array([6.0, 4.0]), (), 10.0, 0.0, 1, 0, None)
+    links = LinkProfile(np.array([2.0]), np.zeros((1, 1)), np.ones((1, 1)))
+    costs = ModelProfile((PARTS[0],), (device,), links).costs()
+    assert costs.time_s[:, 0].tolist() == pytest.approx([4.8, 3.2])
+
+
+def test_parts_of_the_cpu_share_its_memory(profiled: Profiled) -> None:
+    known = [device.memory_bytes for device in profiled[1].times]
+    assert profiled[1].memory_bytes.sum() == pytest.approx(known[0])
+
+
+def test_a_short_budget_makes_a_short_profile() -> None:
+    assert Effort.within(1.0, 2).limit_s < Effort().limit_s
+    assert Effort.within(1e6, 2) == Effort()
+
+
+def test_a_damaged_cache_entry_counts_as_none(tmp_path: Path) -> None:
+    cache = ProfileCache(tmp_path)
+    cache.put({"what": "x"}, {"a": 1})
+    assert cache.get({"what": "x"}) == {"a": 1}
+    next(tmp_path.iterdir()).write_text('{"key": 3')
+    assert cache.get({"what": "x"}) is None
+
+
+def test_a_cache_folder_that_cannot_be_written_costs_nothing_but_the_entry(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = ProfileCache(tmp_path / "file" / "below")
+    cache.put({"what": "x"}, {"a": 1})
+    assert cache.get({"what": "x"}) is None
+
+
+def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
+    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
+    with (
+        Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
+        pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),
+    ):
+        session.profile(ProfileCache(None), QUICK)
+
+
+def test_a_fit_finds_launch_latency_and_bandwidth() -> None:
+    sizes = [(1, 4096), (1, 1 << 20), (4, 4096), (4, 1 << 19)]
+    alone = [(1e-5, size) for _, size in sizes]
+    cut = [(1e-5 + 2e-4 + n * (3e-5 + size / 5e9), size) for n, size in sizes]
+    found = fit_link(sizes, alone, alone, cut)
+    assert found is not None
+    assert found == pytest.approx((2e-4, 3e-5, 1 / 5e9), rel=1e-3)
+
+
+def test_a_link_that_ran_too_few_probes_has_no_fit() -> None:
+    sizes = [(1, 4096), (1, 1 << 20), (4, 4096)]
+    ran = [(1e-5, 4096)] * 3
+    assert fit_link(sizes, ran, ran, [None, *ran[1:]]) is None

@@ -1,0 +1,211 @@
+"""The rules of the simulator one at a time, on problems small enough to schedule by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hsdag.ir import PlacementError
+from hsdag.ir.errors import OptionError
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import (
+    Execution,
+    Links,
+    Order,
+    Semantics,
+    period_s,
+    simulate,
+    simulate_makespans,
+    simulate_moves,
+)
+
+SIMULATED = [links for links in Links if links is not Links.BLOCKING]
+FORK = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2)], output_bytes=4.0,
+                                   link_latency_s=[[0, 1, 3], [0, 0, 0], [0, 0, 0]],
+                                   link_bandwidth_bytes_per_s=4.0)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("links", "start_s", "num"), [("independent", [0, 3, 5], 2), ("egress", [0, 5, 5], 1), ("channel", [0, 3, 5], 2)]
+)
+def test_a_result_for_two_devices_is_sent_as_the_links_say(links: str, start_s: list[float], num: int) -> None:
+    run = simulate(FORK, [0, 1, 2], Semantics(links=Links(links)))  # 2 s to device 1, 4 s to device 2
+    assert run.start_s.tolist() == start_s
+    assert (run.makespan_s, run.num_transfers, run.transfer_bytes) == (6.0, num, 4.0 * num)
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_a_result_for_two_ops_of_a_device_is_sent_once_at_its_largest_size(links: Links) -> None:
+    p = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (0, 2)], edge_bytes=[1.0, 5.0],
+                                    link_bandwidth_bytes_per_s=1.0)  # fmt: skip
+    run = simulate(p, [0, 1, 1], Semantics(links=links))
+    assert (run.start_s.tolist(), run.transfer_bytes) == ([0.0, 6.0, 7.0], 5.0)
+
+
+def test_two_results_share_one_channel_but_not_independent_links() -> None:
+    p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1]], [(0, 2), (1, 2)], output_bytes=3.0,
+                                    link_bandwidth_bytes_per_s=1.0)  # fmt: skip
+    found = [simulate(p, [0, 0, 1], Semantics(links=links)).makespan_s for links in SIMULATED]
+    assert found == [5.0, 8.0, 8.0]  # both results are there at 1, each takes 3, op 2 takes 1
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_an_op_waits_for_its_slowest_input_though_that_began_first(links: Links) -> None:
+    p = ScheduleProblem.from_arrays([[9, 9], [1, 1], [1, 1], [1, 1]], [(0, 3), (1, 2), (2, 3)])
+    assert simulate(p, [0, 1, 1, 1], Semantics(links=links)).start_s.tolist() == [0.0, 0.0, 1.0, 9.0]
+
+
+def test_memory_is_freed_after_the_last_use() -> None:
+    p = ScheduleProblem.from_arrays(np.ones((3, 1)), [(0, 1), (1, 2)], output_bytes=[8, 2, 1], weight_bytes=[1, 1, 1])
+    assert simulate(p, [0, 0, 0]).peak_memory_bytes.tolist() == [13.0]  # 3 of weights, 8 + 2 while op 1 runs
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_ties_go_by_op_index(links: Links) -> None:
+    p = ScheduleProblem.from_arrays(np.ones((4, 2)), [], order=np.array([3, 1, 0, 2]))
+    for order in (Order.FIFO, Order.DEPTH_FIRST, Order.CRITICAL_PATH):
+        assert simulate(p, [0] * 4, Semantics(order=order, links=links)).start_s.tolist() == [0, 1, 2, 3]
+    assert simulate(p, [0] * 4, Semantics(links=links), [1, 0, 1, 0]).start_s.tolist() == [2, 0, 3, 1]
+
+
+QUEUE = ScheduleProblem.from_arrays(
+    [[4, 1], [9, 1], [9, 2], [1, 9], [1, 9], [1, 9]],
+    [(1, 4), (2, 3), (4, 5)],
+    output_bytes=0.0,
+)
+"""Ops 4 and 3 become ready on device 0 at 1 and at 3, while it runs op 0 until 4; op 5 follows op 4."""
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+@pytest.mark.parametrize(
+    ("order", "start_s"), [("fifo", [5, 4, 6]), ("depth-first", [4, 5, 6]), ("critical-path", [5, 4, 6])]
+)
+def test_a_free_device_takes_the_op_that_the_order_names(links: Links, order: str, start_s: list[float]) -> None:
+    run = simulate(QUEUE, [0, 1, 1, 0, 0, 0], Semantics(order=Order(order), links=links))
+    assert run.start_s[3:].tolist() == start_s
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_priority_goes_to_the_smallest_rank(links: Links) -> None:
+    run = simulate(QUEUE, [0, 1, 1, 0, 0, 0], Semantics(links=links), priority=[0, 1, 2, 3, 4, 5])
+    assert run.start_s[3:].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_an_op_overhead_holds_the_device_but_not_the_readers(links: Links) -> None:
+    p = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (0, 2)], op_overhead_s=5.0)
+    run = simulate(p, [0, 0, 1], Semantics(links=links))
+    assert (run.start_s.tolist(), run.makespan_s) == ([0.0, 6.0, 1.0], 7.0)
+
+
+@pytest.mark.parametrize(("links", "start_s"), [("independent", 3.0), ("egress", 11.0), ("channel", 11.0)])
+def test_a_transfer_overhead_holds_the_bus_but_not_the_readers(links: str, start_s: float) -> None:
+    p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1], [1, 1]], [(1, 2), (0, 3)], output_bytes=2.0,
+                                    link_bandwidth_bytes_per_s=1.0, transfer_overhead_s=7.0)  # fmt: skip
+    run = simulate(p, [0, 0, 1, 1], Semantics(links=Links(links)), priority=[1, 0, 0, 0])
+    assert run.start_s.tolist() == [0.0, 0.0, 2.0, start_s]  # op 1's result from 0 to 2, then the bus is held until 9
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_what_takes_no_time_is_not_seen_by_devices_that_start_then(links: Links) -> None:
+    p = ScheduleProblem.from_arrays([[0, 0], [1, 1], [1, 1]], [(0, 1)])
+    assert simulate(p, [0, 1, 1], Semantics(links=links)).start_s.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_sequential_execution_pays_a_launch_at_each_change_of_device() -> None:
+    p = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (1, 2), (2, 3)], launch_s=[10.0, 20.0])
+    run = simulate(p, [0, 0, 1, 0], Semantics(Execution.SEQUENTIAL))
+    assert run.start_s.tolist() == [10.0, 11.0, 32.0, 43.0]
+
+
+def test_sequential_execution_pays_overheads_before_the_next_op() -> None:
+    p = ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)], link_latency_s=3.0, op_overhead_s=1.0,
+                                    transfer_overhead_s=2.0)  # fmt: skip
+    assert simulate(p, [0, 1], Semantics(Execution.SEQUENTIAL)).start_s.tolist() == [0.0, 7.0]
+
+
+@pytest.mark.parametrize("links", [Links.EGRESS, Links.CHANNEL])
+def test_a_bus_takes_results_in_the_order_in_which_they_became_available(links: Links) -> None:
+    p = ScheduleProblem.from_arrays(np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], link_latency_s=5.0)
+    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), priority=[0, 2, 1, 3, 4, 5])
+    assert run.start_s[3:].tolist() == [6.0, 16.0, 11.0]  # op 2 ends before op 1
+
+
+def test_busy_seconds_are_those_of_ops_alone() -> None:
+    p = ScheduleProblem.from_arrays([[1.0, 5.0], [2.0, 7.0]], [(0, 1)], link_latency_s=3.0, op_overhead_s=1.0)
+    assert simulate(p, [0, 1]).busy_s.tolist() == [1.0, 7.0]
+
+
+@pytest.mark.parametrize("links", SIMULATED)
+def test_random_ranks_come_from_the_seed_alone(links: Links) -> None:
+    p = ScheduleProblem.from_arrays(np.ones((30, 1)), [])
+    starts = [simulate(p, [0] * 30, Semantics(order=Order.RANDOM, links=links, seed=s)).start_s for s in (1, 1, 2)]
+    assert starts[0].tolist() == starts[1].tolist() != starts[2].tolist()
+    assert starts[0].tolist() != list(range(30))
+
+
+TRIANGLE = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2), (1, 2)], output_bytes=4.0,
+                                       link_bandwidth_bytes_per_s=[[1, 2, 1], [1, 1, 4], [1, 1, 1]],
+                                       op_overhead_s=0.25, transfer_overhead_s=0.5)  # fmt: skip
+"""Transfers 0 -> 1 of 2 s, 0 -> 2 of 4 s and 1 -> 2 of 1 s."""
+
+
+@pytest.mark.parametrize(("links", "period"), [("independent", 1.25), ("egress", 4.5), ("channel", 4.5),
+                                               ("blocking", 8.25)])  # fmt: skip
+def test_period_of_a_triangle(links: str, period: float) -> None:
+    assert period_s(TRIANGLE, [[0, 1, 2]], Semantics(links=Links(links))).tolist() == [period]
+
+
+def test_period_is_infinite_where_an_op_is_not_supported() -> None:
+    p = ScheduleProblem.from_arrays([[1.0, np.nan]], [])
+    assert period_s(p, [[0], [1], [0]]).tolist() == [1.0, np.inf, 1.0]
+
+
+def test_period_of_blocking_links_in_sequential_execution_is_the_makespan() -> None:
+    how = [Semantics(Execution.SEQUENTIAL, links=links) for links in (Links.BLOCKING, Links.CHANNEL)]
+    assert period_s(TRIANGLE, [[0, 1, 2]], how[0]) == simulate_makespans(TRIANGLE, [[0, 1, 2]], how[1])
+
+
+def test_blocking_links_are_for_throughput_alone() -> None:
+    how = Semantics(links=Links.BLOCKING)
+    with pytest.raises(OptionError, match="'blocking' are for the throughput objective only"):
+        simulate(FORK, [0, 1, 2], how)
+    with pytest.raises(OptionError, match="'blocking' are for the throughput objective only"):
+        simulate_makespans(FORK, [[0, 1, 2]], how)
+
+
+def test_noise_keeps_the_median_and_repeats_with_its_seed() -> None:
+    p = ScheduleProblem.from_arrays(np.ones((20_000, 1)), [])
+    run = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
+    again = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
+    logs = np.log(run.end_s - run.start_s)
+    assert np.array_equal(run.end_s, again.end_s)
+    assert (np.median(logs), np.std(logs)) == pytest.approx((0.0, 0.3), abs=0.01)
+
+
+def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
+    p = ScheduleProblem.from_arrays([[1.0, np.nan]], [])
+    for links in SIMULATED:
+        assert simulate_makespans(p, [[0], [1], [0]], Semantics(links=links)).tolist() == [1.0, np.inf, 1.0]
+    with pytest.raises(PlacementError, match="op 'op0' is on device 'd1', which does not support it"):
+        simulate(p, [1])
+
+
+def test_moves_start_from_a_placement_that_need_not_be_supported() -> None:
+    p = ScheduleProblem.from_arrays([[1.0, np.nan], [2.0, 3.0]], [(0, 1)])
+    assert simulate_moves(p, [1, 0], [0, 1], [0, 1]).tolist() == [3.0, np.inf]
+    assert simulate_moves(p, [0, 0], [0, 1], [1, 1]).tolist() == [np.inf, 4.0]
+
+
+def test_misuse_is_answered() -> None:
+    p = ScheduleProblem.from_arrays([[1.0]], [])
+    with pytest.raises(OptionError, match="needs priorities"):
+        simulate(p, [0], Semantics(order=Order.PRIORITY))
+    with pytest.raises(PlacementError, match="names device 3"):
+        simulate(p, [3])
+    with pytest.raises(PlacementError, match="names device 3"):
+        simulate_moves(p, [0], [0], [3])
+    with pytest.raises(PlacementError, match="a device for each of 1 ops"):
+        simulate(p, [0, 0])
+    with pytest.raises(ValueError, match="noise_sigma must be finite"):
+        Semantics(noise_sigma=-1.0)
