@@ -17,13 +17,12 @@ Usage: python benchmarks/cuda_workloads.py [--rounds 9] [--partition | --gpus] [
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,6 +54,9 @@ from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.models.workload_numpy import execute
 
 K = 4
 TINY = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)
@@ -112,22 +114,11 @@ HEADER = f"{'workload':<13}" + "".join(
 )  # fmt: skip
 
 
-def interpreter() -> Any:
-    """The NumPy interpreter of workloads, from the tests."""
-    path = Path(__file__).parent.parent / "tests" / "models" / "workload_numpy.py"
-    spec = importlib.util.spec_from_file_location("workload_numpy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def parity(workload: Workload, devices: Sequence[LogicalDevice]) -> float:
     """The largest relative error of three random placements against NumPy in double precision."""
     inputs = random_inputs(workload_graph(workload, widen=True))
     wide = {name: x.to(torch.complex128 if x.is_complex() else torch.float64).numpy() for name, x in inputs.items()}
-    wanted = interpreter().execute(workload, wide)
+    wanted = execute(workload, wide)
     errors = []
     for seed in range(3):
         placement = np.random.default_rng(seed).integers(0, K, workload.graph.num_ops)

@@ -16,8 +16,8 @@ import numpy as np
 
 from hsdag.runtime.simulator import Semantics
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))
-from reference_simulator import COMBINATIONS, largest_deviation, random_case
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.runtime.simulator.reference_simulator import COMBINATIONS, largest_deviation, random_case
 
 BAR = 1e-9
 

@@ -24,8 +24,8 @@ from machine import machine
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Semantics, simulate_makespans, simulate_moves
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))
-from reference_simulator import Reference
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.runtime.simulator.reference_simulator import Reference
 
 BARS_US = {261: 20.0, 1000: 120.0}
 NUM_DEVICES = 4

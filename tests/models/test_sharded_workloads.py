@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -21,23 +18,14 @@ from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
 from hsdag.models.sharding import Sharder
+from tests.models import workload_numpy as _interpreter
+from tests.models.workload_numpy import execute
 
 Array = NDArray[np.float64]
 SHARDED = ("chainmm", "ffnn", "llama-block", "llama-layer")
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
 
 
-def _load_interpreter() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("workload_numpy", Path(__file__).with_name("workload_numpy.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_interpreter = _load_interpreter()
-execute: Callable[[Workload, dict[str, Array]], dict[str, Array]] = _interpreter.execute
 random_inputs: Callable[[Workload], dict[str, Array]] = _interpreter.random_inputs
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,8 +13,6 @@ from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]

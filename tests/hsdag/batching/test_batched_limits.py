@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +25,6 @@ from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.searching import Watcher
 from hsdag.search.solution import Status
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.batching.batched_reference import random_batched
 
 

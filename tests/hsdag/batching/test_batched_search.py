@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from hsdag.placers.exact.solving import SolverLimits
 from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.solution import Status
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 CHAIN = ScheduleProblem.from_arrays([[1.0, 1.0], [2.0, 2.0]], [(0, 1)], output_bytes=1.0)

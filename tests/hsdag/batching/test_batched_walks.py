@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,8 +16,6 @@ from hsdag.batching.split import search_split
 from hsdag.batching.walks import Cooling, Walk, search_walks
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 

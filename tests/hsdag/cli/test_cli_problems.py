@@ -216,7 +216,7 @@ def test_solve_for_throughput_answers_the_period(capsys: pytest.CaptureFixture[s
 
 
 def test_the_example_of_the_guide_works(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "problems.md").read_text()
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "problems.md").read_text()
     files = [tmp_path / "diamond.json", tmp_path / "split.json"]
     for path, block in zip(files, guide.split("```json")[1:], strict=True):
         path.write_text(block.partition("```")[0])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +26,6 @@ from hsdag.runtime.simulator import Execution, Links, Semantics
 from hsdag.search.searching import Watcher
 from hsdag.search.solution import Solution, SolveOptions, Status
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")

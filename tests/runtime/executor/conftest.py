@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from hsdag.runtime.executor import NullBackend
 from tests.runtime.executor.hand_backend import HandBackend

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import openvino as ov
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 
 @pytest.fixture(scope="session")

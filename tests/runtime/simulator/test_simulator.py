@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,21 +20,8 @@ from hsdag.runtime.simulator import (
     simulate_makespans,
     simulate_moves,
 )
+from tests.runtime.simulator import reference_simulator
 
-
-def _load_reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "reference_simulator", Path(__file__).with_name("reference_simulator.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-reference_simulator = _load_reference()
 SIMULATED = reference_simulator.SIMULATED
 Case = tuple[ScheduleProblem, np.ndarray, np.ndarray]
 Combination = tuple[Execution, Order, Links, float, float, float]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +25,7 @@ from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program, logical_devices
 from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
+from tests.models.workload_numpy import execute as execute_in_double
 
 Array = NDArray[np.float64]
 K = 4
@@ -38,19 +36,6 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "llama-block": lambda: llama_block(K, LLAMA),
     "llama-layer": lambda: llama_layer(K, LLAMA),
 }
-
-
-def _load_interpreter() -> ModuleType:
-    path = Path(__file__).parent.parent / "models" / "workload_numpy.py"
-    spec = importlib.util.spec_from_file_location("workload_numpy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-execute_in_double: Callable[[Workload, dict[str, Array]], dict[str, Array]] = _load_interpreter().execute
 
 
 @cache

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +15,7 @@ from hsdag.models import Expression, Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from tests.models.workload_numpy import execute, random_inputs
 
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
 WORKLOADS: dict[str, tuple[Workload, float]] = {  # with a tolerance: Llama runs in f16
@@ -27,21 +24,6 @@ WORKLOADS: dict[str, tuple[Workload, float]] = {  # with a tolerance: Llama runs
     "llama-block": (llama_block(4, SMALL), 1e-2),
     "llama-layer": (llama_layer(4, SMALL), 1e-2),
 }
-
-
-def _load_interpreter() -> ModuleType:
-    path = Path(__file__).parent.parent / "models" / "workload_numpy.py"
-    spec = importlib.util.spec_from_file_location("workload_numpy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_interpreter = _load_interpreter()
-execute: Callable[[Workload, dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] = _interpreter.execute
-random_inputs: Callable[[Workload], dict[str, NDArray[Any]]] = _interpreter.random_inputs
 
 
 def _run(workload: Workload, inputs: dict[str, NDArray[Any]], device: str = "cpu") -> list[torch.Tensor]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -35,8 +33,6 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.search.solution import SolveOptions, Status
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +26,6 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 LIMITS = SolverLimits(30.0, 1)

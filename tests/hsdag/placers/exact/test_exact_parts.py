@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -32,8 +30,6 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +23,6 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,20 +19,8 @@ from hsdag.placers.lists.schedule import ListSchedule
 from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import simulate
+from tests.hsdag.placers.lists import reference_schedulers as reference
 
-
-def _load_reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "reference_schedulers", Path(__file__).with_name("reference_schedulers.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reference = _load_reference()
 Scheduler = Callable[[ScheduleProblem], ListSchedule]
 ALL: list[Scheduler] = [heft_schedule, cpop_schedule, etf_schedule, m_etf_schedule, greedy_schedule]
 
