@@ -1,0 +1,49 @@
+"""The processors that this process may use: its affinity, within the CPU quotas of its control groups."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
+    """How many processors this process may keep busy, at least 1.
+
+    The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
+    Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
+    """
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        memberships = own_groups.read_text().splitlines()
+    except OSError:
+        return affinity
+    quotas = [quota for line in memberships for quota in _quotas(line, mount)]
+    return max(1, int(min([affinity, *quotas])))
+
+
+def _quotas(membership: str, mount: Path) -> list[float]:
+    """The quotas in processors that a line ``ID:CONTROLLERS:PATH`` of /proc/self/cgroup leads to."""
+    _, controllers, path = membership.split(":", 2)
+    if controllers and "cpu" not in controllers.split(","):
+        return []
+    folder = mount / controllers
+    relative = Path(path.lstrip("/"))
+    groups = [folder / relative, *(folder / above for above in relative.parents)]  # a container may see only the root
+    found = [_quota(group) for group in groups]
+    return [quota for quota in found if quota is not None]
+
+
+def _quota(group: Path) -> float | None:
+    """The processors that one group allows; None where it has no limit or does not exist."""
+    try:
+        if (group / "cpu.max").is_file():
+            quota_us, period_us = (group / "cpu.max").read_text().split()
+        else:
+            quota_us = (group / "cpu.cfs_quota_us").read_text().strip()
+            period_us = (group / "cpu.cfs_period_us").read_text().strip()
+    except OSError:
+        return None
+    return None if quota_us in ("max", "-1") else float(quota_us) / float(period_us)
