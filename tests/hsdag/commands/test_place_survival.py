@@ -21,7 +21,7 @@ from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.search.searching import NoJournal
 from hsdag.search.session import Session
 
-FAULTY = Path(__file__).parent.parent / "runtime" / "faulty_worker.py"
+FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within")])

@@ -178,7 +178,7 @@ def test_a_cache_folder_that_cannot_be_written_costs_nothing_but_the_entry(tmp_p
 
 
 def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
-    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
+    crashing = (sys.executable, str(Path(__file__).parent.parent / "measuring" / "faulty_worker.py"), "crash", "1")
     with (
         Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
         pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),
