@@ -93,6 +93,7 @@ class HsdagPolicy(nn.Module):
         self.encoder = Encoder(x.shape[1], config, generator)
         self.parsing = ParsingNetwork(config, generator)
         self.placer = Mlp([config.hidden, config.hidden, problem.num_devices], generator, zero_output=True)
+        self._tie_rank = torch.rand(supported.shape, generator=generator)
 
     def view(self, situation: Situation) -> View:
         """Encode a situation under the current weights."""
@@ -176,11 +177,17 @@ class HsdagPolicy(nn.Module):
         return bundles
 
     def greedy(self, situation: Situation, view: View) -> Draw:
-        """The most probable placement: all nominated edges kept, every group on its best device."""
+        """The most probable placement: all nominated edges kept, every group on its best device.
+
+        Devices of equal probability are told apart by fixed random ranks: the first one is not favoured.
+        """
         with torch.no_grad():
             parse = self.parsing.parse(view.z, self.groupable, None)
             groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
-            return Draw(situation, parse, self.logits(groups, parse).argmax(dim=1))
+            logits = self.logits(groups, parse)
+            is_best = logits == logits.max(dim=1, keepdim=True).values
+            rank = torch.where(is_best, self._tie_rank[parse.representative], -1.0)
+            return Draw(situation, parse, rank.argmax(dim=1))
 
     def uniform(self, situation: Situation, view: View, device: int) -> Draw:
         """All groups on one device, or on their first supported one where they do not support it."""
