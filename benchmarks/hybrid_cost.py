@@ -70,9 +70,9 @@ def main() -> int:
             candidates |= {spec.name: Candidate.on_device(spec) for spec in session.devices.all}
             for key, candidate in candidates.items():
                 session.runner.open(key, candidate)
-            comparison = compare(
-                session.runner.run, list(candidates), ["FAST"], Protocol(limit_s=40.0, hopeless=0.0, interval_width=0.0)
-            )
+            protocol = Protocol(limit_s=40.0, hopeless=0.0, interval_width=0.0)
+            rng = np.random.default_rng(arguments.seed)
+            comparison = compare(session.runner.run, list(candidates), ["FAST"], protocol, rng)
     for key in sorted(candidates, key=comparison.median_s):
         ratio = comparison.ratio(key, "FAST")
         against = f"x FAST {ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"

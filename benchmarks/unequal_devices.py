@@ -69,6 +69,7 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
         Protocol(limit_s=25.0),
         tolerance_for(session.devices.all),
         ("CPU", Candidate("CPU")),
+        rng=np.random.default_rng(seed),
     )
     return result, recorder.events
 
@@ -89,14 +90,13 @@ def main() -> int:
             budget_s = parse_duration(arguments.budget)
             result, events = search(session, Path(name), budget_s, config, arguments.seed)
     assert result.best_single is not None
-    ratios = {name: result.comparison.ratio(name, result.best_single) for name in result.comparison.samples}
-    for name, ratio in sorted(ratios.items(), key=lambda item: -item[1].value):
+    for name, ratio in sorted(result.ratios.items(), key=lambda item: -item[1].value):
         median_ms, submodels = 1e3 * result.comparison.median_s(name), result.opened[name].submodels
         interval = f"[{ratio.low:.3f}, {ratio.high:.3f}]"
         print(f"{name:20s} {median_ms:8.2f} ms  x{ratio.value:.3f} {interval}  submodels {submodels}")
     share = np.asarray([float((e.placement == 0).mean()) for e in events if len(np.unique(e.placement)) > 1])
     quarters = [float(part.mean()) for part in np.array_split(share, 4)]
-    reached, rises = ratios["policy's choice"].value, quarters[-1] > quarters[0]
+    reached, rises = result.ratios["policy's choice"].value, quarters[-1] > quarters[0]
     print(f"{len(events)} placements evaluated in {budget_s:.0f} s, {len(share)} of them split")
     print("share of units on FAST by quarters of the search: " + ", ".join(f"{q:.2f}" for q in quarters))
     print(f"policy's choice against {result.best_single}: {reached:.3f} (bar {REACH})")

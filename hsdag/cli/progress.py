@@ -35,7 +35,7 @@ class SearchProgress:
     @property
     def watcher(self) -> Watcher:
         """What to hand to the search."""
-        return Watcher(self._phase, self._event, self._round, self._simulated, lambda: self._stop)
+        return Watcher(self._phase, self._event, self._step, self._simulated, lambda: self._stop)
 
     def __enter__(self) -> SearchProgress:
         self._handler = signal.signal(signal.SIGINT, self._interrupt)
@@ -64,12 +64,16 @@ class SearchProgress:
         shown = f"best {milliseconds(latency_s)} ms" if latency_s is not None else "nothing ran yet"
         detail = f"{recorder.num_evaluations} placements, {shown}, {left_s:.0f} s left"
         self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
+        self._say_now_and_then(detail)
+
+    def _step(self, step: str) -> None:
+        self._bar.update(self._task, detail=step)
+        self._say_now_and_then(step)
+
+    def _say_now_and_then(self, detail: str) -> None:
         if self._bar.disable and time.monotonic() - self._last_log > LOG_EVERY_S:
             self._last_log = time.monotonic()
             say(detail)
-
-    def _round(self, number: int) -> None:
-        self._bar.update(self._task, detail=f"round {number}")
 
     def _simulated(self, simulated: int, measured: int) -> None:
         detail = f"{simulated} placements simulated, {measured} measured"

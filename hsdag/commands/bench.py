@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hsdag.commands.measured_trace import measured_timeline
 from hsdag.ir.affinity import check_colocation
 from hsdag.ir.device import DeviceSpec
@@ -18,6 +20,7 @@ from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.problems.problem import Objective
 from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.final import family_ratios
 from hsdag.search.session import Session
 
 
@@ -78,9 +81,9 @@ def run_bench(
         if not candidates:
             raise OptionError("nothing to measure: name a --device or a --placement")
         half = replace(protocol, limit_s=protocol.limit_s / 2)
-        latency, submodels = _measure(session.runner, candidates, half)
+        latency, submodels = _measure(session.runner, candidates, half, np.random.default_rng(seed))
         flight = CandidateRunner(session.client, Objective.THROUGHPUT, session.runner.limits)
-        throughput, _ = _measure(flight, candidates, half)
+        throughput, _ = _measure(flight, candidates, half, np.random.default_rng(seed))
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
     return replace(_result(candidates, latency, throughput, submodels), timeline=timeline)
 
@@ -119,7 +122,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 
 def _measure(
-    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol
+    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, rng: np.random.Generator
 ) -> tuple[Comparison, dict[str, int]]:
     submodels: dict[str, int] = {}
     failures: dict[str, str] = {}
@@ -128,7 +131,7 @@ def _measure(
             submodels[name] = runner.open(name, candidate).submodels
         except CandidateFailed as failure:
             failures[name] = failure.reason
-    comparison = compare(runner.run, list(submodels), list(candidates)[:1], protocol)
+    comparison = compare(runner.run, list(submodels), list(candidates), protocol, rng)
     for name in submodels:
         runner.close(name)
     return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels
@@ -142,11 +145,12 @@ def _result(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())
         raise SearchError(f"nothing ran the model; {reasons}")
     versus = alive[0]
+    ratios = {versus: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], versus)}
     rows = [
         BenchRow(
             name=name,
             latency=latency.samples[name].record(),
-            ratio=latency.ratio(name, versus) if name != versus else Ratio(1.0, 1.0, 1.0),
+            ratio=ratios[name],
             inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
             submodels=submodels[name],
         )

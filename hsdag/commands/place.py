@@ -19,11 +19,11 @@ from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.openvino_backend.submodels import check_stateless
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.final import FinalResult, final_comparison, outputs_differ, tolerance_for
+from hsdag.search.final import FinalResult, family_ratios, final_comparison, outputs_differ, tolerance_for
 from hsdag.search.options import PlaceOptions
 from hsdag.search.run_folder import RunFolder
 from hsdag.search.searching import Watcher, search_placements
@@ -116,7 +116,8 @@ def _conclude(
         tolerance_for(session.devices.all),
         _reference(session.devices),
         should_stop=lambda: watcher.should_stop() and not interrupted,
-        on_round=watcher.on_round,
+        on_step=watcher.on_step,
+        rng=np.random.default_rng(options.seed),
     )
     placement = _placement(session, problem, options, result, names)
     sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
@@ -180,7 +181,7 @@ def _placement(
     result: FinalResult,
     names: Mapping[str, IntArray],
 ) -> Placement:
-    ratio, versus = _ratio(result, result.answer), result.best_single
+    ratio, versus = result.ratios[result.answer], result.best_single
     if result.answer in names:
         ops = problem.expand(names[result.answer]).tolist()
         affinity = {op: problem.devices[d] for op, d in zip(session.graph.op_names, ops, strict=True)}
@@ -207,12 +208,6 @@ def _placement(
     )
 
 
-def _ratio(result: FinalResult, name: str) -> Ratio:
-    """Against the best single device, or the answer itself where no single device runs the model."""
-    reference = result.best_single or result.answer
-    return Ratio(1.0, 1.0, 1.0) if name == reference else result.comparison.ratio(name, reference)
-
-
 def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, IntArray]) -> tuple[Row, ...]:
     rows = []
     for name, samples in result.comparison.samples.items():
@@ -228,7 +223,7 @@ def _rows(session: Session, problem: Problem, result: FinalResult, names: Mappin
             median_s=result.comparison.median_s(name),
             p95_s=record.p95_s,
             runs=record.runs,
-            ratio=_ratio(result, name),
+            ratio=result.ratios[name],
             submodels=result.opened[name].submodels,
             ops=ops,
             is_answer=name == result.answer,
@@ -251,14 +246,13 @@ def _ops_of(session: Session, name: str, result: FinalResult) -> dict[str, int]:
 
 def _sentence(devices: DeviceSet, result: FinalResult) -> str:
     samples = result.comparison.samples
-    automatic = [name for name in _automatic(devices) if name in samples]
-    over = {name: result.comparison.ratio(name, result.answer) for name in automatic}
+    over = family_ratios(result.comparison, list(_automatic(devices)), result.answer)
     own = {device.name for device in devices.all}
     turned_down = {name: outputs_differ(d) for name, d in result.differences.items() if name not in own}
     turned_down.pop(result.answer, None)
     twin = f"{UNDER_HETERO}{result.answer}"
     gain = result.comparison.ratio(result.answer, twin) if twin in samples else None
-    return speed_sentence(result.answer, result.best_single, _ratio(result, result.answer), over, turned_down, gain)
+    return speed_sentence(result.answer, result.best_single, result.ratios[result.answer], over, turned_down, gain)
 
 
 def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import SearchError
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Opened
-from hsdag.runtime.measuring.latency import Comparison, Protocol, compare
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import reduces_precision
 
@@ -25,13 +27,16 @@ _REFERENCE = "reference"
 class FinalResult:
     """What the final comparison found.
 
-    ``opened`` and ``comparison`` are keyed by candidate name. ``answer`` is the candidate to deploy,
+    ``opened`` and ``comparison`` are keyed by candidate name, and so are ``ratios``: how many times faster than
+    ``best_single``, or than the answer where there is none; finalists, baselines and devices are a family each.
+    ``answer`` is the candidate to deploy,
     ``best_single`` the fastest device alone, None where none runs the model, ``differences`` the distance of
     outputs to the reference's for the answer and every finalist that was turned down for it.
     """
 
     opened: Mapping[str, Opened]
     comparison: Comparison
+    ratios: Mapping[str, Ratio]
     best_single: str | None
     answer: str
     differences: Mapping[str, Mapping[str, float | None]]
@@ -47,15 +52,15 @@ def final_comparison(
     tolerance: float,
     reference: tuple[str, Candidate],
     *,
+    rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
-    on_round: Callable[[int], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> FinalResult:
-    """Measure all candidates side by side and pick the answer.
+    """Measure all candidates side by side, in orders drawn from ``rng``, and pick the answer.
 
-    A finalist is the answer only if it is faster than the best single device by more than the 95% interval,
-    which is widened for their number (Bonferroni),
-    and its outputs are within ``tolerance`` of the reference's. Where no single device runs the model, the
-    fastest finalist with the reference's outputs is the answer, or the fastest where there is no reference.
+    A finalist is the answer only if its 95% interval, which holds for all finalists together, lies above the speed of
+    the best single device, and its outputs are within ``tolerance`` of the reference's. Where no single device runs the
+    model, the fastest finalist with the reference's outputs is the answer, or the fastest where there is no reference.
     Raises SearchError when that leaves none.
     """
     begin = time.perf_counter()
@@ -69,7 +74,8 @@ def final_comparison(
             failures[name] = failure.reason
     left_s = max(protocol.limit_s - (time.perf_counter() - begin), 0.5 * protocol.limit_s)
     measuring = replace(protocol, limit_s=left_s)
-    comparison = compare(runner.run, list(opened), list(singles), measuring, should_stop=should_stop, on_round=on_round)
+    names = list(opened)
+    comparison = compare(runner.run, names, list(singles), measuring, rng, should_stop=should_stop, on_step=on_step)
     comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
     alive = [name for name in singles if name in comparison.samples]
     best_single = comparison.fastest(alive) if alive else None
@@ -80,7 +86,20 @@ def final_comparison(
         reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
         reasons += [f"{name}: its {outputs_differ(d)}" for name, d in differences.items()]
         raise SearchError(f"nothing ran the model as the reference does; {'; '.join(reasons[:4])}")
-    return FinalResult(opened, comparison, best_single, answer, differences, reference[0])
+    versus = best_single or answer
+    ratios = {versus: Ratio(1.0, 1.0, 1.0)}
+    for family in (finalists, automatic, singles):
+        ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
+    return FinalResult(opened, comparison, ratios, best_single, answer, differences, reference[0])
+
+
+def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
+    """How many times faster than the reference those of ``names`` that ran are, all intervals together with 95%.
+
+    Tables, sentences and the choice of the answer go by these.
+    """
+    ran = [name for name in names if name in comparison.samples]
+    return {name: comparison.ratio(name, reference, len(ran)) for name in ran}
 
 
 def tolerance_for(devices: Sequence[DeviceSpec]) -> float:
@@ -115,8 +134,8 @@ def _pick(
     ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median_s)
     eligible = ran
     if best_single is not None:
-        level = 1 - 0.05 / max(len(ran), 1)  # of several finalists that are no faster, one in twenty may seem so
-        eligible = [*(n for n in ran if comparison.ratio(n, best_single, level=level).is_faster), best_single]
+        ratios = family_ratios(comparison, ran, best_single)
+        eligible = [*(n for n in ran if ratios[n].is_faster), best_single]
     differences: dict[str, dict[str, float | None]] = {}
     try:
         runner.open(_REFERENCE, reference[1])

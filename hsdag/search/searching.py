@@ -49,7 +49,7 @@ class Watcher:
 
     on_phase: Callable[[str], None] = lambda _: None
     on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
-    on_round: Callable[[int], None] = lambda _: None
+    on_step: Callable[[str], None] = lambda _: None
     on_simulated: Callable[[int, int], None] = lambda _simulated, _measured: None
     should_stop: Callable[[], bool] = lambda: False
 

@@ -8,30 +8,39 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 from scipy.stats import t as student
 
 from hsdag.ir.placement import LatencyRecord
 from hsdag.runtime.measuring.worker_client import CandidateFailed
+
+Clock = Callable[[], float]
+"""Seconds that pass, as ``time.perf_counter`` tells them."""
 
 Run = Callable[[str, int], Sequence[float]]
 """``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
 
 
 MIN_ROUNDS_TO_CLAIM = 6
-"""Rounds below which no difference is claimed: from fewer, no interval of 95% can be told."""
+"""Rounds below which no difference is claimed."""
+
+ERROR = 0.025
+"""Chance, on either side, that an interval of a family of candidates misses the true ratio."""
+
+HOPELESS_ROUNDS = 3
+"""Rounds before a slow candidate may be measured no further."""
 
 
 @dataclass(frozen=True)
 class Protocol:
     """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    ``limit_s`` includes warming up, and is passed, up to fourfold, while fewer than ``min_rounds`` were taken.
-    A candidate that was below ``hopeless`` times the reference's speed in each of three or more rounds is
-    measured no further: its figure needs no more digits.
+    ``limit_s`` includes warming up. Candidates for which ``min_rounds`` do not fit into it are left out, except for
+    references and one more, for which it is passed, up to fourfold. A candidate that was below ``hopeless`` times the
+    reference's speed in each of three or more rounds is measured no further: its figure needs no more digits.
     """
 
     min_rounds: int = 6
@@ -40,7 +49,6 @@ class Protocol:
     limit_s: float = 25.0
     interval_width: float = 0.02
     hopeless: float = 0.9
-    bootstrap_samples: int = 2000
     warm_up_agreement: float = 0.05
     warm_up_runs: int = 40
     warm_up_s: float = 2.0
@@ -60,7 +68,7 @@ class Samples:
     @property
     def round_medians_s(self) -> NDArray[np.float64]:
         """[R] the median inference of each round."""
-        return np.asarray([float(np.median(r)) for r in self.rounds])
+        return np.asarray([median(r) for r in self.rounds])
 
     def record(self) -> LatencyRecord:
         """Median, mean and 95th percentile over all inferences."""
@@ -76,7 +84,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times faster a candidate is than the reference, with its 95% bootstrap interval."""
+    """How many times faster a candidate is than the reference, with its 95% interval."""
 
     value: float
     low: float
@@ -112,52 +120,50 @@ class Comparison:
         return float(np.median(self.samples[candidate].round_medians_s))
 
     def fastest(self, candidates: Sequence[str]) -> str:
-        """The candidate with the least median among those that ran. Raises ValueError when none did."""
-        return min((c for c in candidates if c in self.samples), key=self.median_s)
+        """The candidate with the least median among those that ran to the end. Raises ValueError when none ran.
 
-    def ratio(self, candidate: str, reference: str, *, num_samples: int = 2000, level: float = 0.95) -> Ratio:
-        """Reference's latency over the candidate's, over the rounds that both ran; these are resampled together."""
+        Those that were measured no further saw other moments of the machine, so that their medians do not compare.
+        """
+        ran = [c for c in candidates if c in self.samples]
+        most = max(len(self.samples[c].rounds) for c in ran)
+        return min((c for c in ran if len(self.samples[c].rounds) == most), key=self.median_s)
+
+    def ratio(self, candidate: str, reference: str, family: int = 1) -> Ratio:
+        """Reference's latency over the candidate's, over the rounds that both ran, as ``paired_ratio`` has it."""
         common = min(len(self.samples[reference].rounds), len(self.samples[candidate].rounds))
-        return bootstrap_ratio(
-            self.samples[reference].round_medians_s[:common],
-            self.samples[candidate].round_medians_s[:common],
-            num_samples,
-            level,
+        return paired_ratio(
+            self.samples[reference].round_medians_s[:common], self.samples[candidate].round_medians_s[:common], family
         )
 
 
-def bootstrap_ratio(
-    reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], num_samples: int = 2000, level: float = 0.95
-) -> Ratio:
-    """Geometric mean of the rounds' ratios, reference over candidate, with its bootstrap interval.
+def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], family: int = 1) -> Ratio:
+    """Geometric mean of the rounds' ratios, reference over candidate, with Student's interval on their logarithms.
 
-    Both arrays [R] hold one figure per common round; rounds are drawn in pairs, so that a drift that slowed
-    both cancels out. A percentile interval of few rounds is too narrow; its quantiles are moved outwards so
-    that a normal sample would get Student's interval. The generator's seed is fixed: the same samples give
-    the same interval. From a single round there is none: 0 to infinity.
+    Both arrays [R] hold one figure per common round, paired, so that a drift that slowed both cancels out. The
+    interval is mean +- t s / sqrt(R) with t of R - 1 degrees of freedom (Student, The probable error of a mean,
+    Biometrika 6, 1908). Where it is one of ``family`` intervals, they hold together with 95%: each gets an equal share
+    of the error (Dunn, Multiple comparisons among means, JASA 56, 1961). A single round has none: 0 to infinity.
     """
     logs = np.log(reference_s) - np.log(candidate_s)
-    value, n = float(np.exp(logs.mean())), len(logs)
+    mean, n = float(logs.mean()), len(logs)
     if n < 2:
-        return Ratio(value, 0.0, float("inf"), n)
-    tail = float(norm.cdf(np.sqrt(n / (n - 1)) * student.ppf((1 - level) / 2, n - 1)))
-    draws = np.random.default_rng(0).integers(0, n, (num_samples, n))
-    low, high = np.quantile(logs[draws].mean(axis=1), [tail, 1 - tail])
-    return Ratio(value, float(np.exp(low)), float(np.exp(high)), n)
+        return Ratio(float(np.exp(mean)), 0.0, float("inf"), n)
+    half = _half_width(float(logs.std(ddof=1)), n, family)
+    with np.errstate(over="ignore"):
+        value, low, high = (float(end) for end in np.exp([mean, mean - half, mean + half]))
+    return Ratio(value, low, high, n)
 
 
-def warm_up(run: Run, candidate: str, protocol: Protocol) -> float:
-    """Run a candidate until two successive medians of three runs agree; the last median in seconds."""
-    begin = time.perf_counter()
-    previous = float(np.median(run(candidate, 1)))
-    runs = 1
-    while True:
-        current = float(np.median(run(candidate, 3)))
+def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
+    """Run a candidate until two successive medians of three runs agree, or time is up; the last median in seconds."""
+    begin = clock()
+    current, runs = median(run(candidate, 1)), 1
+    while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
+        previous, current = current, median(run(candidate, 3))
         runs += 3
-        agree = abs(current - previous) <= protocol.warm_up_agreement * current
-        if agree or runs >= protocol.warm_up_runs or time.perf_counter() - begin > protocol.warm_up_s:
-            return current
-        previous = current
+        if abs(current - previous) <= protocol.warm_up_agreement * current:
+            break
+    return current
 
 
 def compare(
@@ -165,67 +171,103 @@ def compare(
     candidates: Sequence[str],
     references: Sequence[str],
     protocol: Protocol,
+    rng: np.random.Generator,
     *,
     should_stop: Callable[[], bool] = lambda: False,
-    on_round: Callable[[int], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
+    clock: Clock = time.perf_counter,
 ) -> Comparison:
     """Measure all candidates in common rounds.
 
-    Every round takes each candidate once for about ``protocol.turn_s``, starting with another one each time.
-    A candidate that fails is left out from there on. Rounds end at ``protocol``'s limits, when ``should_stop``
-    says so, or when the interval of every candidate's ratio to the fastest of ``references`` is narrower than
-    ``protocol.interval_width``.
+    Every round takes each candidate once for about ``protocol.turn_s``, in an order drawn anew, so that none keeps
+    its predecessor. A candidate that fails is left out from there on, and where time is short, so are those that are
+    named last. Rounds end at ``protocol``'s limits, when ``should_stop`` says so, or when
+    the ratio of every candidate to the fastest of ``references`` is known to within ``protocol.interval_width``.
     """
-    end = time.perf_counter() + protocol.limit_s
+    end_s = clock() + protocol.limit_s
     failures: dict[str, str] = {}
     typical_s: dict[str, float] = {}
     for candidate in candidates:
+        on_step(f"warming up {candidate}")
+        late = clock() >= end_s and candidate not in references
         try:
-            typical_s[candidate] = warm_up(run, candidate, protocol)
+            if late and typical_s:
+                raise CandidateFailed("it was left out: the time for the comparison was over before its turn")
+            typical_s[candidate] = warm_up(run, candidate, protocol, clock)
         except CandidateFailed as failure:
             failures[candidate] = failure.reason
-    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
+    failures |= _left_out(typical_s, references, protocol, end_s - clock())
+    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s if c not in failures}
+    medians_s: dict[str, list[float]] = {c: [] for c in taken}
     running = list(taken)
     for round_idx in range(protocol.max_rounds if running else 0):
-        start = round_idx % len(running)
-        for candidate in running[start:] + running[:start]:
-            burst = int(np.clip(protocol.turn_s / typical_s[candidate], 2, 50))
+        on_step(f"round {round_idx + 1} of up to {protocol.max_rounds}")
+        for c in rng.permutation(len(running)).tolist():
+            candidate = running[c]
             try:
-                taken[candidate].append(tuple(run(candidate, burst)))
+                times_s = run(candidate, _burst(typical_s[candidate], protocol))
+                taken[candidate].append(tuple(times_s))
+                medians_s[candidate].append(median(times_s))
             except CandidateFailed as failure:
                 failures[candidate] = failure.reason
                 del taken[candidate]
-        running = [c for c in running if c in taken]
-        on_round(round_idx + 1)
-        running = _undecided(_comparison(taken, failures), running, references, protocol)
-        late_s = time.perf_counter() - end
+        running = _undecided({c: np.array(medians_s[c]) for c in running if c in taken}, references, protocol)
+        late_s = clock() - end_s
         enough = round_idx + 1 >= protocol.min_rounds or late_s > 3 * protocol.limit_s
         if not running or should_stop() or (enough and late_s > 0):
             break
-    return _comparison(taken, failures)
+    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures)
 
 
-def _comparison(taken: Mapping[str, list[tuple[float, ...]]], failures: Mapping[str, str]) -> Comparison:
-    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, dict(failures))
+def _half_width(spread: float, num_rounds: int, family: int) -> float:
+    quantile = float(student.ppf(1 - ERROR / max(family, 1), num_rounds - 1))
+    return quantile * spread / float(np.sqrt(num_rounds))
+
+
+def _burst(typical_s: float, protocol: Protocol) -> int:
+    """Inferences of a turn: the median of two or more, but one where even two take longer than a second."""
+    return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
+
+
+def _left_out(
+    typical_s: Mapping[str, float], references: Sequence[str], protocol: Protocol, left_s: float
+) -> dict[str, str]:
+    """Why candidates are left out: the last named, until ``protocol.min_rounds`` of the others fit into ``left_s``.
+
+    References stay, and the first of the other candidates, since there is nothing to compare without them.
+    """
+    turns_s = {c: protocol.min_rounds * s * _burst(s, protocol) for c, s in typical_s.items()}
+    left_out: dict[str, str] = {}
+    for candidate in reversed([c for c in typical_s if c not in references][1:]):
+        needed_s = sum(s for c, s in turns_s.items() if c not in left_out)
+        if needed_s <= max(left_s, 0.0):
+            break
+        left_out[candidate] = (
+            f"it was left out: {protocol.min_rounds} rounds of all candidates take {needed_s:.0f} s, "
+            f"and {max(left_s, 0.0):.0f} s of the comparison were left"
+        )
+    return left_out
 
 
 def _undecided(
-    comparison: Comparison, running: Sequence[str], references: Sequence[str], protocol: Protocol
+    medians_s: Mapping[str, NDArray[np.float64]], references: Sequence[str], protocol: Protocol
 ) -> list[str]:
-    """Candidates worth another round: all but the hopeless; none once enough rounds made every interval narrow."""
-    alive = [r for r in references if r in comparison.samples]
+    """Candidates worth another round, by their round medians [R]: all but the hopeless; none once all are known well.
+
+    How well is judged by the logarithms' root mean square, not by their standard deviation: it is the same where
+    candidate and reference change places, hence says nothing about who is ahead, and rounds may end by it without
+    raising the chance that equal candidates seem different.
+    """
+    alive = [r for r in references if r in medians_s]
     if not alive:
-        return []
-    reference = comparison.fastest(alive)
-    reference_s = comparison.samples[reference].round_medians_s
-    open_candidates = []
-    for candidate in running:
-        candidate_s = comparison.samples[candidate].round_medians_s
-        ratios = reference_s[: len(candidate_s)] / candidate_s[: len(reference_s)]
-        if candidate != reference and not (len(ratios) >= 3 and (ratios < protocol.hopeless).all()):
-            open_candidates.append(candidate)
-    if len(reference_s) >= protocol.min_rounds:
-        ratios_open = [comparison.ratio(c, reference, num_samples=500) for c in open_candidates]
-        if all(r.high - r.low <= protocol.interval_width for r in ratios_open):
+        return list(medians_s)
+    reference = min(alive, key=lambda r: float(np.median(medians_s[r])))
+    ratios = {c: medians_s[reference] / seconds for c, seconds in medians_s.items() if c != reference}
+    n = len(medians_s[reference])
+    hopeless = {c for c, r in ratios.items() if n >= HOPELESS_ROUNDS and (r < protocol.hopeless).all()}
+    ratios = {c: r for c, r in ratios.items() if c not in hopeless}
+    if n >= max(protocol.min_rounds, 2):
+        squares = [float(np.mean(np.log(r) ** 2)) for r in ratios.values()]
+        if all(2 * _half_width(s**0.5, n, len(ratios)) <= protocol.interval_width for s in squares):
             return []
-    return [c for c in running if c == reference or c in open_candidates]
+    return [c for c in medians_s if c not in hopeless]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
-from hsdag.runtime.measuring.latency import Protocol, Ratio, bootstrap_ratio, compare
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples, compare, paired_ratio
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
@@ -19,7 +21,7 @@ def synthetic(medians_s: dict[str, float], noise: float, seed: int = 0) -> Calla
 
 
 def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
-    comparison = compare(synthetic({"a": 1e-3, "b": 2e-3}, 0.02), ["a", "b"], ["b"], QUICK)
+    comparison = compare(synthetic({"a": 1e-3, "b": 2e-3}, 0.02), ["a", "b"], ["b"], QUICK, np.random.default_rng(0))
     assert comparison.fastest(["a", "b"]) == "a"
     assert comparison.ratio("a", "b").is_faster
     assert comparison.ratio("b", "a").is_slower
@@ -29,50 +31,135 @@ def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
 def test_equal_candidates_are_rarely_called_faster() -> None:
     claims, protocol = 0, Protocol(min_rounds=6, max_rounds=6, turn_s=0.01, limit_s=60.0)
     for seed in range(300):
-        comparison = compare(synthetic({"a": 1e-3, "b": 1e-3}, 0.05, seed), ["a", "b"], ["b"], protocol)
+        comparison = compare(
+            synthetic({"a": 1e-3, "b": 1e-3}, 0.05, seed), ["a", "b"], ["b"], protocol, np.random.default_rng(0)
+        )
         claims += comparison.ratio("a", "b").is_faster
     assert claims <= 15  # of 300; 2.5% of them, 7.5, are expected of a two-sided 95% interval
 
 
 def test_nothing_is_claimed_from_few_rounds() -> None:
     fast, slow = np.array([1e-3, 1.01e-3, 1e-3]), np.array([2e-3, 2.01e-3, 2e-3])
-    assert not bootstrap_ratio(slow, fast).is_faster
-    assert bootstrap_ratio(np.tile(slow, 2), np.tile(fast, 2)).is_faster
-    assert bootstrap_ratio(slow[:1], fast[:1]).high == np.inf
+    assert not paired_ratio(slow, fast).is_faster
+    assert paired_ratio(np.tile(slow, 2), np.tile(fast, 2)).is_faster
+    assert paired_ratio(slow[:1], fast[:1]).high == np.inf
 
 
-def test_a_higher_level_gives_a_wider_interval() -> None:
+def test_the_interval_is_students_as_scipy_has_it() -> None:
     rng = np.random.default_rng(0)
     a, b = 1e-3 * np.exp(0.1 * rng.standard_normal((2, 8)))
-    narrow, wide = bootstrap_ratio(a, b, level=0.8), bootstrap_ratio(a, b, level=0.99)
-    assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
+    expected = ttest_1samp(np.log(a) - np.log(b), 0.0).confidence_interval(0.95)
+    ratio = paired_ratio(a, b)
+    assert (ratio.low, ratio.high) == pytest.approx((np.exp(expected.low), np.exp(expected.high)))
+
+
+def test_several_intervals_share_the_error_as_bonferroni_has_it() -> None:
+    rng = np.random.default_rng(0)
+    a, b = 1e-3 * np.exp(0.1 * rng.standard_normal((2, 8)))
+    expected = ttest_1samp(np.log(a) - np.log(b), 0.0).confidence_interval(1 - 0.05 / 5)
+    assert np.log(paired_ratio(a, b, 5).low) == pytest.approx(expected.low)
 
 
 def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
-    comparison = compare(synthetic({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05), ["a", "b", "slow"], ["a"], QUICK)
+    comparison = compare(
+        synthetic({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05),
+        ["a", "b", "slow"],
+        ["a"],
+        QUICK,
+        np.random.default_rng(0),
+    )
     assert len(comparison.samples["slow"].rounds) == 3
     assert len(comparison.samples["a"].rounds) >= 6
 
 
 def test_drift_that_hits_both_alike_cancels_out() -> None:
     drift = np.linspace(1.0, 3.0, 30)
-    ratio = bootstrap_ratio(1e-3 * drift, 0.5e-3 * drift)
+    ratio = paired_ratio(1e-3 * drift, 0.5e-3 * drift)
     assert ratio.value == pytest.approx(2.0)
     assert ratio.low == pytest.approx(2.0)
     assert ratio.high == pytest.approx(2.0)
 
 
-def test_rounds_start_with_another_candidate_each_time() -> None:
+def ordered_rounds(candidates: list[str], references: list[str], rounds: int) -> list[list[str]]:
+    """The order of every round of a comparison."""
     order: list[str] = []
 
     def run(name: str, n: int) -> list[float]:
         order.append(name)
         return [1e-2] * n
 
-    compare(run, ["a", "b", "c"], ["a"], Protocol(min_rounds=3, max_rounds=3, turn_s=0.01))
-    rounds = order[-9:]
-    assert [rounds[i] for i in (0, 3, 6)] == ["a", "b", "c"]
-    assert all(sorted(rounds[i : i + 3]) == ["a", "b", "c"] for i in (0, 3, 6))
+    compare(run, candidates, references, Protocol(min_rounds=rounds, max_rounds=rounds), np.random.default_rng(0))
+    taken = order[-rounds * len(candidates) :]
+    return [taken[i : i + len(candidates)] for i in range(0, len(taken), len(candidates))]
+
+
+def test_nobody_keeps_a_predecessor_over_the_rounds() -> None:
+    rounds = ordered_rounds(["a", "b", "c", "d"], ["a"], 40)
+    for name in "abcd":
+        before = Counter(r[r.index(name) - 1] if r.index(name) else None for r in rounds)
+        assert set(before) == {None, *"abcd"} - {name}
+        assert max(before.values()) <= 20  # of 40; 10 are expected
+
+
+def test_every_round_takes_every_candidate_and_every_reference() -> None:
+    rounds = ordered_rounds(["fast", "slow", "split"], ["fast", "slow"], 5)
+    assert all(sorted(r) == ["fast", "slow", "split"] for r in rounds)
+
+
+@pytest.mark.parametrize("references", [[], ["gone"]])
+def test_without_a_reference_that_runs_the_rounds_go_on(references: list[str]) -> None:
+    comparison = compare(
+        synthetic({"a": 1e-3, "b": 2e-3}, 0.02), ["a", "b"], references, QUICK, np.random.default_rng(0)
+    )
+    assert {len(s.rounds) for s in comparison.samples.values()} == {QUICK.max_rounds}
+
+
+class SlowClock:
+    """A clock that inferences alone move on."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.now_s, self.seconds = 0.0, seconds
+
+    def run(self, name: str, n: int) -> list[float]:
+        self.now_s += n * self.seconds[name]
+        return [self.seconds[name]] * n
+
+
+def test_candidates_whose_rounds_do_not_fit_are_left_out_with_the_reason() -> None:
+    names = ["cpu", "placement 1", "placement 2", "placement 3"]
+    clock = SlowClock(dict.fromkeys(names, 3.0))
+    comparison = compare(
+        clock.run, names, ["cpu"], Protocol(limit_s=60.0), np.random.default_rng(0), clock=lambda: clock.now_s
+    )
+    assert set(comparison.samples) == {"cpu", "placement 1"}
+    assert all("rounds of all candidates take" in reason for reason in comparison.failures.values())
+    assert clock.now_s <= 90.0
+
+
+def test_what_has_no_time_to_warm_up_is_left_out() -> None:
+    names = ["cpu", "placement 1", "placement 2"]
+    clock = SlowClock(dict.fromkeys(names, 30.0))
+    comparison = compare(
+        clock.run, names, ["cpu"], Protocol(limit_s=50.0), np.random.default_rng(0), clock=lambda: clock.now_s
+    )
+    assert "before its turn" in comparison.failures["placement 2"]
+    assert len(comparison.samples["cpu"].rounds) < 6  # the limit was passed fourfold
+    assert clock.now_s <= 5 * 50.0
+
+
+def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
+    early, late = Samples(((1e-3,),) * 3), Samples(((0.9e-3,),) * 3 + ((2e-3,),) * 9)
+    assert Comparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"
+
+
+def test_how_precise_a_ratio_is_said_to_be_ignores_who_is_ahead() -> None:
+    lengths = []
+    for gain in (1.04, 1 / 1.04):
+        comparison = compare(
+            synthetic({"a": 1e-3, "b": 1e-3 * gain}, 1e-4), ["a", "b"], ["a"], QUICK, np.random.default_rng(0)
+        )
+        lengths.append(len(comparison.samples["a"].rounds))
+    assert lengths == [QUICK.max_rounds] * 2
 
 
 def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
@@ -85,20 +172,20 @@ def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
                 raise CandidateFailed("it broke")
         return [1e-3] * n
 
-    comparison = compare(run, ["bad", "good"], ["good"], QUICK)
+    comparison = compare(run, ["bad", "good"], ["good"], QUICK, np.random.default_rng(0))
     assert comparison.failures == {"bad": "it broke"}
     assert len(comparison.samples["good"].rounds) >= QUICK.min_rounds
 
 
 def test_rounds_end_once_the_interval_is_narrow() -> None:
-    steady = compare(synthetic({"a": 1e-3, "b": 1e-3}, 1e-4), ["a", "b"], ["a"], QUICK)
-    noisy = compare(synthetic({"a": 1e-3, "b": 1e-3}, 0.5), ["a", "b"], ["a"], QUICK)
+    steady = compare(synthetic({"a": 1e-3, "b": 1e-3}, 1e-4), ["a", "b"], ["a"], QUICK, np.random.default_rng(0))
+    noisy = compare(synthetic({"a": 1e-3, "b": 1e-3}, 0.5), ["a", "b"], ["a"], QUICK, np.random.default_rng(0))
     assert len(steady.samples["a"].rounds) == QUICK.min_rounds
     assert len(noisy.samples["a"].rounds) == QUICK.max_rounds
 
 
 def test_records_hold_the_figures_of_all_runs() -> None:
-    comparison = compare(synthetic({"a": 1e-3}, 0.1), ["a"], ["a"], QUICK)
+    comparison = compare(synthetic({"a": 1e-3}, 0.1), ["a"], ["a"], QUICK, np.random.default_rng(0))
     record, seconds = comparison.samples["a"].record(), comparison.samples["a"].all_s
     assert record.runs == len(seconds)
     assert record.median_s == np.median(seconds)
@@ -107,5 +194,5 @@ def test_records_hold_the_figures_of_all_runs() -> None:
 
 
 def test_an_interval_without_an_end_is_none_in_json() -> None:
-    assert bootstrap_ratio(np.array([2.0]), np.array([1.0])).interval == [0.0, None]
+    assert paired_ratio(np.array([2.0]), np.array([1.0])).interval == [0.0, None]
     assert Ratio(1.0, 0.9, 1.1).interval == [0.9, 1.1]
