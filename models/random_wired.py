@@ -1,7 +1,7 @@
 """Randomly wired networks: modules of random graphs, one after another over one or more channels (DiviML, §V).
 
 Every node of a module is one op: weighted sum of its inputs, ReLU, separable 3x3 convolution and batch norm
-(Xie et al. 2019, §3.1), fused as DiviML's clustering step does.
+(Xie et al. 2019, §3.1), fused as DiviML's clustering step does. The random graphs are those of Xie et al. 2019, §3.2.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import ComputationGraph, graph_from_edges
-from hsdag.models.random_graphs import FAMILIES, connected_graph
 from hsdag.models.workload import Workload
 
+LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
+"""DiviML's families (§V), and the nodes that a graph of each needs at least."""
+WS_DEGREE, WS_REWIRED, ER_PROBABILITY, BA_ATTACHED = 4, 0.75, 0.2, 5
+MAX_DRAWS = 10_000
+"""Draws without a connected graph after which a size is given up."""
 DEPENDENCES = ("weak", "strong")
 MAX_NODES, MAX_MODULES, MAX_CHANNELS, MAX_BATCH = 256, 100, 8, 1024
 KERNEL, COLOURS, CLASSES = 9, 3, 1000
@@ -41,11 +45,11 @@ class RandomWiring:
     resolution: int = 28
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise OptionError(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        if self.family not in LEAST_NODES:
+            raise OptionError(f"unknown family {self.family!r}; choose one of {', '.join(LEAST_NODES)}")
         if self.dependence not in DEPENDENCES:
             raise OptionError(f"unknown dependence {self.dependence!r}; choose one of {', '.join(DEPENDENCES)}")
-        limits = {"nodes": (2, MAX_NODES), "modules": (1, MAX_MODULES), "channels": (1, MAX_CHANNELS),
+        limits = {"nodes": (LEAST_NODES[self.family], MAX_NODES), "modules": (1, MAX_MODULES), "channels": (1, MAX_CHANNELS),
                   "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
         for name, (least, most) in limits.items():
             if not least <= getattr(self, name) <= most:
@@ -96,7 +100,7 @@ def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) 
     """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
     rng = np.random.default_rng([wiring.seed, t])
     n, size, width = wiring.nodes, wiring.elements, wiring.width
-    edges = connected_graph(wiring.family, n, rng)
+    edges = _connected_graph(wiring.family, n, rng)
     entries = [v for v in range(n) if all(v != head for _, head in edges)]
     exits = [v for v in range(n) if all(v != tail for tail, _ in edges)]
     readers = _channel_ends(entries, wiring, rng)
@@ -114,6 +118,25 @@ def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) 
         ops.add(f"m{t}.out{c}", "Add", [nodes[v] for v in sorted(writers[c])], float(size * len(writers[c])))
         for c in range(wiring.channels)
     ]
+
+
+def _connected_graph(family: str, num_nodes: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """The edges of a connected graph of a family, drawn again until it is; each leads to the larger index (§3.3).
+
+    Raises OptionError where no connected graph turns up.
+    """
+    import networkx as nx
+
+    draws = {
+        "ws": lambda: nx.watts_strogatz_graph(num_nodes, WS_DEGREE, WS_REWIRED, rng),
+        "er": lambda: nx.gnp_random_graph(num_nodes, ER_PROBABILITY, rng),
+        "ba": lambda: nx.barabasi_albert_graph(num_nodes, BA_ATTACHED, rng),
+    }
+    for _ in range(MAX_DRAWS):
+        graph = draws[family]()
+        if nx.is_connected(graph):
+            return sorted((min(pair), max(pair)) for pair in graph.edges)
+    raise OptionError(f"no connected graph of family {family} with {num_nodes} nodes was drawn; choose another size")
 
 
 def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Generator) -> list[set[int]]:
