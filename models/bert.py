@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
 
-from hsdag.models.spec import ModelInput, ModelSpec
-
-if TYPE_CHECKING:
-    from torch import nn
+from hsdag.models.spec import ModelInput, ModelSpec, seeded
 
 
 @dataclass(frozen=True)
@@ -30,35 +25,21 @@ TINY = BertSizes(layers=2, hidden=32, heads=2, intermediate=64, vocabulary=100, 
 NUM_TOKENS = 8
 
 
-def _make(sizes: BertSizes, seed: int) -> nn.Module:
-    from hsdag.models.bert_network import Bert
-    from hsdag.models.weights import random_network
-
-    return random_network(lambda: Bert(sizes), seed)
-
-
-def _token_inputs() -> tuple[ModelInput, ...]:
+def _spec(name: str, summary: str, sizes: BertSizes, num_parameters: int, is_tiny: bool) -> ModelSpec:
     names = ("input_ids", "attention_mask", "token_type_ids")
-    return tuple(ModelInput(name, (1, NUM_TOKENS), "i64") for name in names)
+    return ModelSpec(
+        name=name,
+        summary=f"{summary}, {NUM_TOKENS} tokens",
+        inputs=tuple(ModelInput(name, (1, NUM_TOKENS), "i64") for name in names),
+        outputs=("last_hidden_state", "pooler_output"),
+        num_parameters=num_parameters,
+        is_tiny=is_tiny,
+        make_network=seeded("bert_network", "Bert", sizes),
+    )
 
 
+_BASE_SUMMARY = "BERT base, vocabulary of bert-base-uncased, encoder and pooler"
 SPECS = (
-    ModelSpec(
-        name="bert_base_uncased",
-        summary="BERT base, vocabulary of bert-base-uncased, encoder and pooler, 8 tokens",
-        inputs=_token_inputs(),
-        outputs=("last_hidden_state", "pooler_output"),
-        num_parameters=109_482_240,
-        is_tiny=False,
-        make_network=partial(_make, BASE),
-    ),
-    ModelSpec(
-        name="tiny_bert",
-        summary="two BERT layers of width 32, vocabulary of 100, 8 tokens",
-        inputs=_token_inputs(),
-        outputs=("last_hidden_state", "pooler_output"),
-        num_parameters=21_984,
-        is_tiny=True,
-        make_network=partial(_make, TINY),
-    ),
+    _spec("bert_base_uncased", _BASE_SUMMARY, BASE, 109_482_240, is_tiny=False),
+    _spec("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY, 21_984, is_tiny=True),
 )

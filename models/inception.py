@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
 
-from hsdag.models.spec import ModelInput, ModelSpec
-
-if TYPE_CHECKING:
-    from torch import nn
+from hsdag.models.spec import image_model, seeded
 
 
 @dataclass(frozen=True)
@@ -31,30 +26,9 @@ INCEPTION_V3 = InceptionSizes((32, 64, 64), (128, 160, 160, 192), num_expanded=2
 TINY = InceptionSizes((32,), (128,), num_expanded=1, divisor=16, classes=10)
 
 
-def _make(sizes: InceptionSizes, seed: int) -> nn.Module:
-    from hsdag.models.inception_network import Inception
-    from hsdag.models.weights import random_network
-
-    return random_network(lambda: Inception(sizes), seed)
-
-
+_V3, _TINY = (seeded("inception_network", "Inception", sizes) for sizes in (INCEPTION_V3, TINY))
+_TINY_SUMMARY = "one Inception-v3 module of each kind, a sixteenth of the channels"
 SPECS = (
-    ModelSpec(
-        name="inception_v3",
-        summary="Inception-v3 without auxiliary head, image classification, 299 x 299",
-        inputs=(ModelInput("images", (1, 3, 299, 299), "f32"),),
-        outputs=("logits",),
-        num_parameters=23_834_568,
-        is_tiny=False,
-        make_network=partial(_make, INCEPTION_V3),
-    ),
-    ModelSpec(
-        name="tiny_inception",
-        summary="one Inception-v3 module of each kind, a sixteenth of the channels, 75 x 75",
-        inputs=(ModelInput("images", (1, 3, 75, 75), "f32"),),
-        outputs=("logits",),
-        num_parameters=39_296,
-        is_tiny=True,
-        make_network=partial(_make, TINY),
-    ),
+    image_model("inception_v3", "Inception-v3 without auxiliary head, image classification", 299, _V3, 23_834_568),
+    image_model("tiny_inception", _TINY_SUMMARY, 75, _TINY, 39_296, is_tiny=True),
 )

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.spec import ModelInput, ModelSpec
-
-if TYPE_CHECKING:
-    from torch import nn
+from hsdag.models.spec import ModelInput, ModelSpec, seeded
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,8 @@ def llama_decoder(name: str, sizes: LlamaDecoderSizes, is_tiny: bool = False) ->
         outputs=("logits",),
         num_parameters=sizes.num_parameters,
         is_tiny=is_tiny,
-        make_network=partial(_make, sizes),
+        make_network=seeded("llama_network", "LlamaDecoder", sizes),
     )
-
-
-def _make(sizes: LlamaDecoderSizes, seed: int) -> nn.Module:
-    from hsdag.models.llama_network import LlamaDecoder
-    from hsdag.models.weights import random_network
-
-    return random_network(lambda: LlamaDecoder(sizes), seed)
 
 
 SPECS = (llama_decoder("llama-decoder", SMALL), llama_decoder("tiny_llama", TINY, is_tiny=True))

@@ -49,8 +49,8 @@ class RandomWiring:
             raise OptionError(f"unknown family {self.family!r}; choose one of {', '.join(LEAST_NODES)}")
         if self.dependence not in DEPENDENCES:
             raise OptionError(f"unknown dependence {self.dependence!r}; choose one of {', '.join(DEPENDENCES)}")
-        limits = {"nodes": (LEAST_NODES[self.family], MAX_NODES), "modules": (1, MAX_MODULES), "channels": (1, MAX_CHANNELS),
-                  "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
+        limits = {"nodes": (LEAST_NODES[self.family], MAX_NODES), "modules": (1, MAX_MODULES),
+                  "channels": (1, MAX_CHANNELS), "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
         for name, (least, most) in limits.items():
             if not least <= getattr(self, name) <= most:
                 raise OptionError(f"--{name} must lie in {least}..{most}, not {getattr(self, name)}")

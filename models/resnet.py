@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hsdag.models.spec import ModelInput, ModelSpec
+from hsdag.models.spec import image_model, seeded
 
 if TYPE_CHECKING:
-    from torch import nn
+    from hsdag.models.resnet_network import ResNet
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,13 @@ RESNET50 = ResNetSizes(widths=(64, 128, 256, 512), depths=(3, 4, 6, 3), stem=64,
 TINY = ResNetSizes(widths=(4, 8), depths=(2, 1), stem=8, classes=10)
 
 
-def _make(sizes: ResNetSizes, seed: int) -> nn.Module:
-    from hsdag.models.resnet_network import ResNet
-    from hsdag.models.weights import random_network
-
-    network = random_network(lambda: ResNet(sizes), seed)
+def _make(sizes: ResNetSizes, seed: int) -> ResNet:
+    network: ResNet = seeded("resnet_network", "ResNet", sizes)(seed)
     network.scale_branches()
     return network
 
 
 SPECS = (
-    ModelSpec(
-        name="resnet50",
-        summary="ResNet-50, image classification, 224 x 224",
-        inputs=(ModelInput("images", (1, 3, 224, 224), "f32"),),
-        outputs=("logits",),
-        num_parameters=25_557_032,
-        is_tiny=False,
-        make_network=partial(_make, RESNET50),
-    ),
-    ModelSpec(
-        name="tiny_resnet",
-        summary="three bottleneck blocks in two stages, 32 x 32",
-        inputs=(ModelInput("images", (1, 3, 32, 32), "f32"),),
-        outputs=("logits",),
-        num_parameters=3_922,
-        is_tiny=True,
-        make_network=partial(_make, TINY),
-    ),
+    image_model("resnet50", "ResNet-50, image classification", 224, partial(_make, RESNET50), 25_557_032),
+    image_model("tiny_resnet", "three bottleneck blocks in two stages", 32, partial(_make, TINY), 3_922, is_tiny=True),
 )

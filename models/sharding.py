@@ -86,7 +86,7 @@ class Sharder:
     def constant(self, name: str, operation: str, shape: Shape, parts: Shape) -> Sharded:
         """A tensor made from nothing; ``operation`` is formatted with the first element's index along each axis."""
         tiles = np.empty(parts, dtype=np.int64)
-        for (wave, _), index in zip(self._waves(name, prod(parts)), np.ndindex(parts), strict=True):
+        for wave, index in self._waves(name, parts):
             ranges = _tile(name, shape, parts, index)
             head, _, argument = operation.partition(":")
             text = argument.format(first=[first for first, _ in ranges], size=[b - a for a, b in ranges])
@@ -100,7 +100,7 @@ class Sharder:
         shape = broadcast([x.shape for x in operands])
         parts = parts or operands[0].parts
         tiles = np.empty(parts, dtype=np.int64)
-        for (wave, _), index in zip(self._waves(name, prod(parts)), np.ndindex(parts), strict=True):
+        for wave, index in self._waves(name, parts):
             ranges = _tile(name, shape, parts, index)
             read = tuple(x.region(_aligned(x.shape, ranges)) for x in operands)
             tiles[index] = self._add(name, index, operation, read, wave, "shard")
@@ -110,7 +110,7 @@ class Sharder:
         """One op per tile of ``x``, cut into ``parts``, whose result may have another shape than the tile."""
         parts = parts or x.parts
         ops = []
-        for (wave, _), index in zip(self._waves(name, prod(parts)), np.ndindex(parts), strict=True):
+        for wave, index in self._waves(name, parts):
             read = x.region(_tile(name, x.shape, parts, index))
             ops.append(self._add(name, index, operation, (read,), wave, "shard"))
         tile = self._builder.type_of(ops[0]).shape
@@ -148,8 +148,7 @@ class Sharder:
 
         extra = (lambda index: (bias.region(_aligned(bias.shape, _tile(name, shape, parts, index))),)) if bias else None
         tiles = np.empty(parts, dtype=np.int64)
-        rounds = self._waves(name, prod(parts), prod(len(r) for r in inner))
-        for (wave, _), index in zip(rounds, np.ndindex(parts), strict=True):
+        for wave, index in self._waves(name, parts, prod(len(r) for r in inner)):
             ops: list[Node] = [
                 self._add(name, (*index, *at), f"einsum:{spec}", shard(index, at), wave, "shard")
                 for at in product(*inner)
@@ -162,7 +161,7 @@ class Sharder:
         shape, cuts = (*x.shape[:-1], 1), (*parts[:-1], 1)
         join = {"sum": "add", "max": "maximum"}[operation]
         tiles = np.empty(cuts, dtype=np.int64)
-        for (wave, _), index in zip(self._waves(name, prod(cuts), parts[-1]), np.ndindex(cuts), strict=True):
+        for wave, index in self._waves(name, cuts, parts[-1]):
             ops: list[Node] = []
             for last in range(parts[-1]):
                 at = (*index[:-1], last)
@@ -184,11 +183,11 @@ class Sharder:
         head, _, argument = operation.partition(":")
         return self._builder.add_op(_op_name(name, index), Expression(head, argument, read), wave, role)
 
-    def _waves(self, name: str, num_tiles: int, shards_per_tile: int = 1) -> Iterator[tuple[str, int]]:
-        """The meta-op of each tile of the result, and its number."""
+    def _waves(self, name: str, parts: Shape, shards_per_tile: int = 1) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The meta-op and the index of each tile of the result."""
         tiles_per_wave = max(1, self._num_devices // shards_per_tile)
-        for i in range(num_tiles):
-            yield (name if num_tiles <= tiles_per_wave else f"{name}/{i // tiles_per_wave}"), i // tiles_per_wave
+        for i, index in enumerate(np.ndindex(parts)):
+            yield (name if prod(parts) <= tiles_per_wave else f"{name}/{i // tiles_per_wave}"), index
 
 
 def _tile(name: str, shape: Shape, parts: Shape, index: tuple[int, ...]) -> Ranges:

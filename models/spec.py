@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -42,3 +43,32 @@ class ModelSpec:
         from hsdag.models.convert import compressed, to_openvino
 
         return compressed(to_openvino(self, self.make_network(seed)))
+
+
+def seeded(module: str, network: str, sizes: Any) -> Callable[[int], Any]:
+    """From a seed to the class ``network`` of ``hsdag.models.MODULE`` in these sizes, with random weights.
+
+    Only the call imports torch.
+    """
+
+    def make(seed: int) -> Any:
+        from hsdag.models.weights import random_network
+
+        return random_network(lambda: getattr(import_module(f"hsdag.models.{module}"), network)(sizes), seed)
+
+    return make
+
+
+def image_model(
+    name: str, summary: str, size: int, make_network: Callable[[int], Any], num_parameters: int, is_tiny: bool = False
+) -> ModelSpec:
+    """A network from images [1, 3, size, size] to logits."""
+    return ModelSpec(
+        name=name,
+        summary=f"{summary}, {size} x {size}",
+        inputs=(ModelInput("images", (1, 3, size, size), "f32"),),
+        outputs=("logits",),
+        num_parameters=num_parameters,
+        is_tiny=is_tiny,
+        make_network=make_network,
+    )
