@@ -22,7 +22,7 @@ import numpy as np
 
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
@@ -63,7 +63,7 @@ class Run:
 def measured(problem: ScheduleProblem, method: str, seconds: float, seed: int) -> Run:
     """Run a method for latency; the moment of its best is what the exact methods tell themselves, else its end."""
     placer = make_placer(method, PlacerSettings(seed=seed, is_cheap=True, budget_s=seconds))
-    solution = solve(problem, placer, SolveOptions(method, Objective.LATENCY, budget_s=seconds, seed=seed))
+    solution = solve(problem, placer, SolveOptions(method, LATENCY, budget_s=seconds, seed=seed))
     value_s = np.inf if solution.value_s is None else solution.value_s
     after_s = float(getattr(placer, "best_after_s", solution.elapsed_s))
     bound_s = max(getattr(placer, "lower_bound_s", None) or 0.0, solution.lower_bound_s)

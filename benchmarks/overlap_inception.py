@@ -43,13 +43,14 @@ from hsdag.runtime.executor import TaskTimes
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, cleaned, compile_cut, plan_cut
 from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.timeline.trace import write_trace
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0
 REQUESTS, INFERENCES, SEARCHES = 4, 48, 4
-FOR_THROUGHPUT = CutOptions(objective=Objective.THROUGHPUT)
+FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
 
 
 class Bench:

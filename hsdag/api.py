@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hsdag.commands.place import run_place
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
-from hsdag.runtime.problems.problem import Objective
-from hsdag.search.options import PlaceOptions, parse_duration, parse_executor, parse_objective
+from hsdag.runtime.problems.objectives import Objective, find_objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.search.options import PlaceOptions, parse_duration, parse_executor
 from hsdag.search.searching import Watcher
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def place(
     method: str = "hsdag",
     preset: str = "default",
     reward: str | None = None,
-    objective: str | Objective = Objective.LATENCY,
+    objective: str | Objective = LATENCY,
     executor: str = "hetero",
     budget: str | float = "60s",
     seed: int = 0,
@@ -51,7 +52,7 @@ def place(
         preset=preset,
         reward=reward,
         executor=parse_executor(executor),
-        objective=objective if isinstance(objective, Objective) else parse_objective(objective),
+        objective=objective if isinstance(objective, Objective) else find_objective(objective),
         budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
         seed=seed,
         shapes=parse_shapes(shape) if isinstance(shape, str) else dict(shape or {}),
@@ -80,8 +81,7 @@ def compile_work_conserving(
     """
     from hsdag.runtime.openvino_backend import CutOptions
     from hsdag.runtime.openvino_backend.placed import compile_placed
-    from hsdag.runtime.problems.problem import Objective
 
     source = load_model(model)
-    options = CutOptions(limit_s=time_limit_s, objective=Objective(placement.objective))
+    options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))
     return compile_placed(source, placement, core=core, properties=properties, options=options)

@@ -77,7 +77,7 @@ class Placement(_Record):
     affinity: dict[str, str] = Field(min_length=1)
     method: str
     seed: int
-    objective: Literal["latency", "throughput"]
+    objective: str = Field(min_length=1)
     executor: ExecutorName
     latency: LatencyRecord | None = None
     baselines: dict[str, LatencyRecord] = {}

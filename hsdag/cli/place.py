@@ -52,13 +52,13 @@ def place(
     from hsdag.commands.place import run_place
     from hsdag.ir import OutputError, parse_shapes
     from hsdag.ir.reader import check_model_path
+    from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import (
         PlaceOptions,
         check_not_model,
         check_writable,
         parse_duration,
         parse_executor,
-        parse_objective,
     )
 
     options = PlaceOptions(
@@ -66,7 +66,7 @@ def place(
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
-        objective=parse_objective(objective),
+        objective=find_objective(objective),
         executor=parse_executor(executor),
         reward=reward,
         fresh=fresh,

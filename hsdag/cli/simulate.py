@@ -46,10 +46,10 @@ def simulate(
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
     from hsdag.commands.simulate import parse_semantics, read_placement, simulate_placement
+    from hsdag.runtime.problems.objectives import find_objective
     from hsdag.runtime.problems.problem_file import read_problem
-    from hsdag.search.options import parse_objective
 
-    judged_by = parse_objective(objective)
+    judged_by = find_objective(objective)
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
     check_files([trace, gantt], [problem, placement], gantt)
     costs = read_problem(problem)
@@ -88,7 +88,7 @@ def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -
 
 
 def _show(answer: SimulatedPlacement) -> None:
-    from hsdag.commands.simulate import noise_document, value_name
+    from hsdag.commands.simulate import noise_document
 
     problem, run = answer.problem, answer.run
     rows = [
@@ -108,7 +108,7 @@ def _show(answer: SimulatedPlacement) -> None:
     typer.echo(title)
     print_table(None, ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], rows)
     sent = f"{run.num_transfers} transfers, {mebibytes(run.transfer_bytes)} MiB"
-    name = value_name(answer.objective).removesuffix("_s")
+    name = answer.objective.value_name.removesuffix("_s")
     typer.echo(f"Simulated {name} {milliseconds(answer.value_s)} ms; {sent}")
     if len(answer.samples_s):
         noise = noise_document(answer.samples_s)

@@ -57,12 +57,13 @@ def solve(
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.commands.simulate import parse_semantics
-    from hsdag.search.options import parse_duration, parse_objective
+    from hsdag.runtime.problems.objectives import find_objective
+    from hsdag.search.options import parse_duration
     from hsdag.search.solution import SolveOptions
 
     options = SolveOptions(
         method=method,
-        objective=parse_objective(objective),
+        objective=find_objective(objective),
         semantics=parse_semantics(execution, order, links, seed=seed),
         budget_s=parse_duration(budget),
         max_evaluations=max_evaluations,
@@ -170,13 +171,11 @@ def _show_batch(solution: BatchSolution) -> None:
 
 
 def _show(solution: Solution, output: Path | None) -> None:
-    from hsdag.commands.simulate import value_name
-
     if solution.run is not None:
         _show_schedule(solution, solution.run)
     bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
     if solution.value_s is not None and solution.gap is not None:
-        name = value_name(solution.options.objective).removesuffix("_s")
+        name = solution.options.objective.value_name.removesuffix("_s")
         typer.echo(f"Simulated {name} {milliseconds(solution.value_s)} ms; {bound}, gap {100 * solution.gap:.4g}%")
     else:
         typer.echo(f"No placement; {bound}")

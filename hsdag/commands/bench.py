@@ -18,7 +18,8 @@ from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.final import family_ratios
 from hsdag.search.session import Session
@@ -82,7 +83,7 @@ def run_bench(
             raise OptionError("nothing to measure: name a --device or a --placement")
         half = replace(protocol, limit_s=protocol.limit_s / 2)
         latency, submodels = _measure(session.runner, candidates, half, np.random.default_rng(seed))
-        flight = CandidateRunner(session.client, Objective.THROUGHPUT, session.runner.limits)
+        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits)
         throughput, _ = _measure(flight, candidates, half, np.random.default_rng(seed))
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
     return replace(_result(candidates, latency, throughput, submodels), timeline=timeline)
@@ -118,7 +119,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
     ranks = placement.priority
     priority = [ranks.get(op) for op in session.graph.op_names] if ranks else None
     order = [names[device.name] for device in placement.devices]
-    return Candidate.side_by_side(devices, order, priority, Objective(placement.objective))
+    return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective))
 
 
 def _measure(

@@ -194,7 +194,7 @@ def _placement(
         affinity=affinity,
         method=options.method,
         seed=options.seed,
-        objective=options.objective.value,
+        objective=options.objective.name,
         executor=options.executor if result.answer in names else "hetero",
         latency=samples[result.answer].record(),
         baselines={name: samples[name].record() for name in samples if name not in names},

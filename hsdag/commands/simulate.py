@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from hsdag.evaluators.schedule import cost_s, one_inference, over_memory
+from hsdag.evaluators.schedule import one_inference, over_memory
 from hsdag.ir.errors import FileFormatError, OptionError, OutputError, PlacementError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.placement import FORMAT_NAME, Placement, read_text
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
@@ -65,7 +66,7 @@ class SimulatedPlacement:
         """The JSON answer of ``hsdag simulate``."""
         names, run = self.problem.device_names, self.run
         document: dict[str, object] = {
-            value_name(self.objective): self.value_s,
+            self.objective.value_name: self.value_s,
             "busy_s": dict(zip(names, run.busy_s.tolist(), strict=True)),
             "peak_memory_bytes": dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
             "over_memory": self.over_memory,
@@ -85,7 +86,7 @@ def simulate_placement(
     problem: ScheduleProblem,
     placed: PlacedOps,
     semantics: Semantics,
-    objective: Objective = Objective.LATENCY,
+    objective: Objective = LATENCY,
     num_runs: int = 1,
 ) -> SimulatedPlacement:
     """Simulate a placement; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
@@ -93,6 +94,7 @@ def simulate_placement(
     Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
     priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
     """
+    objective.check(semantics)
     if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
         raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
     semantics = replace(semantics, order=order_of(semantics, placed))
@@ -100,7 +102,7 @@ def simulate_placement(
     run = simulate(problem, placed.device, one_inference(semantics), priority)
     seeds = range(semantics.seed, semantics.seed + num_runs)
     values_s = np.concatenate(
-        [cost_s(problem, placed.device[None], replace(semantics, seed=s), objective, priority) for s in seeds]
+        [objective.simulated(problem, placed.device[None], replace(semantics, seed=s), priority) for s in seeds]
     )
     samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
     return SimulatedPlacement(problem, semantics, objective, float(values_s[0]), run, samples_s)
@@ -124,18 +126,13 @@ def noise_document(samples_s: FloatArray) -> dict[str, float | int]:
     }
 
 
-def value_name(objective: Objective) -> str:
-    """The field of an answer that holds its value."""
-    return "period_s" if objective is Objective.THROUGHPUT else "makespan_s"
-
-
 def semantics_document(semantics: Semantics, objective: Objective) -> dict[str, object]:
     """The semantics of an answer, as options."""
     return {
         "execution": semantics.execution.value,
         "order": (semantics.order or Order.FIFO).value,
         "links": semantics.links.value,
-        "objective": objective.value,
+        "objective": objective.name,
     }
 
 

@@ -14,7 +14,7 @@ from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.problem import Problem
 
 ILLEGAL = "an op is on a device that does not support it"
 
@@ -110,9 +110,7 @@ class HybridEvaluator(Evaluator):
         if not len(placements):
             return np.zeros(0)
         ops = self._problem.expand(np.stack(placements))
-        if self._problem.objective is Objective.THROUGHPUT:
-            return self._scale * self.costs.period_s(ops)
-        return self.costs.latency_s(ops)
+        return self._scale * self._problem.objective.of_model(self.costs, ops)
 
     def promising(self, count: int) -> list[IntArray]:
         """The placements [U] over several devices with the least simulated cost that were not measured, best first."""
@@ -146,12 +144,7 @@ class HybridEvaluator(Evaluator):
         done = [e for e in events if e.evaluation.latency_s]
         ops = self._problem.expand(np.stack([e.placement for e in done]))
         measured_s = np.array([e.evaluation.latency_s for e in done], dtype=np.float64)
-        if self._problem.objective is Objective.THROUGHPUT:
-            ratios = measured_s / self._prior.period_s(ops)
-            usable = np.isfinite(ratios) & (ratios > 0)
-            self._scale = float(np.median(ratios[usable])) if usable.any() else 1.0
-        else:
-            self.costs = self._prior.calibrated(ops, measured_s)
+        self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured_s)
 
     def _best_s(self) -> float:
         best = self._measured.best()

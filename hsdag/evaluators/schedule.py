@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.evaluators.base import Evaluation, Evaluator
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.problems.problem import Objective
+from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Semantics, period_s, simulate, simulate_makespans
+from hsdag.runtime.simulator import Links, Semantics, simulate
 
 MEMORY_TOLERANCE = 1e-9
 """A peak this share above a limit is rounding, not excess."""
@@ -34,7 +35,7 @@ class ScheduleEvaluator(Evaluator):
     batch: ClassVar[int] = 1 << 20
     problem: ScheduleProblem
     semantics: Semantics
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
     unit_of_op: IntArray | None = None  # [N]
 
     def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
@@ -43,7 +44,7 @@ class ScheduleEvaluator(Evaluator):
             return []
         table = np.stack(placements)
         ops = table if self.unit_of_op is None else table[:, self.unit_of_op]
-        seconds = cost_s(self.problem, ops, self.semantics, self.objective)
+        seconds = self.objective.simulated(self.problem, ops, self.semantics)
         return [self._judged(float(s), device) for s, device in zip(seconds, ops, strict=True)]
 
     def _judged(self, seconds: float, device: IntArray) -> Evaluation:
@@ -79,22 +80,6 @@ class ScheduleEvaluator(Evaluator):
 def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
     """[D] which devices have less memory than ``held_bytes`` [D]."""
     return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
-
-
-def cost_s(
-    problem: ScheduleProblem,
-    placements: IntArray,
-    semantics: Semantics,
-    objective: Objective,
-    priority: ArrayLike | None = None,
-) -> FloatArray:
-    """[B] simulated seconds of ``placements`` [B, N]: makespans, or periods, in which order has no say.
-
-    Infinite where an op is not supported. Raises OptionError for semantics that do not suit the objective.
-    """
-    if objective is Objective.THROUGHPUT:
-        return period_s(problem, placements, semantics)
-    return simulate_makespans(problem, placements, semantics, priority)
 
 
 def one_inference(semantics: Semantics) -> Semantics:

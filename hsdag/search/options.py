@@ -11,7 +11,8 @@ from pathlib import Path
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 EXECUTORS: tuple[ExecutorName, ...] = ("hetero", "work-conserving")
 REWARDS = ("measured", "simulated", "hybrid")
@@ -30,7 +31,7 @@ class PlaceOptions:
     partition_cpu: int | None = None
     method: str = "hsdag"
     preset: str = "default"
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
     executor: ExecutorName = "hetero"
     reward: str | None = None
     fresh: bool = False
@@ -78,15 +79,6 @@ def parse_duration(text: str, option: str = "--budget") -> float:
     if not 0 < seconds < float("inf"):
         raise OptionError(f"{option} must be more than zero, not {text!r}")
     return seconds
-
-
-def parse_objective(text: str) -> Objective:
-    """An objective by name. Raises OptionError that lists the choices."""
-    try:
-        return Objective(text)
-    except ValueError as error:
-        choices = ", ".join(o.value for o in Objective)
-        raise OptionError(f"unknown objective {text!r}; choose one of {choices}") from error
 
 
 def parse_executor(text: str) -> ExecutorName:

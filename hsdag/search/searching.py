@@ -141,7 +141,7 @@ def _open_folder(
         method=options.method,
         preset=options.preset,
         seed=options.seed,
-        objective=options.objective.value,
+        objective=options.objective.name,
         reward=options.resolved_reward,
         executor=options.executor,
         num_units=problem.num_units,

@@ -28,7 +28,9 @@ from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
 from hsdag.runtime.openvino_backend.compiling import with_data_shapes
 from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
@@ -53,7 +55,7 @@ class Session:
         shapes: Shapes | None = None,
         seed: int = 0,
         inputs: Path | None = None,
-        objective: Objective = Objective.LATENCY,
+        objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         worker_command: Sequence[str] | None = None,
     ) -> None:

@@ -10,12 +10,13 @@ from enum import Enum
 
 import numpy as np
 
-from hsdag.commands.simulate import semantics_document, value_name
+from hsdag.commands.simulate import semantics_document
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import graph_of_problem
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
@@ -53,7 +54,7 @@ class SolveOptions:
     """What a search may spend and how its placements are judged. Raises OptionError for what is out of range."""
 
     method: str
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
     semantics: Semantics = field(default_factory=Semantics)
     budget_s: float = 10.0
     max_evaluations: int | None = None
@@ -139,7 +140,7 @@ class Solution:
         document: dict[str, object] = {
             "method": self.options.method,
             "placement": self.affinity,
-            value_name(self.options.objective): self.value_s,
+            self.options.objective.value_name: self.value_s,
             "lower_bound_s": self.lower_bound_s,
             "gap": self.gap,
             "status": self.status.value,
@@ -167,7 +168,7 @@ class Solution:
             affinity=self.affinity,
             method=options.method,
             seed=options.seed,
-            objective=options.objective.value,
+            objective=options.objective.name,
             executor="hetero" if sequential else "work-conserving",
             latency=_record(self.value_s),
             baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},

@@ -15,13 +15,12 @@ import numpy as np
 
 from hsdag.evaluators.base import Evaluation, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.evaluators.schedule import ScheduleEvaluator, cost_s, one_inference, over_memory
+from hsdag.evaluators.schedule import ScheduleEvaluator, one_inference, over_memory
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.base import Placer
-from hsdag.runtime.problems.bounds import lower_bound_s
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import op_ranks, problem_of
 from hsdag.runtime.simulator import Execution, Order, simulate
@@ -101,10 +100,10 @@ class _Search:
     def __init__(self, problem: ScheduleProblem, placer: Placer, options: SolveOptions, watcher: Watcher) -> None:
         self._problem, self._placer, self._options, self._watcher = problem, placer, options, watcher
         self._begin = time.monotonic()
-        self._bound_s = lower_bound_s(problem, options.objective, options.semantics.execution)
+        self._bound_s = options.objective.lower_bound(problem, options.semantics.execution)
         self._units: Problem = problem_of(problem, options.objective)
         order = None if options.semantics.order is Order.PRIORITY else options.semantics.order
-        has_order = options.objective is Objective.LATENCY and options.semantics.execution is Execution.WORK_CONSERVING
+        has_order = options.objective.uses_order(options.semantics.execution)
         self._needs_ranks = has_order and options.semantics.order is Order.PRIORITY
         # no placement has ranks until the method says so
         self._semantics = replace(options.semantics, order=order)
@@ -241,7 +240,7 @@ class _Search:
     def _with_op_ranks(self, device: IntArray, ranks: IntArray) -> _Found | None:
         """A placement [N] simulated with ranks [N]; None where it is not legal."""
         semantics = replace(self._semantics, order=Order.PRIORITY)
-        value_s = float(cost_s(self._problem, device[None], semantics, self._options.objective, ranks)[0])
+        value_s = float(self._options.objective.simulated(self._problem, device[None], semantics, ranks)[0])
         if not np.isfinite(value_s):
             return None
         peak = simulate(self._problem, device, one_inference(semantics), ranks).peak_memory_bytes

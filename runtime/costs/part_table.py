@@ -16,7 +16,8 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.cut import Instances
 from hsdag.runtime.cutting.merging import tensors_of
 from hsdag.runtime.openvino_backend import CutOptions, plan_parts
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 MOST_REMEMBERED = 1_000_000
 """Parts and edges of remembered placements; the oldest are forgotten. They take some 50 bytes each."""
@@ -57,7 +58,7 @@ class PartTable:
         self._found: OrderedDict[tuple[Objective, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
-    def parts(self, placement: IntArray, objective: Objective = Objective.LATENCY) -> Parts | None:
+    def parts(self, placement: IntArray, objective: Objective = LATENCY) -> Parts | None:
         """The parts of a placement [N], merged for an objective; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
         key = (objective, placement.tobytes())

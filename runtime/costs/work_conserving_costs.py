@@ -22,7 +22,7 @@ from hsdag.runtime.costs.part_chain import longest_chain, scheduled
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
 from hsdag.runtime.openvino_backend import CutCosts
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 
 MOST_BYTES_PER_S = 5e10
 """No tensor is taken to leave a part, or to enter one, faster."""
@@ -87,7 +87,7 @@ class WorkConservingCosts:
 
         Infinite where a placement is illegal.
         """
-        found = [self.table.parts(p, Objective.THROUGHPUT) for p in placements]
+        found = [self.table.parts(p, THROUGHPUT) for p in placements]
         loads = [self._load(parts) if parts is not None else np.inf for parts in found]
         return np.array(loads, dtype=np.float64)
 

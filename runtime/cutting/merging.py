@@ -14,7 +14,8 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.cut import Instances
 from hsdag.runtime.cutting.part_kernels import merge_all, quotient, scheduled_makespan
 from hsdag.runtime.cutting.running_ops import RunningOps
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
@@ -86,7 +87,7 @@ def merge_parts(
     instances: Instances,
     parts: Partition,
     costs: CutCosts,
-    objective: Objective = Objective.LATENCY,
+    objective: Objective = LATENCY,
     most_trials: int = MOST_TRIALS,
 ) -> Partition:
     """Join parts of one device while the simulated schedule gets no longer; for throughput, the busiest device's load.
@@ -101,7 +102,7 @@ def merge_parts(
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
     tensors = tensors_of(graph, instances)
-    by_load = objective is Objective.THROUGHPUT
+    by_load = objective.is_steady
     merge_all(label, parts.num_groups, instances.device, op_s, *tensors, *per_device, most_trials, by_load)
     return Partition.from_labels(label)
 

@@ -11,10 +11,14 @@ from typing import Any
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 MAX_PERMUTED = 3
 """Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
+
+
+REQUESTS_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Candidate:
     properties: Mapping[str, str] = field(default_factory=dict)
     executor: ExecutorName = "hetero"
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
 
     @staticmethod
     def on_device(spec: DeviceSpec) -> Candidate:
@@ -50,7 +54,7 @@ class Candidate:
         devices: Sequence[str],
         order: Sequence[str],
         priority: Sequence[int | None] | None = None,
-        objective: Objective = Objective.LATENCY,
+        objective: Objective = LATENCY,
     ) -> Candidate:
         """A placement for the work-conserving executor; plainly on the device where there is only one.
 
@@ -87,6 +91,23 @@ class Limits:
         return 0.4 * self.run_s
 
 
+@dataclass(frozen=True)
+class _OpenCandidate:
+    """An open candidate as an objective measures it; a ``Meter``."""
+
+    client: WorkerClient
+    limit_s: float
+    key: str
+
+    def single_runs(self, count: int) -> list[float]:
+        answer = self.client.call("run", self.limit_s, key=self.key, runs=count, stop_after_s=0.5 * self.limit_s)
+        return [float(s) for s in answer["times_s"]]
+
+    def in_flight(self, count: int) -> float:
+        answer = self.client.call("throughput", self.limit_s, key=self.key, requests=REQUESTS_IN_FLIGHT, runs=count)
+        return float(answer["period_s"])
+
+
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost."""
 
@@ -107,32 +128,25 @@ class CandidateRunner:
     def request(self, candidate: Candidate) -> dict[str, Any]:
         """What the worker needs to know of a candidate.
 
-        For throughput OpenVINO is told so, but not under the work-conserving executor, of which a device gets one task
-        at a time.
+        OpenVINO is told the objective, but not under the work-conserving executor, of which a device gets one task at a
+        time.
         """
         side_by_side = candidate.executor == "work-conserving"
-        hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if self.objective is Objective.THROUGHPUT and not side_by_side else {}
+        hint = {} if side_by_side else self.objective.properties
         return {
             "target": candidate.target,
             "devices": list(candidate.devices) if candidate.devices is not None else None,
             "properties": {**hint, **candidate.properties},
             "executor": candidate.executor,
             "priority": list(candidate.priority) if candidate.priority is not None else None,
-            "objective": candidate.objective.value,
+            "objective": candidate.objective.name,
             "inference_limit_s": self.limits.inference_s,
         }
 
     def run(self, key: str, runs: int) -> list[float]:
-        """Seconds per inference of ``runs`` inferences; for throughput, seconds per inference in flight.
-
-        Raises CandidateFailed.
-        """
+        """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
-        if self.objective is Objective.THROUGHPUT:
-            answer = self.client.call("throughput", self.limits.run_s, key=key, requests=4, runs=max(4 * runs, 8))
-            return [float(answer["period_s"])]
-        answer = self.client.call("run", self.limits.run_s, key=key, runs=runs, stop_after_s=0.5 * self.limits.run_s)
-        return [float(s) for s in answer["times_s"]]
+        return self.objective.measured(_OpenCandidate(self.client, self.limits.run_s, key), runs)
 
     def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""

@@ -19,7 +19,7 @@ from hsdag.runtime.openvino_backend import (
     plan_cut,
 )
 from hsdag.runtime.openvino_backend.compiling import with_data_shapes
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import find_objective
 
 
 def compile_side_by_side(
@@ -34,7 +34,7 @@ def compile_side_by_side(
     device = np.array([order.index(name) for name in request["devices"]], dtype=np.int64)
     ranks = request.get("priority")
     priority = None if ranks is None else np.array([np.inf if r is None else r for r in ranks], dtype=np.float64)
-    options = CutOptions(limit_s=request.get("inference_limit_s"), objective=Objective(request["objective"]))
+    options = CutOptions(limit_s=request.get("inference_limit_s"), objective=find_objective(request["objective"]))
     try:
         plan = plan_cut(with_data_shapes(model, graph), device, len(used), options, priority)
         return compile_cut(core, model, plan, used, options, request.get("properties"))

@@ -27,7 +27,8 @@ from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 DATA_SHAPE_OF = "DataShapeOf"
 """The type of a ShapeOf that no constant can stand for."""
@@ -53,7 +54,7 @@ class CutOptions:
     barrier: bool = False
     limit_s: float | None = None
     streams: int = 1
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
 
     def __post_init__(self) -> None:
         if self.streams < 1:

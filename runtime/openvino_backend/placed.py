@@ -13,7 +13,7 @@ from hsdag.ir.build import graph_of
 from hsdag.ir.placement import Placement
 from hsdag.runtime.openvino_backend.compiling import CutOptions, cleaned, compile_cut, plan_cut
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import find_objective
 
 
 def compile_placed(
@@ -25,7 +25,7 @@ def compile_placed(
     options: CutOptions | None = None,
 ) -> WorkConservingModel:
     """``hsdag.compile_work_conserving``; ``options`` are by default those of the placement's objective."""
-    options = options or CutOptions(objective=Objective(placement.objective))
+    options = options or CutOptions(objective=find_objective(placement.objective))
     model, graph = cleaned(model)
     check_placement(placement, graph_of(model))
     used = placement.used_devices

@@ -5,29 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import Csr
-from hsdag.runtime.problems.problem import Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution
 
 
-def lower_bound_s(problem: ScheduleProblem, objective: Objective, execution: Execution) -> float:
-    """Seconds that every placement takes at least, whatever the order of ops and the links; without noise.
+def sequential_bound_s(problem: ScheduleProblem) -> float:
+    """Seconds of sequential execution at least: the best-case load, one launch, and the overheads between ops."""
+    return _best_load_s(problem) + float(problem.launch_s.min()) + problem.op_overhead_s * (problem.num_ops - 1)
 
-    Latency, work-conserving: the larger of the critical path, every op on its best device and every transfer
-    free, and the best-case load shared evenly, with all overheads but the last one of each device. Latency,
-    sequential, which is the period of sequential execution too: the best-case load, one launch and the overheads
-    between ops. Throughput: the larger of the load with its overheads shared evenly and the longest op. O(N D + E).
+
+def period_bound_s(problem: ScheduleProblem) -> float:
+    """Seconds of a work-conserving period at least: the load with its overheads shared evenly, or the longest op."""
+    loads_s = np.nanmin(problem.time_s, axis=1) + problem.op_overhead_s
+    return max(float(loads_s.sum()) / problem.num_devices, float(loads_s.max()))
+
+
+def makespan_bound_s(problem: ScheduleProblem) -> float:
+    """Seconds of a work-conserving makespan at least, whatever the order of ops and the links, without noise.
+
+    The larger of the critical path, every op on its best device and every transfer free, and the best-case load
+    shared evenly, with all overheads but the last one of each device. O(N D + E).
     """
-    best_s = np.nanmin(problem.time_s, axis=1)
-    load_s = float(best_s.sum())
-    if execution is Execution.SEQUENTIAL:
-        return load_s + float(problem.launch_s.min()) + problem.op_overhead_s * (problem.num_ops - 1)
-    if objective is Objective.THROUGHPUT:
-        loads_s = best_s + problem.op_overhead_s
-        return max(float(loads_s.sum()) / problem.num_devices, float(loads_s.max()))
     num_overheads = max(problem.num_ops - problem.num_devices, 0)
-    shared_s = (load_s + problem.op_overhead_s * num_overheads) / problem.num_devices
+    shared_s = (_best_load_s(problem) + problem.op_overhead_s * num_overheads) / problem.num_devices
     return max(shared_s, critical_path_s(problem))
+
+
+def _best_load_s(problem: ScheduleProblem) -> float:
+    return float(np.nanmin(problem.time_s, axis=1).sum())
 
 
 def critical_path_s(problem: ScheduleProblem) -> float:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-
-
-class Objective(Enum):
-    """What a placement is judged by."""
-
-    LATENCY = "latency"
-    THROUGHPUT = "throughput"
+from hsdag.runtime.problems.semantics import Semantics
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,15 +20,16 @@ class Problem:
 
     A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
     ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
-    take, where that is known: its ops are the units, in the same order. Raises ValueError when a table has
-    another shape than [U, D] or a unit runs nowhere.
+    take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
+    Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
     """
 
     units: CoarseGraph
     devices: tuple[str, ...]
     supported: BoolArray  # [U, D]
-    objective: Objective = Objective.LATENCY
+    objective: Objective = LATENCY
     costs: ScheduleProblem | None = None
+    semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if self.supported.shape != (self.num_units, self.num_devices):

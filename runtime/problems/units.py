@@ -15,14 +15,16 @@ from hsdag.ir.coarsen import CoarseGraph, coarsen
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 
 LARGEST_BYTES = 2.0**53
 """Graphs count bytes in whole numbers; more than this is cut off."""
 
 
-def problem_of(problem: ScheduleProblem, objective: Objective = Objective.LATENCY) -> Problem:
+def problem_of(problem: ScheduleProblem, objective: Objective = LATENCY) -> Problem:
     """The placement problem of a scheduling problem; ``costs`` are those of the units.
 
     Where co-location sets wrap around each other, some edges between their units are left out of the unit

@@ -22,8 +22,9 @@ from hsdag.placers.cuts.cut_graph import pair_cut
 from hsdag.placers.cuts.cut_program import solved_program
 from hsdag.placers.cuts.memory_prices import MemoryJudge, fitting, repaired
 from hsdag.placers.cuts.pipeline import stages
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics
@@ -93,7 +94,7 @@ class MincutPlacer(Placer):
         self._proven = None
         self._bound_s = self._proven_bound_s(costs, each_alone=problem.num_units == problem.units.partition.num_items)
         cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, self._proven)
-        if problem.objective is Objective.THROUGHPUT:
+        if problem.objective is THROUGHPUT:
             yield from itertools.islice(cuts, 1)
             yield from stages(costs, self._semantics)
         yield from cuts

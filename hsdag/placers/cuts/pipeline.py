@@ -18,7 +18,8 @@ from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.placers.cuts.candidate_round import best_of
 from hsdag.placers.cuts.memory_prices import MemoryJudge
 from hsdag.placers.cuts.stage_partition import Line, balanced_stages
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 
@@ -45,7 +46,7 @@ class PipelinePlacer(Placer):
         memory were found.
         """
         costs = problem.costs
-        if problem.objective is not Objective.THROUGHPUT:
+        if problem.objective is not THROUGHPUT:
             raise OptionError("method pipeline is for --objective throughput; for latency use --method mincut")
         if costs is None:
             raise OptionError("method pipeline needs the costs of ops; use --reward hybrid, or hsdag solve with a file")

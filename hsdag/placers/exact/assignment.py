@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from hsdag.ir.graph import IntArray
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_unit_bytes
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.simulator import Execution, Links, Semantics
 
 Amounts = Callable[[ArrayLike], np.ndarray]
@@ -42,7 +43,7 @@ class AssignmentModel:
             self._charge_ops()
             self._charge_transfers()
             self._charge_launches()
-        elif objective is Objective.THROUGHPUT:
+        elif objective is THROUGHPUT:
             self._busiest()
         else:
             raise ValueError("work-conserving latency depends on the order; it is no assignment")

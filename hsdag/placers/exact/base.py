@@ -16,7 +16,8 @@ from hsdag.placers.exact.judging import Judge
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.ticks import MOST_TICKS
 from hsdag.placers.lists.tables import costs_of
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links
 
@@ -94,7 +95,7 @@ class ExactPlacer(Placer):
         self._is_bound_valid, self._are_units_ops = is_exact(problem), are_units_ops(problem)
         judge.warm_start()
         semantics = self._settings.semantics
-        is_assignment = problem.objective is Objective.THROUGHPUT or semantics.execution is Execution.SEQUENTIAL
+        is_assignment = problem.objective is THROUGHPUT or semantics.execution is Execution.SEQUENTIAL
         for rule in self._rules(costs, is_assignment):
             left_s = min(self._settings.budget_s, NO_LIMIT_S) * SHARE_OF_BUDGET - (time.monotonic() - begin)
             if left_s <= 0:
@@ -166,7 +167,7 @@ def are_units_ops(problem: Problem) -> bool:
 
 def is_exact(problem: Problem) -> bool:
     """Whether the costs of units are costs of ops, or the objective a sum of them."""
-    return are_units_ops(problem) or problem.objective is Objective.THROUGHPUT
+    return are_units_ops(problem) or problem.objective is THROUGHPUT
 
 
 def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:

@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.evaluators.schedule import cost_s, one_inference, over_memory
+from hsdag.evaluators.schedule import one_inference, over_memory
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer, method_names
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Order, simulate
+from hsdag.runtime.simulator import Order, simulate
 
 HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
 """Those of a moment, whose best is where an exact method begins."""
@@ -43,10 +43,9 @@ class Judge:
     ) -> None:
         self.problem, self.costs, self._evaluator, self._settings = problem, costs, evaluator, settings
         semantics = settings.semantics
-        self.is_ordered = (
-            problem.objective is Objective.LATENCY
-            and semantics.execution is Execution.WORK_CONSERVING
-            and semantics.order in (None, Order.PRIORITY)
+        self.is_ordered = problem.objective.uses_order(semantics.execution) and semantics.order in (
+            None,
+            Order.PRIORITY,
         )
         self.best_s = np.inf
         self.best: IntArray | None = None
@@ -82,7 +81,7 @@ class Judge:
     def simulated_s(self, device: IntArray, ranks: IntArray) -> float:
         """Seconds that a placement [U] takes in the order of ``ranks`` [U], whether it fits into memory or not."""
         semantics = replace(self._settings.semantics, order=Order.PRIORITY)
-        return float(cost_s(self.costs, device[None], semantics, Objective.LATENCY, ranks)[0])
+        return float(self.problem.objective.simulated(self.costs, device[None], semantics, ranks)[0])
 
     def ranks(self, placement: IntArray) -> IntArray | None:
         """[U] the best order known of a placement, smallest first; None where there is none."""

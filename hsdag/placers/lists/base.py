@@ -14,7 +14,9 @@ from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.placers.lists.schedule import ListSchedule
 from hsdag.placers.lists.tables import costs_of
 from hsdag.placers.memory_repair import fastest_devices, repaired
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution
 
@@ -60,7 +62,7 @@ class ListPlacer(Placer):
         self._returned = None
         semantics = self._settings.semantics
         evaluator.evaluate([repaired(costs, fastest_devices(costs), semantics)])
-        ordered = semantics.execution is not Execution.SEQUENTIAL and problem.objective is Objective.LATENCY
+        ordered = semantics.execution is not Execution.SEQUENTIAL and problem.objective is LATENCY
         best_s = np.inf
         for proposal in self.proposals(costs, problem.objective):
             placement = repaired(costs, proposal.device, semantics)

@@ -12,7 +12,8 @@ from hsdag.placers.lists.base import ListPlacer, Proposal
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import Levels, levels_of, on_grid, tables_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -23,7 +24,7 @@ class CpopPlacer(ListPlacer):
 
     def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
         """One placement."""
-        if objective is Objective.THROUGHPUT:
+        if objective is THROUGHPUT:
             tables = tables_of(costs)
             levels = levels_of(tables)
             priority = on_grid(levels.upward_s + levels.downward_s)

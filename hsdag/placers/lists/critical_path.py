@@ -11,7 +11,8 @@ from hsdag.placers.lists.base import ListPlacer, Proposal
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import list_schedule
 from hsdag.placers.lists.tables import levels_of, tables_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 NUM_RUNS = 50
@@ -41,7 +42,7 @@ class CriticalPathPlacer(ListPlacer):
         for run in range(NUM_RUNS):
             factor = rng.uniform(1 - SPREAD, 1 + SPREAD, costs.num_ops) if run else np.ones(costs.num_ops)
             devices = rng.permutation(costs.num_devices) if run else np.arange(costs.num_devices)
-            if objective is Objective.THROUGHPUT:
+            if objective is THROUGHPUT:
                 links = self._settings.semantics.links
                 yield Proposal(balanced_placement(tables, level_s * factor, links, by_start=True))
             else:

@@ -15,7 +15,7 @@ from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.lists.base import ListPlacer, Proposal
 from hsdag.placers.lists.tables import Tables, tables_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 MOST_PERMUTATIONS = 50_000

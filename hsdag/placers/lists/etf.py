@@ -10,7 +10,8 @@ from hsdag.placers.lists.earliest_task_first import earliest_task_first
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule
 from hsdag.placers.lists.tables import levels_of, tables_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -28,7 +29,7 @@ class EtfPlacer(ListPlacer):
 
     def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
         """One placement."""
-        if objective is Objective.THROUGHPUT:
+        if objective is THROUGHPUT:
             tables = tables_of(costs)
             links = self._settings.semantics.links
             yield Proposal(balanced_placement(tables, levels_of(tables).static_s, links, by_start=True))

@@ -9,7 +9,8 @@ from hsdag.placers.lists.base import ListPlacer, Proposal
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import levels_of, tables_of
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -20,7 +21,7 @@ class HeftPlacer(ListPlacer):
 
     def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
         """One placement."""
-        if objective is Objective.THROUGHPUT:
+        if objective is THROUGHPUT:
             tables = tables_of(costs)
             priority = levels_of(tables).upward_s
             yield Proposal(balanced_placement(tables, priority, self._settings.semantics.links))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.lists.base import ListPlacer, Proposal
 from hsdag.placers.memory_repair import fastest_devices
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hsdag.ir import OptionError, OutputError
-from hsdag.search.options import PlaceOptions, check_writable, parse_duration, parse_objective
+from hsdag.runtime.problems.objectives import find_objective
+from hsdag.search.options import PlaceOptions, check_writable, parse_duration
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])
@@ -39,7 +40,7 @@ def test_values_outside_their_range_are_refused(change: dict[str, object], messa
 
 def test_an_unknown_objective_is_answered_with_the_choices() -> None:
     with pytest.raises(OptionError, match="latency, throughput"):
-        parse_objective("energy")
+        find_objective("energy")
 
 
 def test_an_output_in_no_folder_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hsdag.ir.export import export_placement
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult, final_comparison, tolerance_for
 from hsdag.search.options import PlaceOptions
 
@@ -87,7 +87,7 @@ def final(
     specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
     plain = Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
     with WorkerClient(WorkerSetup(model, specs)) as client:
-        runner = CandidateRunner(client, Objective.LATENCY)
+        runner = CandidateRunner(client, LATENCY)
         return final_comparison(
             runner, finalists, singles, {}, QUICK, tolerance, ("CPU", plain), rng=np.random.default_rng(0)
         )

@@ -29,14 +29,15 @@ from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution
 from hsdag.search.options import PlaceOptions
 from hsdag.search.rewards import prepare
 from hsdag.search.searching import EXECUTION, NoJournal
 from hsdag.search.session import Session
 
-FOR_THROUGHPUT = CutOptions(objective=Objective.THROUGHPUT)
+FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
 

@@ -18,7 +18,8 @@ from hsdag.ir.graph import IntArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.search.searching import NoJournal
 
 NUM = 12
@@ -135,7 +136,7 @@ def test_earlier_measurements_calibrate_from_the_start() -> None:
 
 
 def test_throughput_is_scaled_to_what_was_measured() -> None:
-    problem = replace(PROBLEM, objective=Objective.THROUGHPUT)
+    problem = replace(PROBLEM, objective=THROUGHPUT)
     recorder = RecordingEvaluator(Device(), Budget(), NoJournal())
     seen = drawn(3)
     recorder.evaluate(seen)

@@ -20,7 +20,9 @@ from hsdag.models import find_workload
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer, method_names
 from hsdag.runtime.platforms import load_platform
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 from hsdag.search.searching import Watcher
@@ -29,7 +31,7 @@ from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")
-FOR = {"pipeline": Objective.THROUGHPUT}
+FOR = {"pipeline": THROUGHPUT}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def tight(chain: ScheduleProblem) -> ScheduleProblem:
 def answer(
     problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, budget_s: float = 3.0
 ) -> Solution:
-    options = SolveOptions(method=method, objective=FOR.get(method, Objective.LATENCY), budget_s=budget_s)
+    options = SolveOptions(method=method, objective=FOR.get(method, LATENCY), budget_s=budget_s)
     settings = PlacerSettings(is_cheap=True, semantics=options.semantics, budget_s=budget_s)
     return solve(problem, make_placer(method, settings), options, Watcher(should_stop=should_stop))
 
@@ -106,13 +108,13 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
 
 
 EXECUTIONS = [
-    (Semantics(), Objective.LATENCY),
-    (Semantics(links=Links.CHANNEL), Objective.LATENCY),
-    (Semantics(links=Links.EGRESS), Objective.THROUGHPUT),
-    (Semantics(links=Links.BLOCKING), Objective.THROUGHPUT),
-    (Semantics(), Objective.THROUGHPUT),
-    (Semantics(Execution.SEQUENTIAL), Objective.LATENCY),
-    (Semantics(Execution.SEQUENTIAL, links=Links.EGRESS), Objective.LATENCY),
+    (Semantics(), LATENCY),
+    (Semantics(links=Links.CHANNEL), LATENCY),
+    (Semantics(links=Links.EGRESS), THROUGHPUT),
+    (Semantics(links=Links.BLOCKING), THROUGHPUT),
+    (Semantics(), THROUGHPUT),
+    (Semantics(Execution.SEQUENTIAL), LATENCY),
+    (Semantics(Execution.SEQUENTIAL, links=Links.EGRESS), LATENCY),
 ]
 
 
@@ -175,7 +177,7 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     assert solution.value_s >= max(bounds_s) * (1 - 1e-9)
     assert problem.supported[np.arange(problem.num_ops), solution.device].all()
     assert len({d for d, s in zip(solution.device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
-    if semantics.execution is Execution.SEQUENTIAL or objective is Objective.THROUGHPUT:
+    if semantics.execution is Execution.SEQUENTIAL or objective is THROUGHPUT:
         assert solution.value_s >= costs_s.min() * (1 - 1e-9)
     elif semantics.links is Links.INDEPENDENT:
         best_s = BruteForce(problem).makespan_s()  # without memories and ties

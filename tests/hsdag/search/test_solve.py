@@ -19,8 +19,11 @@ from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
 from hsdag.placers.learned.hsdag import HsdagPlacer
 from hsdag.placers.lists.best_device import BestDevicePlacer
 from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.packing import Packing, pack_weights, running_bytes
-from hsdag.runtime.problems.problem import Objective, Problem
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
@@ -101,7 +104,7 @@ def test_a_search_of_everything_finds_the_best(seed: int) -> None:
     assert solution.status in (Status.FEASIBLE, Status.OPTIMAL)
 
 
-@given(st.integers(0, 2**32), st.sampled_from(list(Objective)), st.sampled_from(list(Execution)))
+@given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
 def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective: Objective, how: Execution) -> None:
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
     solution = solve(random_problem(seed), Worst(), options)
@@ -111,7 +114,7 @@ def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective:
 
 @given(st.integers(0, 2**32), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
 def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: Execution) -> None:
-    objective = Objective.THROUGHPUT if links is Links.BLOCKING else Objective.LATENCY
+    objective = THROUGHPUT if links is Links.BLOCKING else LATENCY
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
     problem = random_problem(seed)
     solution = solve(problem, Everything(), options)
@@ -324,7 +327,7 @@ def crossed() -> ScheduleProblem:
 def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
     with pytest.raises(SearchError, match="in the order that devices take ops by themselves; try --method cpsat"):
         solve(crossed(), make_placer("heft"), replace(OPTIONS, method="heft"))
-    found = solve(crossed(), make_placer("cpsat", PlacerSettings(budget_s=2.0)), replace(OPTIONS, method="cpsat"))
+    found = solve(crossed(), make_placer("cpsat", PlacerSettings(budget_s=30.0)), replace(OPTIONS, method="cpsat"))
     assert found.value_s == 4.0
 
 

@@ -11,7 +11,7 @@ from hsdag.ir import ComputationGraph, DeviceSpec, graph_from_edges, placement_u
 from hsdag.runtime.costs.hetero_submodels import SubmodelCollector
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
 
@@ -75,7 +75,7 @@ def test_submodels_are_those_that_hetero_makes(name: str, request: pytest.Fixtur
     graph, rng = read_graph(path), np.random.default_rng(3)
     expected, found = [], []
     with WorkerClient(WorkerSetup(path, SPECS)) as client:
-        runner = CandidateRunner(client, Objective.LATENCY)
+        runner = CandidateRunner(client, LATENCY)
         for _ in range(12):
             devices = random_devices(graph, rng)
             found.append(int(SubmodelCollector(graph).submodel_of(devices).max()) + 1)

@@ -14,7 +14,7 @@ from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.openvino_backend import CutOptions, part_schedule, plan_cut
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 
 DIAMOND = graph_from_edges(
     ["MatMul"] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[100, 200, 400, 0], flops=[1e12] * 4
@@ -99,7 +99,7 @@ def test_a_join_that_would_be_copied_to_a_device_without_it_costs_infinity() -> 
 def test_parts_take_as_long_as_in_the_executors_own_schedule(seed: int) -> None:
     costs = case(seed)
     for placement in random_placements(seed, 3):
-        plan = plan_cut(costs.table.graph, placement, 2, CutOptions(objective=Objective.THROUGHPUT))
+        plan = plan_cut(costs.table.graph, placement, 2, CutOptions(objective=THROUGHPUT))
         schedule = part_schedule(costs.table.graph, plan.instances, plan.parts, costs.cut_costs)
         assert costs.period_s(placement[None])[0] == pytest.approx(
             np.bincount(schedule.device, schedule.duration_s).max()

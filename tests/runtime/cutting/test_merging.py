@@ -12,7 +12,8 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.cutting.merging import merge_parts
 from hsdag.runtime.openvino_backend import CutCosts, part_schedule
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.cutting.random_cuts import Placed, assert_convex, placed_graphs
@@ -124,7 +125,7 @@ def test_merging_never_lengthens_the_schedule_and_keeps_parts_convex(placed: Pla
 def test_merging_for_throughput_never_adds_to_the_load_of_the_busiest_device(placed: Placed, seed: int) -> None:
     instances, parts = placed.initial()
     costs = CutCosts.assumed(placed.graph, placed.num_devices)
-    merged = merge_parts(placed.graph, instances, parts, costs, Objective.THROUGHPUT)
+    merged = merge_parts(placed.graph, instances, parts, costs, THROUGHPUT)
     before, after = (part_schedule(placed.graph, instances, p, costs) for p in (parts, merged))
     assert np.bincount(after.device, after.duration_s).max() <= np.bincount(before.device, before.duration_s).max()
     assert after.duration_s.sum() <= before.duration_s.sum()
@@ -138,7 +139,7 @@ def test_for_throughput_nothing_is_kept_apart_so_that_another_device_may_begin_s
     instances = instances_of(graph, np.array([0, 0, 0, 1, 1, 1]))
     costs = CutCosts(np.full((6, 2), 5.0), np.ones(2), np.zeros(2), np.zeros(2))
     parts = initial_parts(instances)
-    merged = [merge_parts(graph, instances, parts, costs, objective).num_groups for objective in Objective]
+    merged = [merge_parts(graph, instances, parts, costs, objective).num_groups for objective in (LATENCY, THROUGHPUT)]
     assert merged == [4, 2]
 
 

@@ -18,7 +18,7 @@ from hsdag.ir import DeviceSpec, HsdagError, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.worker import make_inputs, output_difference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerSetup
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")
@@ -34,7 +34,7 @@ def faulty(fault: str, nth: int) -> tuple[str, ...]:
 
 
 def runner_for(model: Path, command: tuple[str, ...] = WORKER_COMMAND, limits: Limits | None = None) -> CandidateRunner:
-    return CandidateRunner(WorkerClient(WorkerSetup(model, (CPU,)), command), Objective.LATENCY, limits)
+    return CandidateRunner(WorkerClient(WorkerSetup(model, (CPU,)), command), LATENCY, limits)
 
 
 def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
     graph = read_graph(tiny_resnet)
     specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
     with WorkerClient(WorkerSetup(tiny_resnet, specs)) as client:
-        runner = CandidateRunner(client, Objective.LATENCY)
+        runner = CandidateRunner(client, LATENCY)
         relu = next(v for v in range(graph.num_ops) if graph.op_types[v] == "Relu")
         devices = ["CPU_P0" if graph.position[v] <= graph.position[relu] else "CPU_P1" for v in range(graph.num_ops)]
         opened = runner.open("split", Candidate("HETERO:CPU_P0,CPU_P1", tuple(devices)))

@@ -13,7 +13,8 @@ from openvino import opset13
 from hsdag.ir import HsdagError, parse_devices, placement_units, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 SPECS = parse_devices(f"A=CPU[{ONE}],B=CPU[{ONE}]")
@@ -35,7 +36,7 @@ def client(tiny_resnet: Path) -> Iterator[WorkerClient]:
 
 
 def test_a_placement_runs_like_one_device_under_every_verb(tiny_resnet: Path, client: WorkerClient) -> None:
-    runner = CandidateRunner(client, Objective.LATENCY)
+    runner = CandidateRunner(client, LATENCY)
     opened = runner.open("split", split(tiny_resnet))
     runner.open("whole", Candidate("CPU_A"))
     assert opened.submodels == 2
@@ -48,12 +49,12 @@ def test_a_placement_runs_like_one_device_under_every_verb(tiny_resnet: Path, cl
 
 
 def test_throughput_has_several_requests_in_flight(tiny_resnet: Path, client: WorkerClient) -> None:
-    CandidateRunner(client, Objective.LATENCY).open("split", split(tiny_resnet))
+    CandidateRunner(client, LATENCY).open("split", split(tiny_resnet))
     assert client.call("throughput", 60.0, key="split", requests=4, runs=12)["requests"] == 4
 
 
 def test_devices_are_not_told_to_share_their_threads_out_for_throughput(client: WorkerClient) -> None:
-    runner = CandidateRunner(client, Objective.THROUGHPUT)
+    runner = CandidateRunner(client, THROUGHPUT)
     assert runner.request(Candidate("CPU_A", ("CPU_A",)))["properties"] == {"PERFORMANCE_HINT": "THROUGHPUT"}
     assert runner.request(Candidate.side_by_side(ORDER, ORDER))["properties"] == {}
 
@@ -65,7 +66,7 @@ def test_a_placement_on_one_device_is_a_plain_compilation() -> None:
 def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(
     tiny_resnet: Path, client: WorkerClient
 ) -> None:
-    runner = CandidateRunner(client, Objective.LATENCY, Limits(run_s=60.0))
+    runner = CandidateRunner(client, LATENCY, Limits(run_s=60.0))
     request = {**runner.request(split(tiny_resnet)), "inference_limit_s": 1e-9}
     client.call("open", 60.0, key="late", **request)
     with pytest.raises(CandidateFailed, match="on device A") as failure:
@@ -78,7 +79,7 @@ def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(
 def test_a_device_that_cannot_compile_its_part_fails_the_candidate_alone(
     tiny_resnet: Path, client: WorkerClient
 ) -> None:
-    runner = CandidateRunner(client, Objective.LATENCY)
+    runner = CandidateRunner(client, LATENCY)
     candidate = split(tiny_resnet)
     with pytest.raises(CandidateFailed, match="cannot compile"):
         runner.open("odd", Candidate(candidate.target, candidate.devices, {"NO_SUCH_KEY": "1"}, "work-conserving"))
@@ -90,7 +91,7 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(client
     def lose(*_: object, **__: object) -> None:
         raise CandidateFailed("took more than 1 s")
 
-    runner = CandidateRunner(client, Objective.LATENCY)
+    runner = CandidateRunner(client, LATENCY)
     runner.open("whole", Candidate("CPU_A"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "call", lose)
@@ -102,14 +103,14 @@ def test_a_model_with_state_is_a_users_error(stateful: Path) -> None:
     graph = read_graph(stateful)
     late = [ORDER[int(graph.op_names[v].startswith("late"))] for v in range(graph.num_ops)]
     with WorkerClient(WorkerSetup(stateful, SPECS)) as client, pytest.raises(HsdagError, match="keeps state"):
-        CandidateRunner(client, Objective.LATENCY).open("split", Candidate.side_by_side(late, ORDER))
+        CandidateRunner(client, LATENCY).open("split", Candidate.side_by_side(late, ORDER))
 
 
 def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny_resnet: Path) -> None:
     candidate = split(tiny_resnet)
     assert candidate.devices is not None
     ranks = [None, *range(len(candidate.devices) - 1)]
-    runner = CandidateRunner(client, Objective.LATENCY)
+    runner = CandidateRunner(client, LATENCY)
     ranked = Candidate.side_by_side(candidate.devices, ORDER, ranks)
     assert runner.request(ranked)["priority"] == ranks
     assert runner.open("ranked", ranked).submodels == 2

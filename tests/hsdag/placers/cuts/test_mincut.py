@@ -26,7 +26,9 @@ from hsdag.placers.cuts.cut_program import solved_program
 from hsdag.placers.cuts.memory_prices import move_costs_s
 from hsdag.placers.cuts.mincut import MAX_CANDIDATES, MincutPlacer
 from hsdag.placers.cuts.pipeline import PipelinePlacer
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics, period_s, simulate_makespans
@@ -96,7 +98,7 @@ def optimum_s(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> f
 def search(
     problem: ScheduleProblem,
     how: Semantics = SEQUENTIAL,
-    objective: Objective = Objective.LATENCY,
+    objective: Objective = LATENCY,
     judged_by: Semantics | None = None,
 ) -> tuple[IntArray, float | None, list[Event]]:
     """The placement of ops, the bound, and all that was evaluated."""
@@ -108,7 +110,7 @@ def search(
 
 
 def evaluator(
-    problem: ScheduleProblem, how: Semantics = SEQUENTIAL, objective: Objective = Objective.LATENCY
+    problem: ScheduleProblem, how: Semantics = SEQUENTIAL, objective: Objective = LATENCY
 ) -> ScheduleEvaluator:
     return ScheduleEvaluator(problem, how, objective, problem_of(problem).units.partition.labels)
 
@@ -233,26 +235,26 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
 ) -> None:
     """The placer is told that subgraphs run one after another, as ``hsdag place`` does, whatever the period counts."""
     problem, judged_by = random_problem(seed, num_ops, num_devices), Semantics(execution)
-    units, judge = problem_of(problem, Objective.THROUGHPUT), evaluator(problem, judged_by, Objective.THROUGHPUT)
+    units, judge = problem_of(problem, THROUGHPUT), evaluator(problem, judged_by, THROUGHPUT)
     try:
         staged = units.expand(PipelinePlacer(SEQUENTIAL).search(units, judge))
     except SearchError:  # devices that lack ops may leave no stages
         reject()
-    answer, _, _ = search(problem, SEQUENTIAL, Objective.THROUGHPUT, judged_by)
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, judged_by)
     found_s, staged_s = period_s(problem, np.stack([answer, staged]), judged_by)
     assert found_s <= staged_s
 
 
 def test_for_throughput_a_chain_is_shared_by_two_equal_devices() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((6, 2)), [(v, v + 1) for v in range(5)], link_latency_s=0.1)
-    answer, _, _ = search(problem, SEQUENTIAL, Objective.THROUGHPUT, Semantics())
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, Semantics())
     assert answer.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_where_requests_follow_one_another_throughput_is_latency(seed: int) -> None:
     problem = random_problem(seed, 9)
-    answer, _, _ = search(problem, SEQUENTIAL, Objective.THROUGHPUT)
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT)
     assert plain_cost_s(problem, answer) == pytest.approx(optimum_s(problem), rel=1e-12)
 
 

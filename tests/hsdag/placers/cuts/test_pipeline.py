@@ -21,7 +21,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.cuts.pipeline import PipelinePlacer
 from hsdag.placers.cuts.stage_partition import Line, balanced_stages
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics, period_s
@@ -88,8 +88,8 @@ def in_order(problem: ScheduleProblem, line: IntArray) -> IntArray:
 def search(
     problem: ScheduleProblem, how: Semantics | None = None, most: float = np.inf
 ) -> tuple[IntArray, list[Event]]:
-    units, how = problem_of(problem, Objective.THROUGHPUT), how or Semantics()
-    judge = ScheduleEvaluator(problem, how, Objective.THROUGHPUT, units.units.partition.labels)
+    units, how = problem_of(problem, THROUGHPUT), how or Semantics()
+    judge = ScheduleEvaluator(problem, how, THROUGHPUT, units.units.partition.labels)
     recorder = RecordingEvaluator(judge, Budget(evaluations=most), _Journal())
     return units.expand(PipelinePlacer(how).search(units, recorder)), recorder.events
 
@@ -149,7 +149,7 @@ def test_a_model_too_large_for_one_gpu_is_spread_over_two_and_balanced() -> None
 def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num_ops: int, num_devices: int) -> None:
     problem = random_problem(seed, num_ops, num_devices)
     problem = replace(problem, memory_bytes=1.5 * problem.memory_bytes)
-    judge = ScheduleEvaluator(problem, Semantics(), Objective.THROUGHPUT)
+    judge = ScheduleEvaluator(problem, Semantics(), THROUGHPUT)
     alone = judge.evaluate([np.full(num_ops, d) for d in range(num_devices)])
     try:
         device, _ = search(problem)
@@ -178,7 +178,7 @@ def test_results_that_do_not_fit_beside_the_weights_move_the_boundary() -> None:
         memory_bytes=[95.0, 95.0],
     )
     device, _ = search(problem)
-    assert ScheduleEvaluator(problem, Semantics(), Objective.THROUGHPUT).evaluate([device])[0].failure is None
+    assert ScheduleEvaluator(problem, Semantics(), THROUGHPUT).evaluate([device])[0].failure is None
     assert len(np.unique(device)) == 2
 
 
@@ -196,7 +196,7 @@ def test_latency_and_unknown_costs_are_answered_with_what_to_do() -> None:
     judge = ScheduleEvaluator(problem, Semantics())
     with pytest.raises(OptionError, match="pipeline is for --objective throughput; for latency use --method mincut"):
         PipelinePlacer(Semantics()).search(problem_of(problem), judge)
-    units = replace(problem_of(problem, Objective.THROUGHPUT), costs=None)
+    units = replace(problem_of(problem, THROUGHPUT), costs=None)
     with pytest.raises(OptionError, match="pipeline needs the costs of ops; use --reward hybrid"):
         PipelinePlacer(Semantics()).search(units, judge)
 

@@ -27,7 +27,9 @@ from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics
@@ -155,7 +157,7 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
 @pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e22])
 @pytest.mark.parametrize(
     ("semantics", "objective", "least_s"),
-    [(Semantics(execution=Execution.SEQUENTIAL), Objective.LATENCY, 7.0), (Semantics(), Objective.THROUGHPUT, 5.0)],
+    [(Semantics(execution=Execution.SEQUENTIAL), LATENCY, 7.0), (Semantics(), THROUGHPUT, 5.0)],
 )
 def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
     scale: float, semantics: Semantics, objective: Objective, least_s: float
@@ -174,7 +176,7 @@ def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
     problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
     unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
     rows = [
-        AssignmentModel(Formulation(p, MemoryRule.RUNNING), SEQUENTIAL, Objective.LATENCY, np.asarray).linear.row_high
+        AssignmentModel(Formulation(p, MemoryRule.RUNNING), SEQUENTIAL, LATENCY, np.asarray).linear.row_high
         for p in (replace(problem, memory_bytes=most), unlimited)
     ]
     assert rows[0] == rows[1]

@@ -21,7 +21,8 @@ from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
 from hsdag.search.solution import SolveOptions
@@ -116,7 +117,7 @@ def test_single_channel_modules_are_solved_to_the_optimum_of_all(seed: int) -> N
 def test_assignments_equal_brute_force(links: Links, execution: Execution) -> None:
     """All times of these problems are whole multiples of a sixth of a second, so that ticks round nothing."""
     semantics, ticks = Semantics(execution, links=links), Ticks(1 / 6)
-    objective = Objective.LATENCY if execution is Execution.SEQUENTIAL else Objective.THROUGHPUT
+    objective = LATENCY if execution is Execution.SEQUENTIAL else THROUGHPUT
     judge = simulate_makespans if execution is Execution.SEQUENTIAL else period_s
     for seed in range(15):
         problem = small_problem(seed, 6)

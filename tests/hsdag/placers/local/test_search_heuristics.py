@@ -21,8 +21,9 @@ from hsdag.placers.lists import enumerative
 from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.enumerative import shard_groups
 from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.bounds import lower_bound_s
-from hsdag.runtime.problems.problem import Objective
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
@@ -70,7 +71,7 @@ def recorded(
     problem: ScheduleProblem,
     method: str,
     semantics: Semantics | None = None,
-    objective: Objective = Objective.LATENCY,
+    objective: Objective = LATENCY,
     *,
     most: float = A_FEW,
     seed: int = 0,
@@ -96,23 +97,26 @@ def everything(problem: ScheduleProblem) -> np.ndarray:
 
 @pytest.mark.parametrize("method", METHODS)
 @given(
-    st.integers(0, 2**32), st.sampled_from(list(Objective)), st.sampled_from(list(Execution)), st.sampled_from(Links)
+    st.integers(0, 2**32),
+    st.sampled_from([LATENCY, THROUGHPUT]),
+    st.sampled_from(list(Execution)),
+    st.sampled_from(Links),
 )
 @settings(max_examples=25)
 def test_placements_are_supported_and_never_below_the_bound(
     method: str, seed: int, objective: Objective, how: Execution, links: Links
 ) -> None:
-    if links is Links.BLOCKING and objective is Objective.LATENCY:
+    if links is Links.BLOCKING and objective is LATENCY:
         links = Links.INDEPENDENT
     problem = random_problem(seed)
     events, returned = recorded(problem, method, Semantics(how, links=links), objective)
     assert all(problem.supported[np.arange(problem.num_ops), e.placement].all() for e in events)
-    assert best_s(events) >= lower_bound_s(problem, objective, how) * (1 - 1e-12)
+    assert best_s(events) >= objective.lower_bound(problem, how) * (1 - 1e-12)
     assert returned is None or any(np.array_equal(e.placement, returned) for e in events)
 
 
 @pytest.mark.parametrize("method", METHODS)
-@given(st.integers(0, 2**32), st.sampled_from(list(Objective)))
+@given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]))
 @settings(max_examples=25)
 def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Objective) -> None:
     problem = random_problem(seed, memory=True)
@@ -180,9 +184,7 @@ def test_list_schedulers_give_the_order_of_their_schedule(method: str) -> None:
     assert placer.ranks((placement + 1) % problem.num_devices) is None
 
 
-@pytest.mark.parametrize(
-    ("objective", "how"), [(Objective.THROUGHPUT, "work-conserving"), (Objective.LATENCY, "sequential")]
-)
+@pytest.mark.parametrize(("objective", "how"), [(THROUGHPUT, "work-conserving"), (LATENCY, "sequential")])
 def test_there_are_no_ranks_where_order_has_no_say(objective: Objective, how: str) -> None:
     problem, semantics = random_problem(5), Semantics(Execution(how))
     placer = make_placer("heft", PlacerSettings(semantics=semantics))
@@ -194,7 +196,7 @@ def test_there_are_no_ranks_where_order_has_no_say(objective: Objective, how: st
 @pytest.mark.parametrize("method", BALANCING)
 def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((12, 4)), [])
-    _, returned = recorded(problem, method, objective=Objective.THROUGHPUT)
+    _, returned = recorded(problem, method, objective=THROUGHPUT)
     assert returned is not None
     assert np.bincount(returned).tolist() == [3, 3, 3, 3]
 
@@ -204,7 +206,7 @@ def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
 def test_a_slow_link_keeps_a_chain_together_for_throughput(method: str, links: Links) -> None:
     chain = [(v, v + 1) for v in range(5)]
     problem = ScheduleProblem.from_arrays(np.ones((6, 2)), chain, link_latency_s=100.0)
-    _, returned = recorded(problem, method, Semantics(links=links), Objective.THROUGHPUT)
+    _, returned = recorded(problem, method, Semantics(links=links), THROUGHPUT)
     assert returned is not None
     assert period_s(problem, returned[None], Semantics(links=links))[0] == 6.0
 
@@ -228,7 +230,7 @@ def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: Link
         transfer_overhead_s=0.05,
         op_overhead_s=0.02,
     )
-    _, returned = recorded(problem, "heft", Semantics(links=links), Objective.THROUGHPUT)
+    _, returned = recorded(problem, "heft", Semantics(links=links), THROUGHPUT)
     assert returned is not None
     choices = np.repeat(returned[None], 3, axis=0)
     choices[:, 5] = np.arange(3)

@@ -1,0 +1,5 @@
+"""Objectives: what a plan is judged by, one file each, found by its name."""
+
+from hsdag.runtime.problems.objectives.base import Meter, Objective, find_objective, objective_names
+
+__all__ = ["Meter", "Objective", "find_objective", "objective_names"]

@@ -1,0 +1,97 @@
+"""Objective: a figure of plans that is to become small, how it is simulated, and how it is measured.
+
+Legend: N ops, B placements.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from numpy.typing import ArrayLike
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Execution, Semantics
+
+
+class Meter(Protocol):
+    """A compiled model that can be run and timed."""
+
+    def single_runs(self, count: int) -> list[float]:
+        """Seconds of inferences run one after another, at most ``count``."""
+
+    def in_flight(self, count: int) -> float:
+        """Mean seconds per inference of ``count`` or more with several in flight."""
+
+
+class Objective(ABC):
+    """What a plan is judged by; smaller is better.
+
+    A file of this folder that ends with ``OBJECTIVE = ...`` adds one, named like the file. Values are in ``unit``, SI.
+    ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is its field in JSON answers.
+    ``is_steady`` says that inferences follow each other without a gap, so that the loads of devices count and the
+    schedule of one inference does not. ``properties`` tell OpenVINO what to compile for.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    meaning: ClassVar[str]
+    value_name: ClassVar[str]
+    is_steady: ClassVar[bool] = False
+    properties: ClassVar[Mapping[str, str]] = {}
+
+    @abstractmethod
+    def check(self, semantics: Semantics) -> None:
+        """Raise OptionError for semantics that the objective is not defined under."""
+
+    @abstractmethod
+    def uses_order(self, execution: Execution) -> bool:
+        """Whether the value depends on the order in which a device takes ready ops."""
+
+    @abstractmethod
+    def simulated(
+        self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
+    ) -> FloatArray:
+        """[B] values of ``placements`` [B, N] with ranks [N]; infinite where an op is not supported.
+
+        Raises OptionError as ``check`` does.
+        """
+
+    @abstractmethod
+    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
+        """What every plan costs at least, whatever the order and the links, without noise."""
+
+    @abstractmethod
+    def of_model(self, costs: PlacementCosts, placements: IntArray) -> FloatArray:
+        """[B] simulated values of a model under ``placements`` [B, N]; infinite where one is illegal."""
+
+    @abstractmethod
+    def calibrated(
+        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray
+    ) -> tuple[PlacementCosts, float]:
+        """Costs, and a factor on their values, refitted to measured values [B] of ``placements`` [B, N]."""
+
+    @abstractmethod
+    def measured(self, meter: Meter, runs: int) -> list[float]:
+        """Measured values of about ``runs`` inferences, at least one."""
+
+
+def objective_names() -> tuple[str, ...]:
+    """Every objective that ``--objective`` takes."""
+    found = pkgutil.iter_modules(importlib.import_module(__package__).__path__)
+    return tuple(sorted(module.name.replace("_", "-") for module in found if module.name != "base"))
+
+
+def find_objective(name: str) -> Objective:
+    """An objective by name. Raises OptionError that lists the choices."""
+    if name not in objective_names():
+        raise OptionError(f"unknown objective {name!r}; choose one of {', '.join(objective_names())}")
+    module = importlib.import_module(f"{__package__}.{name.replace('-', '_')}")
+    objective: Objective = module.OBJECTIVE
+    return objective

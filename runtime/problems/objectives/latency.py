@@ -1,0 +1,55 @@
+"""Latency: the time of one inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problems.bounds import makespan_bound_s, sequential_bound_s
+from hsdag.runtime.problems.objectives.base import Meter, Objective
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.simulation import simulate_makespans
+
+
+@dataclass(frozen=True)
+class Latency(Objective):
+    """The seconds from the start of an inference to its end: the makespan of its ops."""
+
+    name = "latency"
+    unit = "s"
+    meaning = "less time from an input to its result"
+    value_name = "makespan_s"
+
+    def check(self, semantics: Semantics) -> None:
+        if semantics.links is Links.BLOCKING:
+            raise OptionError("--links blocking is for --objective throughput only; choose other links")
+
+    def uses_order(self, execution: Execution) -> bool:
+        return execution is Execution.WORK_CONSERVING
+
+    def simulated(
+        self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
+    ) -> FloatArray:
+        return simulate_makespans(problem, placements, semantics, priority)
+
+    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
+        return sequential_bound_s(problem) if execution is Execution.SEQUENTIAL else makespan_bound_s(problem)
+
+    def of_model(self, costs: PlacementCosts, placements: IntArray) -> FloatArray:
+        return costs.latency_s(placements)
+
+    def calibrated(
+        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray
+    ) -> tuple[PlacementCosts, float]:
+        return costs.calibrated(placements, measured), 1.0
+
+    def measured(self, meter: Meter, runs: int) -> list[float]:
+        return meter.single_runs(runs)
+
+
+OBJECTIVE = LATENCY = Latency()
