@@ -129,6 +129,7 @@ def _assemble(
         edge_bytes=table[:, 4].copy(),
         topological_order=np.arange(n, dtype=np.int64),
         variables=tuple(variables),
+        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for _, n in named]),
     )
 
 

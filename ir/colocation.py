@@ -84,8 +84,10 @@ def floating_ops(graph: ComputationGraph) -> BoolArray:
     indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
     floating = [False] * graph.num_ops
     for v in graph.topological_order.tolist():
-        if types[v] == "Constant" or types[v] in SHAPE_OF_TYPES:
+        if types[v] == "Constant":
             floating[v] = True
+        elif types[v] in SHAPE_OF_TYPES:
+            floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
         elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
     has_consumer = np.diff(graph.successors.indptr) > 0

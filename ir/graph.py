@@ -74,6 +74,7 @@ class ComputationGraph:
     edge_bytes: IntArray  # [E]
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
+    is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: none does
 
     def __post_init__(self) -> None:
         n, e = self.num_ops, self.num_edges

@@ -1,0 +1,229 @@
+"""What is compiled for placements of a model: a clone in which every op reads constants of its own.
+
+HETERO hands what one submodel gives to another over as an input, and cuts wherever it has to, also between a chain of
+constants and the op that reads it. A shape, axis or pad that arrives as an input makes tensors dynamic, which the next
+submodel refuses; a weight that arrives as an input is no longer compressed. What is a constant stays one: HETERO never
+cuts it off. Therefore whatever is known before any data is folded to a constant, but for large weights that are stored
+compressed: they keep their decompression.
+
+Legend: N ops of the model, M nodes of the clone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+from openvino.passes import ConstantFolding, Manager
+
+from hsdag.ir.build import graph_of
+from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+
+COPY_MARK = "/hsdag-copy@"
+"""Between an op's name and its reader's: the name of a copy."""
+
+QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
+QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
+HALF = frozenset({"f16", "bf16"})
+REAL = HALF | {"f32", "f64"}
+WORTH_KEEPING_BYTES = 4096
+"""A half-precision constant that takes at most this much in full precision is folded: keeping it saves nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedModel:
+    """A model to be compiled with any placement, and what its nodes have to do with the ops of the original.
+
+    ``nodes`` [M] are the ops of ``model`` in topological order, under names that are unique. Node k stands for the op
+    ``op[k]`` of ``graph``: it is that op, a copy of it, or a constant that holds what it gives. It runs where op
+    ``home[k]`` is placed: a constant or decompression where it is read, any other node where its own op is. Ops whose
+    value is folded into another constant, or that nothing reads any more, have no node.
+    """
+
+    model: ov.Model
+    graph: ComputationGraph
+    nodes: tuple[ov.Node, ...]
+    op: IntArray
+    home: IntArray
+
+    def place(self, devices: Sequence[str]) -> ov.Model:
+        """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities."""
+        for node, home in zip(self.nodes, self.home.tolist(), strict=True):
+            node.get_rt_info()["affinity"] = devices[home]
+        return self.model
+
+
+def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedModel:
+    """A clone of a model to be compiled with any placement; ``model`` is left as it is, ``graph`` is its graph.
+
+    Every op that runs on data has instances of its own of the constants and decompressions that it reads.
+    """
+    graph = graph or graph_of(model)
+    clone, _ = folded_clone(model, graph)
+    floating = floating_ops(graph)
+    _give_own_instances(clone, floating)
+    return _named(clone, graph, floating)
+
+
+def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
+    """A clone in which what is known before any data is folded, and its nodes for the ops [N], named by their indices.
+
+    An op that reads folded values reads one constant for each. Decompressions of weights are kept. Nodes of folded
+    ops are returned too, but are no longer part of the clone.
+    """
+    clone = model.clone()
+    nodes = _twins(model, clone)
+    for v, node in enumerate(nodes):
+        node.set_friendly_name(str(v))
+        for added in node.input_values()[len(graph.predecessors.of(v)) :]:
+            added.get_node().set_friendly_name(str(v))
+    floating, kept = floating_ops(graph), kept_compressed(graph)
+    for v in np.flatnonzero(floating).tolist():
+        if graph.op_types[v] in SHAPE_OF_TYPES:
+            _replace_by_shape(nodes[v])
+    ports = [
+        port
+        for v in np.flatnonzero(~floating).tolist()
+        for port in nodes[v].inputs()
+        if _is_foldable(port.get_source_output().get_node(), floating, kept)
+    ]
+    sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
+    values = dict(zip(sources, _folded(list(sources.values())), strict=True))
+    for port in ports:
+        source = port.get_source_output()
+        port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
+    return clone, nodes
+
+
+def kept_compressed(graph: ComputationGraph) -> BoolArray:
+    """[N] floating ops whose value is a weight that takes less memory compressed, or is quantised."""
+    floating = floating_ops(graph).tolist()
+    kept = np.zeros(graph.num_ops, dtype=np.bool_)
+    for v in graph.topological_order.tolist():
+        if floating[v] and graph.op_types[v] != "Constant":
+            producers = graph.predecessors.of(v)
+            kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
+    return kept
+
+
+def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
+    """Whether a floating op widens what it reads, or quantises it."""
+    if graph.op_types[v] in QUANTISING_TYPES:
+        return True
+    if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
+        return False
+    stored = graph.element_types[int(producers[0])]
+    is_wider = graph.output_bytes[v] > max(graph.output_bytes[producers[0]], WORTH_KEEPING_BYTES)
+    return stored in QUANTISED or (stored in HALF and bool(is_wider))
+
+
+def _twins(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
+    """The nodes of a clone for the ops of the model in topological order.
+
+    Their positions may differ: cloning gives a Pad without a value a constant to read.
+    """
+    ends = (model.get_results(), model.get_sinks(), model.get_parameters())
+    clones = (clone.get_results(), clone.get_sinks(), clone.get_parameters())
+    pending = list(zip(chain(*ends), chain(*clones), strict=True))
+    twins: dict[str, ov.Node] = {}
+    while pending:
+        node, twin = pending.pop()
+        if node.get_name() not in twins:
+            twins[node.get_name()] = twin
+            reads = ([value.get_node() for value in both.input_values()] for both in (node, twin))
+            pending.extend(zip(*reads, strict=False))
+    return [twins[node.get_name()] for node in model.get_ordered_ops()]
+
+
+def _replace_by_shape(node: ov.Node) -> None:
+    """Have those that read a ShapeOf of a static shape read a constant."""
+    shape = np.asarray(tuple(node.input_value(0).get_shape()))
+    constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
+    constant.set_friendly_name(node.get_friendly_name())
+    for reader in node.output(0).get_target_inputs():
+        reader.replace_source_output(constant.output(0))
+
+
+def _is_foldable(node: ov.Node, floating: BoolArray, kept: BoolArray) -> bool:
+    v = _op_of(node)
+    return bool(floating[v]) and not kept[v] and node.get_type_name() != "Constant"
+
+
+def _op_of(node: ov.Node) -> int:
+    """The op that a node named by ``folded_nodes`` stands for; output k of an op folds into a constant ``op.k``."""
+    return int(node.get_friendly_name().partition(".")[0])
+
+
+def _folded(values: Sequence[ov.Output]) -> list[ov.Output]:
+    """Constants in place of values that depend on constants alone; what OpenVINO cannot fold is a copy."""
+    if not values:
+        return []
+    donor = _copy(values)
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(donor)
+    return [result.input_value(0) for result in donor.get_results()]
+
+
+def _copy(values: Sequence[ov.Output]) -> ov.Model:
+    """A model of nothing but results for values that depend on constants alone; it shares the constants' memory."""
+    return ov.Model([opset13.result(value) for value in values], [], "constants").clone()
+
+
+def _give_own_instances(model: ov.Model, floating: BoolArray) -> None:
+    """Have every op that runs read copies that no other op reads; the first one keeps the originals.
+
+    In every round one clone serves all the readers whose constants were copied as often before.
+    """
+    num_readers: Counter[str] = Counter()
+    rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
+    for node in model.get_ordered_ops():
+        if floating[_op_of(node)]:
+            continue
+        ports = [port for port in node.inputs() if floating[_op_of(port.get_source_output().get_node())]]
+        behind = _ancestors([port.get_source_output().get_node() for port in ports])
+        nth = max((num_readers[name] for name in behind), default=0)
+        for name in behind:
+            num_readers[name] = nth + 1
+        rounds[nth].extend(ports)
+    for nth in sorted(rounds)[1:]:
+        copies = _copy([port.get_source_output() for port in rounds[nth]]).get_results()
+        for port, copy in zip(rounds[nth], copies, strict=True):
+            port.replace_source_output(copy.input_value(0))
+
+
+def _ancestors(nodes: list[ov.Node]) -> set[str]:
+    """What ``get_name`` gives for nodes and all that they depend on."""
+    found: set[str] = set()
+    while nodes:
+        node = nodes.pop()
+        if node.get_name() not in found:
+            found.add(node.get_name())
+            nodes.extend(value.get_node() for value in node.input_values())
+    return found
+
+
+def _named(model: ov.Model, graph: ComputationGraph, floating: BoolArray) -> PreparedModel:
+    """The finished clone, its nodes under unique names that begin with the name of their op."""
+    nodes = model.get_ordered_ops()
+    op = np.asarray([_op_of(node) for node in nodes], dtype=np.int64)
+    home = op.copy()
+    reader: dict[str, int] = {}
+    for k in reversed(range(len(nodes))):
+        if floating[op[k]]:
+            home[k] = reader[nodes[k].get_name()]
+        reader.update((value.get_node().get_name(), int(home[k])) for value in nodes[k].input_values())
+    taken: Counter[str] = Counter()
+    for k, node in enumerate(nodes):
+        name = graph.op_names[op[k]]
+        if floating[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
+            name += f"{COPY_MARK}{graph.op_names[home[k]]}"
+        taken[name] += 1
+        node.set_friendly_name(name if taken[name] == 1 else f"{name}#{taken[name]}")
+    return PreparedModel(model, graph, tuple(nodes), op, home)
