@@ -1,63 +1,35 @@
-"""Affinity maps on ov.Models: applying a placement, compiling it, and embedding it in an IR."""
+"""Affinity maps on ov.Models: setting them, compiling what bears them, and embedding a placement in an IR."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import openvino as ov
 
-from hsdag.ir.build import fingerprint, graph_of, ordered_ops
+from hsdag.ir.build import ordered_ops
 from hsdag.ir.colocation import colocate
-from hsdag.ir.copies import make_private, merge_copies
-from hsdag.ir.device import hetero_properties
+from hsdag.ir.copies import make_private
+from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import last_line
 
-if TYPE_CHECKING:
-    from hsdag.ir.placement import Placement
-
 _RT_INFO_PATH = ["hsdag", "placement"]
 
 
-def apply_affinity(placement: Placement, model: ov.Model) -> ov.Model:
-    """``Placement.apply``."""
-    merge_copies(model)
-    graph = graph_of(model)
-    devices = check_placement(placement, graph)
-    openvino_names = {device.name: device.spec().openvino_name for device in placement.devices}
-    set_affinities(model, graph, [openvino_names[device] for device in devices])
-    return model
-
-
-def check_placement(placement: Placement, graph: ComputationGraph) -> list[str]:
-    """[N] the device of each op. Raises PlacementError when the placement is not for the model of this graph."""
-    if fingerprint(graph) != placement.model.fingerprint:
-        raise PlacementError(
-            f"the placement is for model {placement.model.name!r} and this is another one (named {graph.name!r}): "
-            "their ops, shapes or edges differ; place this model anew"
-        )
-    if set(placement.affinity) != set(graph.op_names):
-        odd = sorted(set(placement.affinity) ^ set(graph.op_names))
-        raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
-    devices = [placement.affinity[name] for name in graph.op_names]
-    check_colocation(graph, devices)
-    return devices
-
-
-def compile_placement(
-    placement: Placement, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None
+def compile_placed(
+    core: Any, model: ov.Model, specs: Sequence[DeviceSpec], properties: Mapping[str, Any] | None = None
 ) -> Any:
-    """``Placement.compile``."""
-    specs = {device.name: device.spec() for device in placement.devices}
-    used = [specs[name] for name in placement.used_devices]
-    for spec in used:
+    """Compile a model with affinities for the devices that hold ops: HETERO, or the one device.
+
+    Raises DeviceError when a device is absent here, fails to load or does not compile the model.
+    """
+    for spec in specs:
         spec.register(core)
-    apply_affinity(placement, model)
-    names = [spec.openvino_name for spec in used]
+    names = [spec.openvino_name for spec in specs]
     target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
-    kept = hetero_properties(used) if len(names) > 1 else {}
+    kept = hetero_properties(specs) if len(names) > 1 else {}
     try:
         return core.compile_model(model, target, {**kept, **(properties or {})})
     except RuntimeError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
 from hsdag.ir.flops import Shape, op_flops
-from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.graph import ComputationGraph, Csr
 from hsdag.ir.reader import Shapes, load_model
 
 ATTRIBUTE_TYPES = frozenset(
@@ -82,12 +83,40 @@ def graph_of(model: ov.Model) -> ComputationGraph:
 
 
 def fingerprint(graph: ComputationGraph) -> str:
-    """SHA-256 over op names, types, shapes and edges, in any order of ops; weights are left out."""
-    lines = [f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}" for v, name in enumerate(graph.op_names)]
+    """SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
+    names = graph.canonical_names
+    lines = [
+        f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}\t{graph.element_types[v]}"
+        for v, name in enumerate(names)
+    ]
     columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
     for s, sp, d, dp in zip(*(column.tolist() for column in columns), strict=True):
-        lines.append(f"edge\t{graph.op_names[s]}\t{sp}\t{graph.op_names[d]}\t{dp}")
+        lines.append(f"edge\t{names[s]}\t{sp}\t{names[d]}\t{dp}")
     return "sha256:" + hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def canonical_names(op_types: Sequence[str], predecessors: Csr, roots: Sequence[int]) -> tuple[str, ...]:
+    """[N] ``TYPE:k`` for the k-th op of its type on a walk that visits inputs before the ops that read them.
+
+    ``predecessors`` lists the producers of an op in the order of its input ports. The walk starts at the ``roots`` in
+    their order, and goes on with ops that none of them depends on. It looks at nothing but types, ports and roots, so
+    that models of one structure get the same names, whatever their nodes are called. O(V + E).
+    """
+    indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
+    names = [""] * len(op_types)
+    counts: Counter[str] = Counter()
+    met: set[int] = set()
+    pending = [*range(len(op_types) - 1, -1, -1), *reversed(roots)]
+    while pending:
+        v = pending.pop()
+        if v < 0:  # all its inputs have names
+            names[~v] = f"{op_types[~v]}:{counts[op_types[~v]]}"
+            counts[op_types[~v]] += 1
+        elif v not in met:
+            met.add(v)
+            pending.append(~v)
+            pending.extend(reversed(indices[indptr[v] : indptr[v + 1]]))
+    return tuple(names)
 
 
 def _assemble(
@@ -106,6 +135,7 @@ def _assemble(
         if output_shapes[v]:
             shapes[v, : ranks[v]] = output_shapes[v][0]
     table = np.asarray(edges, dtype=np.int64).reshape(-1, 5)
+    src, dst = table[:, 0].copy(), table[:, 1].copy()
     total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
     types = tuple(node.get_type_name() for _, node in named)
     is_constant = np.asarray([t == "Constant" for t in types], dtype=np.bool_)
@@ -122,15 +152,23 @@ def _assemble(
         output_bytes=total,
         weight_bytes=np.where(is_constant, total, 0),
         flops=flops,
-        edge_src=table[:, 0].copy(),
-        edge_dst=table[:, 1].copy(),
+        edge_src=src,
+        edge_dst=dst,
         edge_src_port=table[:, 2].copy(),
         edge_dst_port=table[:, 3].copy(),
         edge_bytes=table[:, 4].copy(),
         topological_order=np.arange(n, dtype=np.int64),
         variables=tuple(variables),
         is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for _, n in named]),
+        canonical_names=canonical_names(types, Csr.build(n, dst, src), _roots(model, named, variables)),
     )
+
+
+def _roots(model: ov.Model, named: list[tuple[str, ov.Node]], variables: list[str]) -> list[int]:
+    """Where canonical names start: results in the order of the model's outputs, then what stores variables."""
+    index = {node.get_name(): v for v, (_, node) in enumerate(named)}
+    sinks = [index[node.get_name()] for node in model.get_sinks()]
+    return [index[node.get_name()] for node in model.get_results()] + sorted(sinks, key=variables.__getitem__)
 
 
 def _sizes(port: Any) -> Shape:

@@ -50,9 +50,9 @@ class Csr:
 class ComputationGraph:
     """An immutable DAG of ops.
 
-    Op ``v`` is an integer; ``op_names[v]`` is for people and files. Shapes are those of an op's first
-    output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs, ``edge_bytes``
-    is the size of the one tensor that the edge carries.
+    Op ``v`` is an integer; ``op_names[v]`` is for people, ``canonical_names[v]`` for files. Shapes are those
+    of an op's first output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs,
+    ``edge_bytes`` is the size of the one tensor that the edge carries.
 
     Raises ValueError when the arrays disagree in length, a name occurs twice, an edge leaves the graph,
     or ``topological_order`` is not one.
@@ -75,11 +75,14 @@ class ComputationGraph:
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
     is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: none does
+    canonical_names: tuple[str, ...] = ()  # [N] the same at every read of the model; by default the op names
 
     def __post_init__(self) -> None:
+        if not self.canonical_names:
+            object.__setattr__(self, "canonical_names", self.op_names)
         n, e = self.num_ops, self.num_edges
         columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes)
-        more = (self.weight_bytes, self.flops, self.topological_order, self.variables)
+        more = (self.weight_bytes, self.flops, self.topological_order, self.variables, self.canonical_names)
         if any(len(column) != n for column in (*columns, *more)):
             raise ValueError(f"every op column of graph {self.name!r} needs {n} entries")
         per_edge = (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)

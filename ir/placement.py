@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Mapping
+import secrets
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement, set_affinities
+from hsdag.ir.build import fingerprint, graph_of
+from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
+from hsdag.ir.errors import FileFormatError, ModelError, OutputError, PlacementError
+from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.reader import fix_shapes
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
-FORMAT_VERSION: Literal[1] = 1
+FORMAT_VERSION: Literal[2] = 2
 
 ExecutorName: TypeAlias = Literal["hetero", "work-conserving"]
 """What runs a placed model: OpenVINO's HETERO, one submodel after another, or our own executor, side by side."""
@@ -27,10 +32,22 @@ class _Record(BaseModel):
 
 
 class ModelRecord(_Record):
-    """Which model a placement is for."""
+    """Which model a placement is for, and the shapes that its inputs had."""
 
     name: str
     fingerprint: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    input_shapes: dict[str, tuple[int, ...]] = {}
+
+    @staticmethod
+    def of(graph: ComputationGraph, name: str | None = None) -> ModelRecord:
+        """The record of the model that a graph is of."""
+        inputs = {graph.op_names[v]: graph.shape_of(v) for v, t in enumerate(graph.op_types) if t == "Parameter"}
+        return ModelRecord(name=name or graph.name, fingerprint=fingerprint(graph), input_shapes=inputs)
+
+    @property
+    def inputs_text(self) -> str:
+        """The inputs as ``--shape`` takes them."""
+        return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in self.input_shapes.items())
 
 
 class DeviceRecord(_Record):
@@ -66,15 +83,17 @@ class SpeedupRecord(_Record):
 class Placement(_Record):
     """A device per op, complete by construction.
 
-    ``affinity`` names every op of the model. Raises FileFormatError (``load``) or a pydantic error when an
-    affinity names a device that ``devices`` does not list.
+    ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
+    OpenVINO's friendly names; ``names`` gives the friendly name of each op. Raises FileFormatError (``load``) or a
+    pydantic error when an affinity names a device that ``devices`` does not list.
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
+    version: Literal[1, 2] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceRecord] = Field(min_length=1)
     affinity: dict[str, str] = Field(min_length=1)
+    names: dict[str, str] = {}
     method: str
     seed: int
     objective: str = Field(min_length=1)
@@ -116,7 +135,7 @@ class Placement(_Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        document = parse_document(text, origin, FORMAT_NAME, FORMAT_VERSION)
+        document = parse_document(text, origin, FORMAT_NAME, (1, FORMAT_VERSION))
         try:
             return Placement.model_validate(document)
         except ValidationError as error:
@@ -134,37 +153,100 @@ class Placement(_Record):
     @staticmethod
     def from_model(model: ov.Model) -> Placement:
         """The placement an exported IR carries. Raises PlacementError when it carries none."""
-        from hsdag.ir.affinity import embedded_placement
-
         text = embedded_placement(model)
         if text is None:
             raise PlacementError("the model carries no placement; it was not written by 'hsdag export --format ir'")
         return Placement.from_json(text, "placement inside the model")
+
+    def devices_of(self, graph: ComputationGraph) -> list[str]:
+        """[N] the device of each op of a graph.
+
+        Raises PlacementError when the placement is not for the model of this graph: by the names of its ops and, from
+        version 2 on, by its fingerprint.
+        """
+        keys = self._keys(graph)
+        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
+            raise PlacementError(self._mismatch(graph))
+        if set(self.affinity) != set(keys):
+            odd = sorted(set(self.affinity) ^ set(keys))
+            raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
+        devices = [self.affinity[key] for key in keys]
+        check_colocation(graph, devices)
+        return devices
+
+    def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
+        """[N] the rank of each op of a graph, None where it has none; None where no op has one."""
+        return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
+
+    def name_of(self, op: str) -> str:
+        """The friendly name of an op of the affinity map."""
+        return self.names.get(op, op)
+
+    def _keys(self, graph: ComputationGraph) -> tuple[str, ...]:
+        return graph.canonical_names if self.version > 1 else graph.op_names
+
+    def _mismatch(self, graph: ComputationGraph) -> str:
+        found = ModelRecord.of(graph)
+        if set(self.affinity) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
+            return (
+                f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
+                f"this model has {found.inputs_text}: reshape the model or place it anew"
+            )
+        return (
+            f"the placement is for model {self.model.name!r} and this is another one (named {graph.name!r}): "
+            "their ops, shapes or edges differ; place this model anew"
+        )
 
     def apply(self, model: ov.Model) -> ov.Model:
         """Set the affinity of every op of ``model``, which is changed in place and returned.
 
         Constants and shape arithmetic read on several devices are copied, one copy per device. Applying
         again, also another placement of the same model, replaces what was there.
-        Raises PlacementError when the model is another one or its ops and the map disagree.
+        Raises PlacementError when the model is another one, has inputs without fixed shapes, or its ops and the map
+        disagree.
         """
-        from hsdag.ir.affinity import apply_affinity
-
-        return apply_affinity(self, model)
+        merge_copies(model)
+        graph = graph_of(model)
+        try:
+            devices = self.devices_of(graph)
+        except PlacementError as error:
+            if all(port.get_partial_shape().is_static for port in model.inputs):
+                raise
+            raise PlacementError(
+                f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
+                "this model has inputs whose shapes are not fixed: call model.reshape first, or Placement.compile, "
+                "which fixes them"
+            ) from error
+        openvino_names = {device.name: device.spec().openvino_name for device in self.devices}
+        set_affinities(model, graph, [openvino_names[device] for device in devices])
+        return model
 
     def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
         """Compile ``model`` with this placement: under HETERO, or plainly where one device holds all ops.
 
+        ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as
         ``apply`` does, and DeviceError when a device is absent here or fails to load.
         """
-        from hsdag.ir.affinity import compile_placement
+        placed = self.apply(self.fixed(model))
+        specs = [device.spec() for device in self.devices if device.name in self.used_devices]
+        return compile_placed(core, placed, specs, properties)
 
-        return compile_placement(self, core, model, properties)
+    def fixed(self, model: ov.Model) -> ov.Model:
+        """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.
+
+        Raises PlacementError where the placement holds no shape for such an input, or the model does not take it.
+        """
+        clone = model.clone()
+        try:
+            fix_shapes(clone, {}, self.model.input_shapes)
+        except ModelError as error:
+            raise PlacementError(f"the placement is for model {self.model.name!r}, but {error}") from error
+        return clone
 
 
-def parse_document(text: str, origin: str, format_name: str, version: int) -> Mapping[str, Any]:
-    """The JSON object in a text that is of a format ``hsdag-KIND`` and version.
+def parse_document(text: str, origin: str, format_name: str, versions: Collection[int]) -> Mapping[str, Any]:
+    """The JSON object in a text that is of a format ``hsdag-KIND`` and one of the versions.
 
     Raises FileFormatError that names ``origin`` when it is not.
     """
@@ -177,9 +259,9 @@ def parse_document(text: str, origin: str, format_name: str, version: int) -> Ma
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         kind = format_name.removeprefix("hsdag-")
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
-    if document.get("version") != version:
-        found = document.get("version")
-        raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {version}")
+    if document.get("version") not in versions:
+        found, known = document.get("version"), " and ".join(map(str, versions))
+        raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {known}")
     return document
 
 
@@ -209,23 +291,16 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Raises OutputError when the folder is missing or not writable.
     """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~current_umask())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def current_umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -40,7 +40,7 @@ def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any 
         model = read_model_file(Path(source))
     else:
         model = _converted(source, example_input)
-    _fix_shapes(model, shapes or {})
+    fix_shapes(model, shapes or {})
     return model
 
 
@@ -135,25 +135,39 @@ def _check_ir_files(path: Path) -> None:
         raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: the two are not one model")
 
 
-def _fix_shapes(model: ov.Model, shapes: Shapes) -> None:
-    if shapes:
-        names = {input_name(port): port for port in model.inputs}
-        wanted: dict[Any, ov.PartialShape] = {}
-        for name, shape in shapes.items():
-            if name == "" and len(model.inputs) != 1:
-                raise ModelError(f"the model has {len(model.inputs)} inputs ({', '.join(names)}): name them in --shape")
-            port = model.inputs[0] if name == "" else _input_called(model, name)
-            if port is None:
-                raise ModelError(f"--shape names input {name!r}, but the model's inputs are {', '.join(names)}")
-            wanted[port] = ov.PartialShape(list(shape))
-        try:
+def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None) -> None:
+    """Reshape the inputs that ``shapes`` names, in place; ``spare`` has shapes for those that are dynamic otherwise.
+
+    Raises ModelError for a shape of an input that is not there, shapes that do not fit, and dynamic inputs that remain.
+    """
+    wanted = _wanted_shapes(model, shapes)
+    for name, shape in (spare or {}).items():
+        port = _input_called(model, name)
+        if port is not None and port.get_partial_shape().is_dynamic:
+            wanted.setdefault(port, ov.PartialShape(list(shape)))
+    try:
+        if wanted:
             model.reshape(wanted)
-        except RuntimeError as error:
-            raise ModelError(f"the model does not take the shapes given with --shape: {last_line(error)}") from error
-    for port in model.inputs:
-        if port.get_partial_shape().is_dynamic:
-            name, shape = input_name(port), port.get_partial_shape()
-            raise ModelError(f"input {name!r} has the dynamic shape {shape}: fix it with --shape '{name}[...]'")
+    except RuntimeError as error:
+        raise ModelError(f"the model does not take the given shapes of its inputs: {last_line(error)}") from error
+    left = {input_name(port): port.get_partial_shape() for port in model.inputs if port.get_partial_shape().is_dynamic}
+    if left:
+        listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
+        option = ",".join(f"{name}[...]" for name in left)
+        raise ModelError(f"the model has inputs of dynamic shapes ({listed}): fix them with --shape '{option}'")
+
+
+def _wanted_shapes(model: ov.Model, shapes: Shapes) -> dict[Any, ov.PartialShape]:
+    names = ", ".join(input_name(port) for port in model.inputs)
+    wanted: dict[Any, ov.PartialShape] = {}
+    for name, shape in shapes.items():
+        if name == "" and len(model.inputs) != 1:
+            raise ModelError(f"the model has {len(model.inputs)} inputs ({names}): name them in --shape")
+        port = model.inputs[0] if name == "" else _input_called(model, name)
+        if port is None:
+            raise ModelError(f"a shape is given for input {name!r}, but the model's inputs are {names}")
+        wanted[port] = ov.PartialShape(list(shape))
+    return wanted
 
 
 def input_name(port: Any) -> str:

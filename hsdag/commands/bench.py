@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.measured_trace import measured_timeline
-from hsdag.ir.affinity import check_colocation
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
@@ -104,20 +103,14 @@ def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placeme
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """A placement file as something to measure. Raises PlacementError when it is for another model."""
-    if placement.model.fingerprint != session.model_record.fingerprint:
-        raise PlacementError(
-            f"{name} is for model {placement.model.name!r}, not for this one ({session.model_record.name!r}): "
-            "their ops, shapes or edges differ; place this model anew"
-        )
-    if set(placement.affinity) != set(session.graph.op_names):
-        raise PlacementError(f"{name} does not name the ops of the model it claims to be for")
     names = {device.name: device.spec().openvino_name for device in placement.devices}
-    check_colocation(session.graph, [placement.affinity[op] for op in session.graph.op_names])
-    devices = [names[placement.affinity[op]] for op in session.graph.op_names]
+    try:
+        devices = [names[device] for device in placement.devices_of(session.graph)]
+    except PlacementError as error:
+        raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
-    ranks = placement.priority
-    priority = [ranks.get(op) for op in session.graph.op_names] if ranks else None
+    priority = placement.priority_of(session.graph)
     order = [names[device.name] for device in placement.devices]
     return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective))
 

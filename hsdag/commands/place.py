@@ -184,14 +184,15 @@ def _placement(
     ratio, versus = result.ratios[result.answer], result.best_single
     if result.answer in names:
         ops = problem.expand(names[result.answer]).tolist()
-        affinity = {op: problem.devices[d] for op, d in zip(session.graph.op_names, ops, strict=True)}
+        devices = [problem.devices[d] for d in ops]
     else:
-        affinity = dict.fromkeys(session.graph.op_names, result.answer)
+        devices = [result.answer] * session.graph.num_ops
     samples = result.comparison.samples
     return Placement(
         model=session.model_record,
         devices=session.device_records,
-        affinity=affinity,
+        affinity=dict(zip(session.graph.canonical_names, devices, strict=True)),
+        names=dict(zip(session.graph.canonical_names, session.graph.op_names, strict=True)),
         method=options.method,
         seed=options.seed,
         objective=options.objective.name,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.measured import MeasuredEvaluator
-from hsdag.ir.build import fingerprint, read_graph
+from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import placement_units
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import ModelRecord
@@ -22,7 +22,7 @@ from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
@@ -127,7 +127,7 @@ def assumed_costs(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
     )
     tied = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
-    model = ModelRecord(name=Path(source).stem, fingerprint=fingerprint(graph))
+    model = ModelRecord.of(graph, Path(source).stem)
     return replace(problem, labels=replace(problem.labels, colocate=tied), model=model)
 
 
@@ -136,12 +136,11 @@ def _schedule(session: Session, problem: Problem, profile: ModelProfile, costs: 
     graph, names = session.graph, tuple(spec.name for spec in profile.devices)
     by_op = ScheduleProblem.from_graph(graph, costs.costs, names, profile.memory_bytes)
     first = problem.units.graph.op_names
-    labels = OpLabels.empty(graph.num_ops, graph.op_types)
     units = tuple(first[u] for u in problem.units.partition.labels.tolist())
     own = {record.name: record for record in session.device_records}
     return replace(
         by_op,
-        labels=replace(labels, colocate=units),
+        labels=replace(by_op.labels, colocate=units),
         model=session.model_record,
         devices=tuple(own[name] for name in names),
     )

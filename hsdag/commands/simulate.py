@@ -185,9 +185,11 @@ def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = N
     if affinity.get("format") == FORMAT_NAME:
         placement = Placement.from_json(text, str(path))
         known, found = problem.model, placement.model
-        if known is not None and known.fingerprint != found.fingerprint:
+        if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
             raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
-        affinity, priority = placement.affinity, placement.priority
+        names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
+        affinity = {names.get(op, op): device for op, device in placement.affinity.items()}
+        priority = placement.priority and {names.get(op, op): rank for op, rank in placement.priority.items()}
     device = _devices(affinity, path, problem)
     if order not in (None, Order.PRIORITY) or priority is None:
         return PlacedOps(device)

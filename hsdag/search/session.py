@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.build import fingerprint, graph_of
+from hsdag.ir.build import graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.copies import merge_copies
@@ -69,7 +69,7 @@ class Session:
         merge_copies(model)
         self.graph: ComputationGraph = graph_of(model)
         self.cut_graph = with_data_shapes(model, self.graph)  # as the work-conserving executor sees it
-        self.model_record = ModelRecord(name=_name_of(source, self.graph), fingerprint=fingerprint(self.graph))
+        self.model_record = ModelRecord.of(self.graph, _name_of(source, self.graph))
         path = Path(source) if isinstance(source, str | Path) else self._write(model)
         self._digest = _digest(path, inputs, self.model_record.fingerprint)
         setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)

@@ -160,19 +160,20 @@ class Solution:
         if self.affinity is None or self.value_s is None:
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
-        graph = graph_of_problem(problem)
+        canonical = dict(zip(problem.op_names, problem.canonical_names, strict=True))
         sequential = options.semantics.execution is Execution.SEQUENTIAL
         return Placement(
-            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph)),
+            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
-            affinity=self.affinity,
+            affinity={canonical[op]: device for op, device in self.affinity.items()},
+            names={canonical[op]: op for op in self.affinity},
             method=options.method,
             seed=options.seed,
             objective=options.objective.name,
             executor="hetero" if sequential else "work-conserving",
             latency=_record(self.value_s),
             baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},
-            priority=self.ranks,
+            priority={canonical[op]: rank for op, rank in self.ranks.items()} if self.ranks else None,
             created_with={"hsdag": __version__, "problem": problem.name},
         )
 

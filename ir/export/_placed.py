@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import openvino as ov
 
-from hsdag.ir.affinity import check_placement
 from hsdag.ir.build import graph_of, ordered_ops
 from hsdag.ir.copies import merge_copies, name_uniquely
 from hsdag.ir.graph import ComputationGraph
@@ -16,7 +15,7 @@ def placed_clone(placement: Placement, model: ov.Model) -> ov.Model:
 
     Raises PlacementError when the placement is for another model.
     """
-    clone = placement.apply(model.clone())
+    clone = placement.apply(placement.fixed(model))
     name_uniquely(clone)
     return clone
 
@@ -26,20 +25,15 @@ def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
 
     Raises PlacementError when the placement is for another model.
     """
-    clone = model.clone()
+    clone = placement.fixed(model)
     merge_copies(clone)
-    check_placement(placement, graph_of(clone))
+    placement.devices_of(graph_of(clone))
     return clone
 
 
-def placed_graph(placement: Placement, model: ov.Model) -> ComputationGraph:
-    """The graph of the model without copies: its ops are those of the affinity map.
-
-    Raises PlacementError when the placement is for another model.
-    """
-    clone = placement.apply(model.clone())
-    merge_copies(clone)
-    return graph_of(clone)
+def unplaced_graph(placement: Placement, model: ov.Model) -> ComputationGraph:
+    """The graph of ``unplaced_clone``: its ops are those of the affinity map."""
+    return graph_of(unplaced_clone(placement, model))
 
 
 def openvino_names(placement: Placement) -> dict[str, str]:
@@ -52,4 +46,4 @@ def deployed_map(placement: Placement, placed: ov.Model | None) -> dict[str, str
     if placed is not None:
         return {name: node.get_rt_info()["affinity"].astype(str) for name, node in ordered_ops(placed)}
     names = openvino_names(placement)
-    return {op: names[device] for op, device in placement.affinity.items()}
+    return {placement.name_of(op): names[device] for op, device in placement.affinity.items()}

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 import openvino as ov
 
 from hsdag.ir.errors import OptionError, OutputError
-from hsdag.ir.placement import Placement, current_umask
+from hsdag.ir.placement import Placement
 from hsdag.ir.reader import last_line
 
 
@@ -72,7 +72,6 @@ def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
             for part in parts.values():
                 with part.open("rb") as file:
                     os.fsync(file.fileno())
-                part.chmod(0o666 & ~current_umask())
             for path, part in parts.items():
                 part.replace(path)
         finally:

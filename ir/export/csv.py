@@ -9,7 +9,7 @@ from typing import final
 
 import openvino as ov
 
-from hsdag.ir.export._placed import openvino_names, placed_graph
+from hsdag.ir.export._placed import openvino_names, unplaced_graph
 from hsdag.ir.export.base import Exporter
 from hsdag.ir.placement import Placement, write_atomically
 
@@ -22,17 +22,15 @@ class CsvExporter(Exporter):
 
     def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
         """Write one file, rows in the order of the model, or of the affinity map where there is no model."""
-        types = dict.fromkeys(placement.affinity, "")
+        rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
         if model is not None:
-            graph = placed_graph(placement, model)
-            types = dict(zip(graph.op_names, graph.op_types, strict=True))
+            graph = unplaced_graph(placement, model)
+            rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
         names = openvino_names(placement)
         text = StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)
-        for op, op_type in types.items():
-            device = placement.affinity[op]
-            table.writerow((op, op_type, device, names[device]))
+        table.writerows((*row, names[row[-1]]) for row in rows)
         write_atomically(out_path, text.getvalue().encode())
         return [out_path]
 

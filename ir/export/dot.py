@@ -13,7 +13,7 @@ import openvino as ov
 
 from hsdag.ir.coarsen import coarsen
 from hsdag.ir.colocation import Colocation, colocate
-from hsdag.ir.export._placed import placed_graph
+from hsdag.ir.export._placed import unplaced_graph
 from hsdag.ir.export.base import Exporter
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.partition import Partition, convex_split
@@ -32,7 +32,7 @@ class DotExporter(Exporter):
     def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
         """Write one file for ``dot -Tsvg``."""
         assert model is not None
-        graph = placed_graph(placement, model)
+        graph = unplaced_graph(placement, model)
         constraints = colocate(graph)
         parts = submodels(placement, graph, constraints)
         lines = [
@@ -55,7 +55,7 @@ def submodels(placement: Placement, graph: ComputationGraph, constraints: Coloca
     """
     units = coarsen(graph, constraints.sets, constraints.edge_kept)
     ids = {device.name: d for d, device in enumerate(placement.devices)}
-    op_device = np.asarray([ids[placement.affinity[name]] for name in graph.op_names], dtype=np.int64)
+    op_device = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
     bound = np.flatnonzero(~constraints.floating)
     device = np.zeros(units.graph.num_ops, dtype=np.int64)
     device[units.partition.labels[bound]] = op_device[bound]
@@ -73,11 +73,12 @@ def quoted(text: str) -> str:
 
 def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
     names = [device.name for device in placement.devices]
+    devices = placement.devices_of(graph)
     lines = []
     for s in range(parts.num_groups):
         members = parts.members.of(s).tolist()
         holder = next(v for v in members if not constraints.floating[v])
-        device = placement.affinity[graph.op_names[holder]]
+        device = devices[holder]
         fill = FILL_COLOURS[names.index(device) % len(FILL_COLOURS)]
         label = quoted(f"submodel {s} on {device}, {len(members)} ops")
         lines.append(f'subgraph cluster_{s} {{ label={label}; color="black"; penwidth=2;')

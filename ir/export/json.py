@@ -7,7 +7,7 @@ from typing import final
 
 import openvino as ov
 
-from hsdag.ir.export._placed import placed_graph
+from hsdag.ir.export._placed import unplaced_graph
 from hsdag.ir.export.base import Exporter
 from hsdag.ir.placement import Placement
 
@@ -19,7 +19,7 @@ class JsonExporter(Exporter):
     def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
         """Write one file; a given model is checked against the placement."""
         if model is not None:
-            placed_graph(placement, model)
+            unplaced_graph(placement, model)
         placement.save(out_path)
         return [out_path]
 

@@ -44,6 +44,7 @@ class _Links(_Record):
 
 class _Op(_Record):
     name: _Name
+    canonical: _Name | None = None
     type: str = ""
     time_s: list[_Amount | None]
     output_bytes: _Amount = 0.0
@@ -86,7 +87,7 @@ def write_problem(problem: ScheduleProblem, path: str | Path) -> None:
 
 def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
     """The problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
-    document = parse_document(text, origin, FORMAT_NAME, FORMAT_VERSION)
+    document = parse_document(text, origin, FORMAT_NAME, (FORMAT_VERSION,))
     try:
         return _problem(_Document.model_validate(document))
     except ValidationError as error:
@@ -101,6 +102,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
     ops = [
         _Op(
             name=problem.op_names[v],
+            canonical=name if (name := problem.canonical_names[v]) != problem.op_names[v] else None,
             type=labels.types[v],
             time_s=[None if np.isnan(s) else float(s) for s in problem.time_s[v]],
             output_bytes=float(problem.output_bytes[v]),
@@ -198,6 +200,7 @@ def _labels(ops: Sequence[_Op]) -> OpLabels:
         meta_ops=tuple(op.meta_op or "" for op in ops),
         roles=tuple(op.role or "" for op in ops),
         expressions=tuple(op.expr or "" for op in ops),
+        canonical=tuple(op.canonical or op.name for op in ops),
     )
 
 

@@ -6,7 +6,7 @@ Legend: N ops, E edges, D devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +29,7 @@ class OpLabels:
     meta_ops: tuple[str, ...]  # the op that this one is a shard of
     roles: tuple[str, ...]  # "shard", "reduce" or ""
     expressions: tuple[str, ...]  # what the op computes
+    canonical: tuple[str, ...] = ()  # the op's name in placement files; by default its name
 
     @staticmethod
     def empty(num_ops: int, types: Sequence[str] | None = None) -> OpLabels:
@@ -139,6 +140,11 @@ class ScheduleProblem:
         return len(self.op_names)
 
     @property
+    def canonical_names(self) -> tuple[str, ...]:
+        """[N] the names of the ops in placement files."""
+        return self.labels.canonical or self.op_names
+
+    @property
     def num_devices(self) -> int:
         """D."""
         return len(self.device_names)
@@ -237,7 +243,7 @@ class ScheduleProblem:
             name=graph.name,
             op_names=graph.op_names,
             device_names=device_names,
-            labels=OpLabels.empty(graph.num_ops, graph.op_types),
+            labels=replace(OpLabels.empty(graph.num_ops, graph.op_types), canonical=graph.canonical_names),
             order=graph.topological_order,
             source=costs.source,
         )

@@ -69,7 +69,7 @@ class Profiler:
         self._cache = cache
         self._effort = effort or Effort()
         self._on_step = on_step
-        self._index = {name: v for v, name in enumerate(graph.op_names)}
+        self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
     def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray) -> ModelProfile:
         """Times on all devices and links between them.
@@ -120,7 +120,7 @@ class Profiler:
 
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """The answer with ops by name: another file of the same model may number them otherwise."""
-        names = self._graph.op_names
+        names = self._graph.canonical_names
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from hsdag.ir import ComputationGraph, DeviceSpec, Placement, colocate, fingerprint, graph_from_edges, graph_of
+from hsdag.ir import ComputationGraph, DeviceSpec, Placement, colocate, graph_from_edges, graph_of
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 
 DEVICES = ("FAST=CPU[INFERENCE_NUM_THREADS=2]", "SLOW=CPU[INFERENCE_NUM_THREADS=1]")
@@ -35,7 +35,7 @@ def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
         sets = colocate(graph).sets.labels.tolist()
         specs = [DeviceSpec.parse(text) for text in DEVICES]
         return Placement(
-            model=ModelRecord(name=model.get_friendly_name(), fingerprint=fingerprint(graph)),
+            model=ModelRecord.of(graph),
             devices=[
                 DeviceRecord(
                     name=spec.name,
@@ -44,7 +44,8 @@ def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
                 )
                 for spec in specs
             ],
-            affinity={name: device_of_set(s) for name, s in zip(graph.op_names, sets, strict=True)},
+            affinity={name: device_of_set(s) for name, s in zip(graph.canonical_names, sets, strict=True)},
+            names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
             method="test",
             seed=0,
             objective="latency",

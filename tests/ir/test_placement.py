@@ -25,13 +25,14 @@ def document() -> dict[str, Any]:
     latency = {"median_s": 0.01, "mean_s": 0.011, "p95_s": 0.02, "runs": 50, "measured": True}
     return {
         "format": "hsdag-placement",
-        "version": 1,
-        "model": {"name": "m", "fingerprint": FINGERPRINT},
+        "version": 2,
+        "model": {"name": "m", "fingerprint": FINGERPRINT, "input_shapes": {"x": [1, 3], "y": []}},
         "devices": [
             {"name": "CPU", "plugin": "CPU", "properties": {}},
             {"name": "SLOW", "plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1"}},
         ],
         "affinity": {"a": "CPU", "b": "SLOW", 'ü\n"': "CPU"},
+        "names": {"a": "first", "b": ""},
         "method": "heft",
         "seed": 3,
         "objective": "latency",
@@ -70,9 +71,11 @@ def test_used_devices_and_counts_follow_the_order_of_devices() -> None:
     ("path", "value", "complaint"),
     [
         ("format", "other", "'format' is not 'hsdag-placement'"),
-        ("version", 2, "'version' is 2, but this hsdag reads 1"),
+        ("version", 3, "'version' is 3, but this hsdag reads 1 and 2"),
         ("model.fingerprint", "md5:0", "model.fingerprint: "),
         ("model.extra", 1, "model.extra: "),
+        ("model.input_shapes.x", [1, "a"], r"model.input_shapes.x\[1\]: "),
+        ("names.a", 1, "names.a: "),
         ("devices", [], "devices: "),
         ("devices.1.plugin", "", r"devices\[1\].plugin: "),
         ("devices.1.name", "CPU", "two devices have the same name"),

@@ -80,8 +80,10 @@ def test_a_file_that_is_no_model_is_refused_with_the_choices(tmp_path: Path, nam
     assert "expected one of .xml, .onnx" in refusal(tmp_path / name)
 
 
-def test_dynamic_inputs_need_a_shape() -> None:
-    with pytest.raises(ModelError, match=r"input 'x' has the dynamic shape .*: fix it with --shape 'x\[\.\.\.\]'"):
+def test_dynamic_inputs_need_shapes_and_are_all_named() -> None:
+    with pytest.raises(
+        ModelError, match=r"dynamic shapes \(x \[\?,3\], y \[\?,3\]\): fix .* --shape 'x\[...\],y\[...\]'"
+    ):
         load_model(dynamic_model())
 
 
@@ -93,10 +95,10 @@ def test_given_shapes_fix_the_inputs() -> None:
 @pytest.mark.parametrize(
     ("shapes", "complaint"),
     [
-        ({"z": (2, 3)}, "--shape names input 'z', but the model's inputs are x, y"),
+        ({"z": (2, 3)}, "a shape is given for input 'z', but the model's inputs are x, y"),
         ({"": (2, 3)}, r"the model has 2 inputs \(x, y\): name them"),
-        ({"x": (2, 3), "y": (4, 3)}, "does not take the shapes given with --shape"),
-        ({"x": (2, 3)}, "input 'y' has the dynamic shape"),
+        ({"x": (2, 3), "y": (4, 3)}, "does not take the given shapes of its inputs"),
+        ({"x": (2, 3)}, r"dynamic shapes \(y "),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:

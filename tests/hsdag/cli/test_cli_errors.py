@@ -50,7 +50,7 @@ def placement_for(model: Path, device: str = "CPU", plugin: str = "CPU") -> Plac
         {
             "model": {"name": model.stem, "fingerprint": fingerprint(graph)},
             "devices": [{"name": device, "plugin": plugin, "properties": {}}],
-            "affinity": dict.fromkeys(graph.op_names, device),
+            "affinity": dict.fromkeys(graph.canonical_names, device),
             "method": "best-device",
             "seed": 0,
             "objective": "latency",
@@ -89,8 +89,8 @@ def test_what_is_no_model(complains: Complains, tmp_path: Path, name: str) -> No
 
 
 def test_dynamic_shapes_without_shape(complains: Complains, dynamic: Path) -> None:
-    assert "fix it with --shape 'x[...]'" in complains("place", dynamic)
-    assert "names input 'y'" in complains("place", dynamic, "--shape", "y[1,8]")
+    assert "fix them with --shape 'x[...]'" in complains("place", dynamic)
+    assert "a shape is given for input 'y'" in complains("place", dynamic, "--shape", "y[1,8]")
     assert "is not of the form" in complains("place", dynamic, "--shape", "x(1,8)")
     assert "at least 1" in complains("place", dynamic, "--shape", "x[0,8]")
 

@@ -54,7 +54,7 @@ def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
 def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
     model = ov.Core().read_model(tiny_resnet)
     placement = hsdag.place(model, partition_cpu=2, method="best-device")
-    assert set(placement.affinity) == set(read_graph(tiny_resnet).op_names)
+    assert set(placement.affinity) == set(read_graph(tiny_resnet).canonical_names)
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
     found = hsdag.place(module, "CPU", example_input=torch.ones(1, 8), shape="1,8", method="best-device")
     assert found.latency is not None
@@ -140,7 +140,7 @@ def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path)
     graph = read_graph(tmp_path / "shared.xml")
     units = placement_units(graph)
     late = units.partition.labels >= units.graph.num_ops // 2
-    names = {op: f"CPU_{int(second)}" for op, second in zip(graph.op_names, late, strict=True)}
+    names = {op: f"CPU_{int(second)}" for op, second in zip(graph.canonical_names, late, strict=True)}
     split = before.model_copy(update={"affinity": names})
     (exported, _) = export_placement(split, "ir", tmp_path / "placed.xml", load_model(tmp_path / "shared.xml"))
     assert read_graph(exported).op_names == graph.op_names

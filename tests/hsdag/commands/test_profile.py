@@ -161,7 +161,7 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
         devices=[
             DeviceRecord(name=s.name, plugin=s.plugin, properties=dict(s.properties)) for s in parse_devices(parts)
         ],
-        affinity=dict(zip(graph.op_names, devices, strict=True)),
+        affinity=dict(zip(graph.canonical_names, devices, strict=True)),
         method="by hand",
         seed=0,
         objective="latency",
@@ -176,4 +176,5 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
     convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
     shown = {name: threads[ran[name]["tid"]] for name in convolutions & set(ran)}
     assert len(shown) >= len(convolutions) // 2
-    assert shown == {name: placement.affinity[name] for name in shown}
+    placed = dict(zip(graph.op_names, placement.devices_of(graph), strict=True))
+    assert shown == {name: placed[name] for name in shown}

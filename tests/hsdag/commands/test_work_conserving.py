@@ -48,11 +48,12 @@ def split(tiny_resnet: Path) -> Placement:
     graph = read_graph(tiny_resnet)
     units = placement_units(graph)
     late = units.partition.labels >= units.graph.num_ops // 2
+    devices = [f"CPU_{'AB'[int(second)]}" for second in late]
     return Placement.model_validate(
         {
             "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
             "devices": [{"name": name, "plugin": "CPU", "properties": ONE} for name in ("CPU_A", "CPU_B")],
-            "affinity": {op: f"CPU_{'AB'[int(second)]}" for op, second in zip(graph.op_names, late, strict=True)},
+            "affinity": dict(zip(graph.canonical_names, devices, strict=True)),
             "method": "heft",
             "seed": 0,
             "objective": "latency",
@@ -109,7 +110,7 @@ def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: py
     assert run([*map(str, arguments), "--partition-cpu", "2", "--json", "-o", str(out)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
-    assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).op_names)
+    assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).canonical_names)
 
 
 def test_bench_runs_a_placement_by_the_executor_its_file_names(
@@ -250,7 +251,7 @@ def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, 
 
 
 def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
-    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.op_names])
+    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.canonical_names])
 
 
 def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Placement) -> None:

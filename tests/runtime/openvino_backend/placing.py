@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from hsdag.ir import DeviceSpec, Placement, colocate, fingerprint, graph_of
+from hsdag.ir import DeviceSpec, Placement, colocate, graph_of
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 
 Arrays = list[NDArray[Any]]
@@ -35,12 +35,12 @@ def placed(
         first.setdefault(sets[v], graph.op_names[v])
     device = {s: f"CPU_{device_of(name, s) % num_devices}" for s, name in first.items()}
     return Placement(
-        model=ModelRecord(name=model.get_friendly_name(), fingerprint=fingerprint(graph)),
+        model=ModelRecord.of(graph),
         devices=[
             DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
             for spec in specs(num_devices)
         ],
-        affinity={name: device.get(s, "CPU_0") for name, s in zip(graph.op_names, sets, strict=True)},
+        affinity={name: device.get(s, "CPU_0") for name, s in zip(graph.canonical_names, sets, strict=True)},
         method="test",
         seed=0,
         objective="latency",
