@@ -29,9 +29,9 @@ def compile_placed(
         spec.register(core)
     names = [spec.openvino_name for spec in specs]
     target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
-    kept = hetero_properties(specs) if len(names) > 1 else {}
+    given = hetero_properties(specs, properties) if len(names) > 1 else dict(properties or {})
     try:
-        return core.compile_model(model, target, {**kept, **(properties or {})})
+        return core.compile_model(model, target, given)
     except RuntimeError as error:
         raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import openvino as ov
+
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.reader import last_line
 
@@ -82,12 +84,14 @@ class DeviceSpec:
     def register(self, core: Any) -> None:
         """Make the device known to an ``ov.Core`` under ``openvino_name`` and load its plugin.
 
-        Registering twice is harmless. Raises DeviceError when the device is absent, fails to load or refuses
-        a property.
+        An added device that the core has already gets the properties of this spec, and the plugin's defaults for all
+        others. Raises DeviceError when the device is absent, fails to load or refuses a property.
         """
         loaded_name = self.openvino_name.partition(".")[0]
         try:
-            if self.is_added and loaded_name not in _registered(core):
+            if self.is_added and loaded_name in _registered(core):
+                _reset_properties(core, loaded_name, self)
+            elif self.is_added:
                 core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
         except RuntimeError as error:
             if "already registered" not in str(error):
@@ -110,14 +114,28 @@ def parse_devices(text: str) -> tuple[DeviceSpec, ...]:
     return specs
 
 
-def hetero_properties(specs: Iterable[DeviceSpec]) -> dict[str, dict[str, dict[str, str]]]:
+def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What ``compile_model`` needs beside a HETERO target for devices to keep their properties.
 
     HETERO sets EXCLUSIVE_ASYNC_REQUESTS on every submodel it makes, over what was set on the device; only
-    DEVICE_PROPERTIES given at compilation win.
+    DEVICE_PROPERTIES given at compilation win. ``given`` are a caller's own properties: all of them are kept, and its
+    DEVICE_PROPERTIES replace those of a device key by key.
     """
-    properties = {spec.openvino_name: dict(spec.properties) for spec in specs if spec.properties}
-    return {"DEVICE_PROPERTIES": properties} if properties else {}
+    merged = {spec.openvino_name: dict(spec.properties) for spec in specs if spec.properties}
+    rest = dict(given or {})
+    for name, properties in rest.pop("DEVICE_PROPERTIES", {}).items():
+        merged[name] = {**merged.get(name, {}), **properties}
+    return {**rest, "DEVICE_PROPERTIES": merged} if merged else rest
+
+
+def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
+    """Set the properties that ``spec`` does not give back to what the plugin has in a new core."""
+    default = ov.Core()
+    for key, access in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES").items():
+        if access == "RW" and key not in spec.properties:
+            value = default.get_property(spec.plugin, key)
+            if core.get_property(spec.openvino_name, key) != value:
+                core.set_property(loaded_name, {key: value})
 
 
 def _registered(core: Any) -> set[str]:

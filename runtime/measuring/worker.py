@@ -80,8 +80,10 @@ class Worker:
             set_affinities(self.placed, self.graph, devices)
         model = self.model if devices is None else self.placed
         begin = time.perf_counter()
-        kept = hetero_properties(self.specs) if request["target"].startswith("HETERO:") else {}
-        compiled = self.core.compile_model(model, request["target"], {**kept, **request.get("properties", {})})
+        properties = request.get("properties", {})
+        if request["target"].startswith("HETERO:"):
+            properties = hetero_properties(self.specs, properties)
+        compiled = self.core.compile_model(model, request["target"], properties)
         compile_s = time.perf_counter() - begin
         self._keep(request["key"], compiled)
         submodels = 1

@@ -106,10 +106,14 @@ class OpenVinoBackend(Backend):
         device = self._device[attempt.task]
         threads, idle = self._threads[device], self._idle[device]
         stream = next((k for k in idle if threads[k].is_caller), idle[-1])
-        idle.remove(stream)
         job = _Job(self, attempt, inbox, stream)
+        idle.remove(stream)
         self._jobs[attempt] = job
-        threads[stream].give(job)
+        try:
+            threads[stream].give(job)
+        except BaseException:
+            self.came_back(attempt)
+            raise
         return False
 
     def cancel(self, attempt: Attempt) -> None:
@@ -150,11 +154,10 @@ class OpenVinoBackend(Backend):
 
     def came_back(self, attempt: Attempt) -> bool:
         """Strike an attempt off those that run; False where it was given up."""
-        job = self._jobs.get(attempt)
+        job = self._jobs.pop(attempt, None)  # of this and abandon, which may run at once, one alone finds the job
         if job is None:
             return False
         self._idle[self._device[attempt.task]].append(job.stream)
-        del self._jobs[attempt]
         return True
 
     def slot(self, number: int) -> Slot:

@@ -29,7 +29,10 @@ class CompiledSubmodels:
         future: Future[Any] = Future()
         with self._lock:
             self._pending[s] = future
-        threading.Thread(target=self._fill, args=(s, future), name=f"hsdag-compile-{s}", daemon=True).start()
+        try:
+            threading.Thread(target=self._fill, args=(s, future), name=f"hsdag-compile-{s}", daemon=True).start()
+        except RuntimeError as error:  # the system has no thread to give
+            future.set_exception(error)
         return future
 
     def _fill(self, s: int, future: Future[Any]) -> None:

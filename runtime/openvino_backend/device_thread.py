@@ -31,8 +31,9 @@ class DeviceThread:
     def give(self, job: Job) -> None:
         """Have a job run after those given before."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._main, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._main, name=self._name, daemon=True)
+            thread.start()  # may raise where the system has no thread to give; the next job then tries again
+            self._thread = thread
         if self.is_caller and self._next is None and self._jobs.empty():
             self._next = job
         else:

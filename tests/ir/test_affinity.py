@@ -73,6 +73,15 @@ def test_one_device_for_all_compiles_plainly_and_copies_nothing(
     assert graph_of(model).num_ops == ops_before
 
 
+def test_a_callers_properties_of_a_device_leave_its_others_as_they_are(
+    core: ov.Core, model: ov.Model, alternating: Alternating
+) -> None:
+    given = {"DEVICE_PROPERTIES": {"CPU_SLOW": {"PERF_COUNT": "YES"}}}
+    found = alternating(model).compile(core, model, given).get_property("DEVICE_PROPERTIES")
+    assert (found["CPU_SLOW"]["PERF_COUNT"], found["CPU_FAST"]["PERF_COUNT"]) == ("YES", "NO")
+    assert (found["CPU_SLOW"]["INFERENCE_NUM_THREADS"], found["CPU_FAST"]["INFERENCE_NUM_THREADS"]) == (1, 2)
+
+
 def test_a_shape_read_behind_another_device_is_no_input_of_its_submodel(core: ov.Core, place: Place, run: Run) -> None:
     x = op.parameter([2, 4], np.float32, name="x")
     flat = op.tanh(op.reshape(x, op.constant([8]), special_zero=False, name="flat"), name="tanh")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir import DeviceError, DeviceSpec, parse_devices
+from hsdag.ir.device import hetero_properties
 
 
 def test_a_bare_name_is_openvinos_own_device() -> None:
@@ -87,6 +88,28 @@ def test_an_added_cpu_device_is_real_and_keeps_its_threads() -> None:
     assert core.get_property("CPU_ONE", "INFERENCE_NUM_THREADS") == 1
     assert core.get_property("CPU_ONE", "FULL_DEVICE_NAME") == core.get_property("CPU", "FULL_DEVICE_NAME")
     assert core.get_property("CPU", "INFERENCE_NUM_THREADS") == 0
+
+
+def test_a_device_that_is_registered_again_has_the_properties_of_its_last_spec_alone() -> None:
+    core = ov.Core()
+    DeviceSpec.parse("ONE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32;PERF_COUNT=YES]").register(core)
+    DeviceSpec.parse("ONE=CPU[INFERENCE_PRECISION_HINT=f32]").register(core)
+    assert core.get_property("CPU_ONE", "INFERENCE_NUM_THREADS") == core.get_property("CPU", "INFERENCE_NUM_THREADS")
+    assert core.get_property("CPU_ONE", "PERF_COUNT") is False
+    assert core.get_property("CPU_ONE", "INFERENCE_PRECISION_HINT") == ov.Type.f32
+
+
+def test_a_callers_device_properties_are_merged_with_the_devices_own() -> None:
+    specs = (DeviceSpec.parse("ONE=CPU[INFERENCE_NUM_THREADS=1]"), DeviceSpec("GPU", "GPU"))
+    given = {"DEVICE_PROPERTIES": {"CPU_ONE": {"PERF_COUNT": "YES"}, "GPU": {"PERF_COUNT": "NO"}}, "CACHE_DIR": "c"}
+    assert hetero_properties(specs, given) == {
+        "CACHE_DIR": "c",
+        "DEVICE_PROPERTIES": {
+            "CPU_ONE": {**specs[0].properties, "PERF_COUNT": "YES"},
+            "GPU": {"PERF_COUNT": "NO"},
+        },
+    }
+    assert hetero_properties((), None) == {}
 
 
 @pytest.mark.parametrize("body", ["INFERENCE_NUM_THREADS=many", "NO_SUCH_KEY=1"])

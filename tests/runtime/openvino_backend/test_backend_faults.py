@@ -211,6 +211,70 @@ def test_after_a_hang_other_requests_work(core: ov.Core) -> None:
         hanging.opened.set()
 
 
+class Interleaved(dict[Any, Any]):
+    """Jobs by attempt; right behind the first look-up of the device's thread another thread calls ``meanwhile``."""
+
+    def __init__(self, meanwhile: Callable[[Any], object]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[Any], object] | None = meanwhile
+
+    def _looked_up(self, attempt: Any, job: Any) -> Any:
+        if job is not None and self._meanwhile is not None and threading.current_thread().name.startswith("hsdag-dev"):
+            meanwhile, self._meanwhile = self._meanwhile, None
+            other = threading.Thread(target=meanwhile, args=(attempt,))
+            other.start()
+            other.join()
+        return job
+
+    def get(self, attempt: Any, default: Any = None) -> Any:
+        return self._looked_up(attempt, super().get(attempt, default))
+
+    def pop(self, attempt: Any, *default: Any) -> Any:
+        return self._looked_up(attempt, super().pop(attempt, *default))
+
+
+def test_an_inference_that_is_given_up_while_it_comes_back_is_one_or_the_other(core: ov.Core) -> None:
+    with compiled(core, python_model()) as model:
+        backend = model._backend
+        backend._jobs = Interleaved(backend.abandon)
+        assert works(model)
+        wait_until(lambda: not backend._jobs)
+        assert backend._idle == [[0], [0]]
+        assert works(model)
+
+
+def test_a_device_that_got_no_thread_once_works_the_next_time(core: ov.Core) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "hsdag-device-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = threading.Thread.start
+    with compiled(core, python_model()) as model:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(ExecutionError, match="on device CPU_1 failed: can't start new thread"):
+                model(X)
+        assert works(model)
+
+
+def test_what_hung_is_compiled_when_there_is_a_thread_again(core: ov.Core) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("hsdag-compile"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start, hanging = threading.Thread.start, Gate()
+    calls = iter([hanging])
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(ExecutionError, match="waited for"):
+                model(X)
+        hanging.opened.set()
+        assert works(model)
+
+
 def test_what_hung_is_freed_when_it_comes_back(core: ov.Core) -> None:
     class Held:
         """Something that only the hanging inference holds."""
