@@ -29,6 +29,7 @@ from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
+from hsdag.runtime.platforms.inference import infer_checked, reason_of
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -49,6 +50,7 @@ class Worker:
         self.graph = graph_of(self.model)
         self.placed = self.model.clone()  # bears affinities; the model itself stays as it was read
         self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
+        self.inputs_are_given = setup.get("inputs") is not None
         self.compiled: dict[str, Any] = {}
         self.requests: dict[str, Any] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
@@ -177,19 +179,40 @@ class Worker:
         begin = time.perf_counter()
         compiled = compile_side_by_side(self.core, self.model, self.graph, self.specs, request)
         compile_s = time.perf_counter() - begin
-        self._keep(request["key"], compiled)
-        self.side_by_side.add(request["key"])
+        self._keep(request["key"], compiled, is_side_by_side=True)
         return {
             "compile_s": compile_s,
             "submodels": len(compiled.cut.subgraphs),
             "devices": request["target"].split(","),
         }
 
-    def _keep(self, key: str, compiled: Any) -> None:
-        """Have a compiled candidate under a key, in place of what was there."""
+    def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
+        """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through.
+
+        What is timed afterwards is the same inference, unchecked. Raises RuntimeError when it fails.
+        """
         self.close({"key": key})
+        if is_side_by_side:
+            self.side_by_side.add(key)
         self.compiled[key] = compiled
         self.requests[key] = self._infer_request(compiled)
+        try:
+            self._checked(self.requests[key])
+        except RuntimeError:
+            self.close({"key": key})
+            raise
+
+    def _checked(self, request: Any) -> None:
+        """Infer from a fresh state, and raise RuntimeError with the reason when that fails."""
+        if self.stateful:
+            request.reset_state()
+        try:
+            infer_checked(request)
+        except (RuntimeError, ExecutionError) as error:
+            hint = (
+                "" if self.inputs_are_given else "; the inputs are random: --input FILE.npz gives the model real ones"
+            )
+            raise RuntimeError(f"the inference failed: {reason_of(error)}{hint}") from error
 
     def _infer_request(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
@@ -199,9 +222,7 @@ class Worker:
 
     def _outputs(self, key: str) -> list[NDArray[Any]]:
         request = self.requests[key]
-        if self.stateful:
-            request.reset_state()
-        request.infer()
+        self._checked(request)
         return [np.array(request.get_output_tensor(i).data) for i in range(len(self.compiled[key].outputs))]
 
 

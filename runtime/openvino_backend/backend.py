@@ -24,6 +24,7 @@ from hsdag.runtime.openvino_backend.device_thread import DeviceThread
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.slots import Slot, Wiring
 from hsdag.runtime.openvino_backend.submodels import Submodel
+from hsdag.runtime.platforms.inference import reason_of
 
 CLOSE_S = 5.0
 """How long closing waits for each device."""
@@ -214,14 +215,3 @@ class _Job:
             if self._has_begun:
                 self._slot.put_aside(self._attempt.task)
             return self._has_begun
-
-
-def reason_of(error: BaseException) -> str:
-    """What an error of OpenVINO's says, without the source files it went through and the stack of a Python op."""
-    kept: list[str] = []
-    for line in (line.strip() for line in str(error).splitlines()):
-        if line == "At:":
-            break
-        if line and not line.startswith(("Exception from", "Caught exception: Exception from")):
-            kept.append(line)
-    return ": ".join(kept) or type(error).__name__

@@ -14,8 +14,9 @@ from hsdag.ir.build import ordered_ops
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Engine, Run, TaskTimes
-from hsdag.runtime.openvino_backend.backend import OpenVinoBackend, reason_of
+from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.ports import Outputs, find_port, named_inputs, port_index
+from hsdag.runtime.platforms.inference import reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
 

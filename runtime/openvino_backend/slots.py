@@ -12,8 +12,7 @@ import openvino as ov
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.cutting.cut import MODEL_INPUT
 from hsdag.runtime.openvino_backend.submodels import Submodel
-
-_infer = ov.InferRequest.__bases__[0].infer  # without the checks of arrays: inputs are bound beforehand
+from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked
 
 
 class Wiring:
@@ -93,10 +92,9 @@ class Slot:
 
         ``begin`` is called with the lock when the slot is about to be touched, and raises where it must not be.
 
-        The CPU plugin swallows what goes wrong in the caller's thread where it has one thread per inference. So the
-        constant output tells whether an inference went through. One that did not is run again in a thread of the
-        plugin, which tells what is wrong. Outputs of unknown size cannot be touched after a swallowed error: subgraphs
-        that have some run in a thread of the plugin from the start.
+        What runs in the calling thread may fail without a word, so the constant output tells whether an inference went
+        through. One that did not is run again, checked. Outputs of unknown size cannot be touched after a swallowed
+        error: subgraphs that have some are checked from the start.
         """
         is_fit = self._made_from[s] is compiled and self._requests[s] is not None
         fresh = None if is_fit else compiled.create_infer_request()
@@ -110,13 +108,12 @@ class Slot:
                 request.set_input_tensor(k, self._requests[source].get_output_tensor(out))
         if self._in_thread[s]:
             mark[0] = 0.0
-            _infer(request, {}, True, False)
+            infer_unchecked(request)
             if mark[0]:
                 return
             if is_cancelled():
                 raise ExecutionError("cancelled")
-        request.start_async()
-        request.wait()
+        infer_checked(request)
         self._in_thread[s] = False  # nothing was wrong: the plugin does not write constants every time
 
     def cancel(self, s: int) -> None:

@@ -94,6 +94,38 @@ def test_a_refused_candidate_does_not_cost_the_worker(tiny_resnet: Path) -> None
     assert runner.client.num_starts == 1
 
 
+@pytest.fixture
+def picky(tmp_path: Path) -> Path:
+    """A model that takes the shape of what it gives as an input: random shapes do not fit."""
+    x, shape = opset13.parameter([1, 4], np.float32, name="x"), opset13.parameter([2], np.int64, name="shape")
+    bent = opset13.relu(opset13.reshape(opset13.relu(x), shape, special_zero=False), name="late")
+    path = tmp_path / "picky.xml"
+    ov.serialize(ov.Model([opset13.result(opset13.reduce_sum(bent, np.array([0, 1])))], [x, shape], "picky"), path)
+    return path
+
+
+ONE_THREAD = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB")
+
+
+def test_an_inference_that_fails_is_no_success_on_one_thread_either(picky: Path) -> None:
+    with WorkerClient(WorkerSetup(picky, (CPU, *ONE_THREAD))) as client:
+        runner = CandidateRunner(client, LATENCY)
+        for target in ("CPU_A", "HETERO:CPU_A,CPU_B", "CPU"):
+            with pytest.raises(CandidateFailed, match=r"^the inference failed: .*; the inputs are random: --input \S+"):
+                runner.open("a", Candidate(target))
+    assert client.num_starts == 1
+
+
+def test_given_inputs_that_suit_the_model_run(picky: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 4), np.float32), shape=np.array([2, 2]))
+    with WorkerClient(WorkerSetup(picky, ONE_THREAD, inputs=tmp_path / "in.npz")) as client:
+        runner = CandidateRunner(client, LATENCY)
+        for name in "AB":
+            runner.open(name, Candidate(f"CPU_{name}"))
+        assert len(runner.run("A", 3)) == 3
+        assert is_close(runner.difference("A", "B")["max_relative"])
+
+
 def test_a_worker_that_cannot_start_is_a_users_error(tmp_path: Path) -> None:
     runner = runner_for(tmp_path / "none.xml")
     with runner.client, pytest.raises(HsdagError, match="no such file"):

@@ -68,9 +68,8 @@ def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(
 ) -> None:
     runner = CandidateRunner(client, LATENCY, Limits(run_s=60.0))
     request = {**runner.request(split(tiny_resnet)), "inference_limit_s": 1e-9}
-    client.call("open", 60.0, key="late", **request)
     with pytest.raises(CandidateFailed, match="on device A") as failure:
-        client.call("run", 60.0, key="late", runs=1, stop_after_s=10.0)
+        client.call("open", 60.0, key="late", **request)
     assert not failure.value.lost_worker
     runner.open("whole", Candidate("CPU_A"))
     assert client.num_starts == 1

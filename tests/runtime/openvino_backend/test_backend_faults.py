@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -380,3 +382,8 @@ def test_requests_that_come_and_go_leave_nothing(core: ov.Core) -> None:
             del request
         wait_until(lambda: not any(ref() for ref in refs))
         assert len(model._backend._slots) == 1
+
+
+def test_the_library_stands_on_openvinos_public_names_for_inference() -> None:
+    program = "import openvino; del openvino.InferRequest; import hsdag.runtime.openvino_backend"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=FOREVER_S)
