@@ -8,10 +8,10 @@ Legend: N ops, E edges.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, Csr, FloatArray, IntArray
+from hsdag.ir.graph import ComputationGraph, FloatArray
+from hsdag.ir.paths import longest_before
 
 
 def t_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray) -> FloatArray:
@@ -20,7 +20,7 @@ def t_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: Floa
     ``op_costs_s`` is [N], ``edge_costs_s`` [E]. O(N + E). Raises ValueError for other lengths or NaN.
     """
     ops, edges = _checked_costs(graph, op_costs_s, edge_costs_s)
-    return _before(graph.topological_order.copy(), graph.predecessors, ops, edges)
+    return longest_before(graph.topological_order, graph.predecessors, ops, edges)
 
 
 def b_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray) -> FloatArray:
@@ -29,7 +29,7 @@ def b_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: Floa
     ``op_costs_s`` is [N], ``edge_costs_s`` [E]. O(N + E). Raises ValueError for other lengths or NaN.
     """
     ops, edges = _checked_costs(graph, op_costs_s, edge_costs_s)
-    return ops + _before(graph.topological_order[::-1].copy(), graph.successors, ops, edges)
+    return ops + longest_before(graph.topological_order[::-1], graph.successors, ops, edges)
 
 
 def _checked_costs(
@@ -42,26 +42,3 @@ def _checked_costs(
         if np.isnan(costs).any():
             raise ValueError(f"{what} {int(np.isnan(costs).argmax())} of graph {graph.name!r} has a cost of NaN")
     return ops, edges
-
-
-def _before(order: IntArray, neighbours: Csr, ops: FloatArray, edges: FloatArray) -> FloatArray:
-    level: FloatArray = _longest_before(order, neighbours.indptr, neighbours.indices, neighbours.edges, ops, edges)
-    return level
-
-
-@numba.njit(cache=True, nogil=True)
-def _longest_before(
-    order: IntArray, indptr: IntArray, indices: IntArray, edge_of: IntArray, ops: FloatArray, edges: FloatArray
-) -> FloatArray:
-    """[N] the largest level + cost + edge cost over each op's neighbours, which come before it in ``order``."""
-    level = np.zeros(len(order))
-    for v in order:
-        first, last = indptr[v], indptr[v + 1]
-        if first == last:
-            continue
-        longest = -np.inf
-        for k in range(first, last):
-            u = indices[k]
-            longest = max(longest, level[u] + ops[u] + edges[edge_of[k]])
-        level[v] = longest
-    return level

@@ -20,7 +20,8 @@ import numpy as np
 
 from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
 from hsdag.batching.load import loads_at
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
+from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
@@ -137,13 +138,9 @@ class BatchedBounds:
         """The longest path of one group."""
         p = self.problem.costs
         least = np.nan_to_num(self._relaxed.group_time_s[:, :, 1], nan=np.inf).min(axis=1)
-        end_s = np.where(ops, least, 0.0)
-        inputs: list[list[int]] = [[] for _ in range(p.num_ops)]
-        for u, v in zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True):
-            inputs[v].append(u)
-        for v in p.topological_order.tolist():
-            end_s[v] += max((end_s[u] for u in inputs[v]), default=0.0)
-        return float(end_s.max())
+        run_s, inputs = np.where(ops, least, 0.0), Csr.build(p.num_ops, p.edge_dst, p.edge_src)
+        before_s = longest_before(p.topological_order, inputs, run_s, np.zeros(len(p.edge_src)))
+        return float((before_s + run_s).max())
 
 
 class _Direction:

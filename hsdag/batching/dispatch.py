@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 from hsdag.runtime.simulator.heaps import bare, inlined
 
@@ -54,10 +55,7 @@ def dispatch_tables(problem: BatchedProblem) -> Tables:
     out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
     times = np.nan_to_num(problem.group_time_s, nan=np.inf)
     least = times[:, :, 1:].min(axis=(1, 2))
-    tail = np.zeros(p.num_ops)
-    for u in p.topological_order[::-1].tolist():
-        for v in out.indices[out.indptr[u] : out.indptr[u + 1]].tolist():
-            tail[u] = max(tail[u], tail[v] + least[v])
+    tail = longest_before(p.topological_order[::-1], out, least, np.zeros(len(p.edge_src)))
     return Tables(
         times,
         p.edge_src[out.edges].copy(),

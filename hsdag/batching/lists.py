@@ -12,6 +12,7 @@ import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
+from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 
 
@@ -100,12 +101,8 @@ def upward_s(problem: BatchedProblem) -> FloatArray:
     times = np.take_along_axis(table, largest[:, :, None], axis=2)[:, :, 0]
     run_s = np.where(largest > 0, times, 0.0).sum(axis=1) / np.maximum((largest > 0).sum(axis=1), 1)
     out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
-    rank_s = run_s.copy()
-    for u in p.topological_order[::-1].tolist():
-        for k in range(out.indptr[u], out.indptr[u + 1]):
-            sent_s = latency_s + s_per_byte * problem.group_edge_bytes[out.edges[k]] * problem.num_groups
-            rank_s[u] = max(rank_s[u], run_s[u] + sent_s + rank_s[out.indices[k]])
-    return np.asarray(rank_s, dtype=np.float64)
+    sent_s = latency_s + s_per_byte * problem.group_edge_bytes * problem.num_groups
+    return np.asarray(run_s + longest_before(p.topological_order[::-1], out, run_s, sent_s))
 
 
 class BatchList:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
+from hsdag.ir.paths import longest_before
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,9 @@ class TaskGraph:
     @cached_property
     def level(self) -> IntArray:
         """[T] the largest number of tasks that come one after another before each task."""
-        level = np.zeros(self.num_tasks, dtype=np.int64)
-        for task in self.order.tolist():
-            waiting = self.successors.of(task)
-            level[waiting] = np.maximum(level[waiting], level[task] + 1)
-        return level
+        before = Csr.build(self.num_tasks, self.edges[:, 1], self.edges[:, 0])
+        counted = longest_before(self.order, before, np.ones(self.num_tasks), np.zeros(len(self.edges)))
+        return counted.astype(np.int64)
 
     @property
     def levels(self) -> list[IntArray]:
@@ -135,9 +134,5 @@ class TaskGraph:
 
 def critical_path_ranks(graph: TaskGraph, duration_s: FloatArray) -> FloatArray:
     """[T] ranks that put the longest way to the end first: minus the b-level, with ``duration_s`` [T] per task."""
-    b_level_s = np.array(duration_s, dtype=np.float64)
-    for task in graph.order[::-1].tolist():
-        waiting = graph.successors.of(task)
-        if len(waiting):
-            b_level_s[task] += b_level_s[waiting].max()
-    return -b_level_s
+    behind_s = longest_before(graph.order[::-1], graph.successors, duration_s, np.zeros(len(graph.edges)))
+    return -(duration_s + behind_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import Csr
+from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -36,11 +37,6 @@ def _best_load_s(problem: ScheduleProblem) -> float:
 
 def critical_path_s(problem: ScheduleProblem) -> float:
     """Seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
-    best_s = np.nanmin(problem.time_s, axis=1).tolist()
-    producers = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
-    indptr, indices = producers.indptr.tolist(), producers.indices.tolist()
-    end_s = [0.0] * problem.num_ops
-    for v in problem.topological_order.tolist():
-        ready_s = max((end_s[u] for u in indices[indptr[v] : indptr[v + 1]]), default=0.0)
-        end_s[v] = ready_s + best_s[v]
-    return max(end_s)
+    best_s, inputs = np.nanmin(problem.time_s, axis=1), Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    before_s = longest_before(problem.topological_order, inputs, best_s, np.zeros(len(problem.edge_src)))
+    return float((before_s + best_s).max())

@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
+from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 MOST_HELD = 2.0**60
@@ -118,12 +119,17 @@ class Formulation:
     @cached_property
     def heads_s(self) -> FloatArray:
         """[N] earliest start of every op: the longest way to it, all at their best."""
-        return _longest_s(self.problem, self.edges, forward=True)
+        p = self.problem
+        return self._longest_s(p.topological_order, Csr.build(p.num_ops, p.edge_dst, p.edge_src))
 
     @cached_property
     def tails_s(self) -> FloatArray:
         """[N] least time between the end of an op and the end of all."""
-        return _longest_s(self.problem, self.edges, forward=False)
+        p = self.problem
+        return self._longest_s(p.topological_order[::-1], Csr.build(p.num_ops, p.edge_src, p.edge_dst))
+
+    def _longest_s(self, order: IntArray, inputs: Csr) -> FloatArray:
+        return longest_before(order, inputs, np.nanmin(self.problem.time_s, axis=1), np.zeros(len(inputs.edges)))
 
 
 def transfer_s(problem: ScheduleProblem, size_bytes: float) -> FloatArray:
@@ -186,14 +192,3 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
         device_names=problem.device_names,
         order=np.argsort(position[ops], kind="stable"),
     )
-
-
-def _longest_s(problem: ScheduleProblem, edges: dict[tuple[int, int], float], *, forward: bool) -> FloatArray:
-    best_s = np.nanmin(problem.time_s, axis=1)
-    inputs: list[list[int]] = [[] for _ in range(problem.num_ops)]
-    for u, v in edges:
-        inputs[v if forward else u].append(u if forward else v)
-    longest_s = np.zeros(problem.num_ops)
-    for v in (problem.topological_order if forward else problem.topological_order[::-1]).tolist():
-        longest_s[v] = max((longest_s[u] + best_s[u] for u in inputs[v]), default=0.0)
-    return longest_s

@@ -21,6 +21,7 @@ from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
+from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 MILP_TOLERANCE = 1e-6
@@ -79,7 +80,7 @@ class ModuleSolver:
             return ModuleAnswer(float("inf"))
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            return ModuleAnswer(_longest_path_s(module))
+            return ModuleAnswer(critical_path_s(module))
         solve = _by_milp if self._use_milp and not pinned else _by_cpsat
         answer = solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s)))
         if answer.device is None or answer.start_s is None:
@@ -140,11 +141,6 @@ def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimi
     device = found.device[:, 0]
     start_s = found.start_s[np.arange(module.num_ops), device]
     return ModuleAnswer(bound_s, float(answer.values[model.makespan]) * model.unit_s, device, start_s)
-
-
-def _longest_path_s(module: ScheduleProblem) -> float:
-    """Seconds of the longest path with every op at its best, without transfers."""
-    return float((Formulation(module).heads_s + np.nanmin(module.time_s, axis=1)).max(initial=0.0))
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:

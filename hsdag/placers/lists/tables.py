@@ -8,9 +8,10 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import bare, inlined
+from hsdag.runtime.simulator.heaps import inlined
 
 NOISE = 2.0**-40
 """Levels that differ by less than about this share of the longest are equal but for rounding."""
@@ -94,10 +95,18 @@ def levels_of(tables: Tables) -> Levels:
         off = ~np.eye(d, dtype=np.bool_)
         latency_s = float(tables.latency_s[off].mean())
         s_per_byte = float((1.0 / tables.bandwidth_bytes_per_s[off]).mean())
-    levels = Levels(np.zeros(n), np.zeros(n), np.zeros(n), np.full(n, -1, dtype=np.int64))
-    _fill_levels(tables, mean_s, latency_s, s_per_byte, levels)
-    upward_s, downward_s, static_s = (on_grid(level_s) for level_s in levels[:3])
-    return Levels(upward_s, downward_s, static_s, levels.heaviest)
+    reverse, every = tables.order[::-1], np.arange(len(tables.out_op))
+    outputs, inputs = Csr(tables.out_first, tables.out_op, every), Csr(tables.in_first, tables.in_op, every)
+    sent_s = latency_s + s_per_byte * tables.out_bytes
+    behind_s = longest_before(reverse, outputs, mean_s, sent_s)
+    downward_s = longest_before(tables.order, inputs, mean_s, latency_s + s_per_byte * tables.in_bytes)
+    static_s = mean_s + longest_before(reverse, outputs, mean_s, np.zeros(len(every)))
+    source = np.repeat(np.arange(n), np.diff(tables.out_first))
+    is_longest = (mean_s + behind_s)[tables.out_op] + sent_s >= behind_s[source] * (1 - NOISE)
+    heaviest = np.full(n, n)
+    np.minimum.at(heaviest, source[is_longest], tables.out_op[is_longest])
+    heaviest[heaviest == n] = -1
+    return Levels(on_grid(mean_s + behind_s), on_grid(downward_s), on_grid(static_s), heaviest)
 
 
 def on_grid(level_s: FloatArray) -> FloatArray:
@@ -117,27 +126,3 @@ def arrival_s(t: Tables, v: int, d: int, device: IntArray, end_s: FloatArray) ->
         link_s = t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
         latest_s = max(latest_s, end_s[u] + link_s)
     return latest_s
-
-
-@bare
-def _fill_levels(t: Tables, mean_s: FloatArray, latency_s: float, s_per_byte: float, levels: Levels) -> None:
-    for i in range(len(t.order) - 1, -1, -1):
-        v = t.order[i]
-        longest_s, static_s, heaviest = 0.0, 0.0, -1
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            way_s = latency_s + s_per_byte * t.out_bytes[k] + levels.upward_s[u]
-            margin_s = NOISE * longest_s
-            if heaviest < 0 or way_s > longest_s + margin_s or (way_s >= longest_s - margin_s and u < heaviest):
-                heaviest = u
-            longest_s = max(longest_s, way_s)
-            static_s = max(static_s, levels.static_s[u])
-        levels.upward_s[v] = mean_s[v] + longest_s
-        levels.static_s[v] = mean_s[v] + static_s
-        levels.heaviest[v] = heaviest
-    for i in range(len(t.order)):
-        v = t.order[i]
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            way_s = levels.downward_s[v] + mean_s[v] + (latency_s + s_per_byte * t.out_bytes[k])
-            levels.downward_s[u] = max(levels.downward_s[u], way_s)
