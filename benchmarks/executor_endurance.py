@@ -22,8 +22,9 @@ import psutil
 from machine import machine
 from openvino import opset13
 
+from hsdag.ir.build import graph_of
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, cleaned, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_cut, plan_cut
 
 MOST_GROWTH_MB = 8.0
 SIZE = 25_000
@@ -35,7 +36,8 @@ def chain() -> WorkConservingModel:
     node = x
     for _ in range(4):
         node = opset13.tanh(opset13.relu(node))
-    model, graph = cleaned(ov.Model([opset13.result(node)], [x], "chain"))
+    model = ov.Model([opset13.result(node)], [x], "chain")
+    graph = graph_of(model)
     specs = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_NUM_THREADS=1]") for d in range(2)]
     options = CutOptions(copies=False, merge=False)
     plan = plan_cut(graph, graph.position % 2, 2, options)

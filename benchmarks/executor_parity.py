@@ -28,7 +28,7 @@ from hsdag.ir.colocation import colocate
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.models import build_model
-from hsdag.runtime.openvino_backend import Cut, Tensor, cleaned, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import Cut, Tensor, compile_cut, plan_cut
 
 BAR = 1e-4
 IN_FLIGHT = 4
@@ -106,13 +106,14 @@ def relative_error(found: Arrays, expected: Arrays) -> float:
 
 def check_model(name: str, num_random: int, seed: int) -> bool:
     """Print a line for each placement; whether all agree."""
-    model, graph = cleaned(build_model(name))
+    model = build_model(name)
+    graph = graph_of(model)
     specs = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for d in range(2)]
     inputs = [random_inputs(model, seed + k) for k in range(IN_FLIGHT)]
     plain = ov.Core().compile_model(model, "CPU", FULL_PRECISION)
     on_cpu = [[np.array(array) for array in plain(each).to_tuple()] for each in inputs]
     all_kept = True
-    for what, device in placements(graph_of(model), num_random, seed):
+    for what, device in placements(graph, num_random, seed):
         begin, core = time.perf_counter(), RecordingCore()
         with compile_cut(core, model, plan_cut(graph, device, len(specs)), specs) as compiled:
             took_s, num_subgraphs = time.perf_counter() - begin, len(compiled.cut.subgraphs)

@@ -35,13 +35,14 @@ import openvino as ov
 from machine import machine
 
 from hsdag.commands.profile import random_placements, run_profile
-from hsdag.ir.affinity import set_affinities
+from hsdag.ir.build import graph_of
 from hsdag.ir.device import hetero_properties, parse_devices
+from hsdag.ir.prepared import prepare
 from hsdag.models import save_model_files
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor import TaskTimes
 from hsdag.runtime.measuring.in_flight import steady_period_s
-from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, cleaned, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, compile_cut, plan_cut
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.problem import Problem
@@ -65,7 +66,7 @@ class Bench:
         for spec in self.specs:
             spec.register(self.core)
         self.source = self.core.read_model(self.path)
-        self.model, self.graph = cleaned(self.source)
+        self.graph = graph_of(self.source)
         self.precision = precision
         generator = np.random.default_rng(0)
         self.inputs = [
@@ -88,15 +89,14 @@ class Bench:
 
     def hetero(self, placement: np.ndarray) -> Any:
         """HETERO with a placement [N]."""
-        model = self.model.clone()
         names = [spec.openvino_name for spec in self.specs]
-        set_affinities(model, self.graph, [names[d] for d in placement])
+        model = prepare(self.source, self.graph).place([names[d] for d in placement])
         return self.core.compile_model(model, "HETERO:" + ",".join(names), hetero_properties(self.specs))
 
     def work_conserving(self, placement: np.ndarray, options: CutOptions | None = None) -> WorkConservingModel:
         """The executor with a placement [N]."""
         plan = plan_cut(self.graph, placement, 2, options)
-        return compile_cut(self.core, self.model, plan, self.specs, options)
+        return compile_cut(self.core, self.source, plan, self.specs, options)
 
 
 def searched(problem: Problem, cost: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> np.ndarray:

@@ -115,7 +115,7 @@ def main() -> int:
             problem = session.problem(profile=profile)
             placements = np.concatenate([drawn(problem, n, rng) for n in (count, arguments.calibration)])
             times_s = measured_s(session, problem, placements, arguments.rounds)
-            costs = WorkConservingCosts.of(session.cut_graph, profile.costs())
+            costs = WorkConservingCosts.of(session.graph, profile.costs())
     ops, ran = problem.expand(placements), np.isfinite(times_s).all(axis=1)
     seen, judged = ran & (np.arange(len(ran)) >= count), ran & (np.arange(len(ran)) < count)
     parts = [len(costs.table.parts(p).device) for p in ops[judged]]

@@ -1,4 +1,4 @@
-"""Affinity maps on ov.Models: setting them, compiling what bears them, and embedding a placement in an IR."""
+"""Affinity maps on ov.Models: checking them, compiling what bears them, and embedding a placement in an IR."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.ir.build import ordered_ops
 from hsdag.ir.colocation import colocate
-from hsdag.ir.copies import make_private
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph import ComputationGraph
@@ -34,23 +32,6 @@ def compile_placed(
         return core.compile_model(model, target, given)
     except RuntimeError as error:
         raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
-
-
-def set_affinities(model: ov.Model, graph: ComputationGraph, devices: list[str]) -> None:
-    """Give every op its device, by OpenVINO's names, and every reader of a floating op an instance of its own.
-
-    ``graph`` is the graph of ``model`` without copies; op v goes to ``devices[v]``, but a floating op goes
-    to where it is read. Nothing is copied when one device holds all ops.
-    """
-    nodes = [node for _, node in ordered_ops(model)]
-    homes = list(range(graph.num_ops))
-    if len(set(devices)) > 1:
-        private = make_private(model, graph)
-        homes = private.homes
-        for reader, copy in private.copies:
-            copy.get_rt_info()["affinity"] = devices[reader]
-    for v, node in enumerate(nodes):
-        node.get_rt_info()["affinity"] = devices[homes[v]]
 
 
 def embed_placement(model: ov.Model, document: str) -> None:

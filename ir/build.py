@@ -23,16 +23,38 @@ ATTRIBUTE_TYPES = frozenset(
 def read_graph(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ComputationGraph:
     """The computation graph of a model: a path, an ``ov.Model`` or a torch module.
 
-    Of a model that carries an applied placement, the graph is that of the model without its copies.
     Raises ModelError as ``load_model`` does.
     """
-    from hsdag.ir.copies import merge_copies
+    return graph_of(load_model(source, shapes, example_input=example_input))
 
-    model = load_model(source, shapes, example_input=example_input)
-    if isinstance(source, ov.Model):
-        model = model.clone()
-    merge_copies(model)
-    return graph_of(model)
+
+def clone_of(model: ov.Model) -> ov.Model:
+    """A clone whose ops are those of the model: without what ``twins_of`` leaves out."""
+    clone = model.clone()
+    for node, twin in zip(model.get_ordered_ops(), twins_of(model, clone), strict=True):
+        if twin.get_input_size() > node.get_input_size():
+            twin.set_arguments(twin.input_values()[: node.get_input_size()])
+    return clone
+
+
+def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
+    """[N] the nodes of OpenVINO's clone of a model that stand for its ops in topological order.
+
+    The clone has a constant more for every Pad that comes without its optional value.
+    """
+    computing = [[n for n in both.get_ordered_ops() if n.get_type_name() != "Constant"] for both in (model, clone)]
+    twins = {node.get_name(): twin for node, twin in zip(*computing, strict=True)}
+    for node, twin in zip(*computing, strict=True):
+        for value, copy in zip(node.input_values(), twin.input_values(), strict=False):
+            twins[value.get_node().get_name()] = copy.get_node()
+    return [twins[node.get_name()] for node in model.get_ordered_ops()]
+
+
+def name_uniquely(model: ov.Model) -> None:
+    """Rename every op to its unique name where another bears the same."""
+    for name, node in ordered_ops(model):
+        if node.get_friendly_name() != name:
+            node.set_friendly_name(name)
 
 
 def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:

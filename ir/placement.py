@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement, set_affinities
-from hsdag.ir.build import fingerprint, graph_of
-from hsdag.ir.copies import merge_copies
+from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement
+from hsdag.ir.build import clone_of, fingerprint, graph_of
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, ModelError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.prepared import prepare
 from hsdag.ir.reader import fix_shapes
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
@@ -198,28 +198,16 @@ class Placement(_Record):
         )
 
     def apply(self, model: ov.Model) -> ov.Model:
-        """Set the affinity of every op of ``model``, which is changed in place and returned.
+        """A copy of ``model``, prepared for HETERO with an affinity for every op; ``model`` is left as it is.
 
-        Constants and shape arithmetic read on several devices are copied, one copy per device. Applying
-        again, also another placement of the same model, replaces what was there.
-        Raises PlacementError when the model is another one, has inputs without fixed shapes, or its ops and the map
-        disagree.
+        In the copy, whatever is known before any data is a constant of the op that reads it, and inputs without a
+        fixed shape have the shape that the placement was made with (``prepare``).
+        Raises PlacementError when the model is another one or its ops and the map disagree.
         """
-        merge_copies(model)
-        graph = graph_of(model)
-        try:
-            devices = self.devices_of(graph)
-        except PlacementError as error:
-            if all(port.get_partial_shape().is_static for port in model.inputs):
-                raise
-            raise PlacementError(
-                f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                "this model has inputs whose shapes are not fixed: call model.reshape first, or Placement.compile, "
-                "which fixes them"
-            ) from error
+        fixed = self.fixed(model)
+        graph = graph_of(fixed)
         openvino_names = {device.name: device.spec().openvino_name for device in self.devices}
-        set_affinities(model, graph, [openvino_names[device] for device in devices])
-        return model
+        return prepare(fixed, graph).place([openvino_names[device] for device in self.devices_of(graph)])
 
     def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
         """Compile ``model`` with this placement: under HETERO, or plainly where one device holds all ops.
@@ -228,16 +216,16 @@ class Placement(_Record):
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as
         ``apply`` does, and DeviceError when a device is absent here or fails to load.
         """
-        placed = self.apply(self.fixed(model))
+        placed = self.apply(model)
         specs = [device.spec() for device in self.devices if device.name in self.used_devices]
-        return compile_placed(core, placed, specs, properties)
+        return compile_placed(core, placed if len(specs) > 1 else self.fixed(model), specs, properties)
 
     def fixed(self, model: ov.Model) -> ov.Model:
         """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.
 
         Raises PlacementError where the placement holds no shape for such an input, or the model does not take it.
         """
-        clone = model.clone()
+        clone = clone_of(model)
         try:
             fix_shapes(clone, {}, self.model.input_shapes)
         except ModelError as error:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import openvino as ov
 from openvino import opset13
 from openvino.passes import ConstantFolding, Manager
 
-from hsdag.ir.build import graph_of
+from hsdag.ir.build import graph_of, twins_of
 from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
 
@@ -78,7 +77,7 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
     ops are returned too, but are no longer part of the clone.
     """
     clone = model.clone()
-    nodes = _twins(model, clone)
+    nodes = twins_of(model, clone)
     for v, node in enumerate(nodes):
         node.set_friendly_name(str(v))
         for added in node.input_values()[len(graph.predecessors.of(v)) :]:
@@ -121,24 +120,6 @@ def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> b
     stored = graph.element_types[int(producers[0])]
     is_wider = graph.output_bytes[v] > max(graph.output_bytes[producers[0]], WORTH_KEEPING_BYTES)
     return stored in QUANTISED or (stored in HALF and bool(is_wider))
-
-
-def _twins(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
-    """The nodes of a clone for the ops of the model in topological order.
-
-    Their positions may differ: cloning gives a Pad without a value a constant to read.
-    """
-    ends = (model.get_results(), model.get_sinks(), model.get_parameters())
-    clones = (clone.get_results(), clone.get_sinks(), clone.get_parameters())
-    pending = list(zip(chain(*ends), chain(*clones), strict=True))
-    twins: dict[str, ov.Node] = {}
-    while pending:
-        node, twin = pending.pop()
-        if node.get_name() not in twins:
-            twins[node.get_name()] = twin
-            reads = ([value.get_node() for value in both.input_values()] for both in (node, twin))
-            pending.extend(zip(*reads, strict=False))
-    return [twins[node.get_name()] for node in model.get_ordered_ops()]
 
 
 def _replace_by_shape(node: ov.Node) -> None:

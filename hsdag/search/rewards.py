@@ -81,5 +81,5 @@ def prepare(
     if options.executor == "hetero":
         costs: PlacementCosts = HeteroCosts.of(session.graph, profile.costs())
     else:
-        costs = WorkConservingCosts.of(session.cut_graph, profile.costs())
+        costs = WorkConservingCosts.of(session.graph, profile.costs())
     return Ground(problem, costs, profile.memory_bytes)

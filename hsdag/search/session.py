@@ -14,10 +14,9 @@ import numpy as np
 import openvino as ov
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.build import graph_of
+from hsdag.ir.build import clone_of, graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
-from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
@@ -26,7 +25,6 @@ from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.costs.cost_model import CostModel
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
-from hsdag.runtime.openvino_backend.compiling import with_data_shapes
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -65,10 +63,8 @@ class Session:
         self._unsupported: dict[str, IntArray] = {}
         model = load_model(source, shapes)
         if isinstance(source, ov.Model):
-            model = model.clone()
-        merge_copies(model)
+            model = clone_of(model)
         self.graph: ComputationGraph = graph_of(model)
-        self.cut_graph = with_data_shapes(model, self.graph)  # as the work-conserving executor sees it
         self.model_record = ModelRecord.of(self.graph, _name_of(source, self.graph))
         path = Path(source) if isinstance(source, str | Path) else self._write(model)
         self._digest = _digest(path, inputs, self.model_record.fingerprint)

@@ -5,19 +5,8 @@ from __future__ import annotations
 import openvino as ov
 
 from hsdag.ir.build import graph_of, ordered_ops
-from hsdag.ir.copies import merge_copies, name_uniquely
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.placement import Placement
-
-
-def placed_clone(placement: Placement, model: ov.Model) -> ov.Model:
-    """A copy of the model with the placement applied and every op under a name of its own.
-
-    Raises PlacementError when the placement is for another model.
-    """
-    clone = placement.apply(placement.fixed(model))
-    name_uniquely(clone)
-    return clone
 
 
 def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
@@ -26,7 +15,6 @@ def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
     Raises PlacementError when the placement is for another model.
     """
     clone = placement.fixed(model)
-    merge_copies(clone)
     placement.devices_of(graph_of(clone))
     return clone
 

@@ -9,7 +9,7 @@ import openvino as ov
 
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import deployed_map, placed_clone
+from hsdag.ir.export._placed import deployed_map
 from hsdag.ir.export.base import Exporter, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
@@ -29,7 +29,7 @@ class CppExporter(Exporter):
                 f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
                 "executor; use --format python"
             )
-        placed = None if model is None else placed_clone(placement, model)
+        placed = None if model is None else placement.apply(model)
         default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
         specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]
         ids = {spec.openvino_name: d for d, spec in enumerate(specs)}

@@ -9,14 +9,14 @@ import openvino as ov
 
 from hsdag.ir.affinity import embed_placement
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import placed_clone
+from hsdag.ir.export._placed import unplaced_clone
 from hsdag.ir.export.base import Exporter, write_ir
 from hsdag.ir.placement import Placement
 
 
 @final
 class IrExporter(Exporter):
-    """FILE.xml and FILE.bin: the model with its private copies, and the placement document in its rt_info.
+    """FILE.xml and FILE.bin: the model as it is, with the placement document in its rt_info.
 
     ``Placement.from_model(model).compile(core, model)`` compiles it as placed.
     """
@@ -30,7 +30,7 @@ class IrExporter(Exporter):
             raise OptionError(
                 f"--format ir writes FILE.xml and FILE.bin: end the output's name in .xml, not {out_path}"
             )
-        placed = placed_clone(placement, model)
+        placed = unplaced_clone(placement, model)
         embed_placement(placed, placement.to_json())
         return write_ir(placed, out_path)
 

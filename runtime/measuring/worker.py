@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,11 +21,10 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from hsdag.ir.affinity import set_affinities
-from hsdag.ir.build import graph_of
-from hsdag.ir.copies import merge_copies, name_uniquely
+from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.prepared import PreparedModel, prepare
 from hsdag.ir.reader import input_name, last_line, load_model
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
@@ -45,16 +45,19 @@ class Worker:
         shapes = {name: tuple(shape) for name, shape in setup["shapes"].items()}
         self.core = make_core(self.specs)
         self.model = load_model(Path(setup["model"]), shapes)
-        merge_copies(self.model)
         name_uniquely(self.model)  # devices are asked about ops by name
         self.graph = graph_of(self.model)
-        self.placed = self.model.clone()  # bears affinities; the model itself stays as it was read
         self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
         self.inputs_are_given = setup.get("inputs") is not None
         self.compiled: dict[str, Any] = {}
         self.requests: dict[str, Any] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
         self.stateful = bool(self.model.get_variables())
+
+    @cached_property
+    def prepared(self) -> PreparedModel:
+        """The model for HETERO; made for the first placement."""
+        return prepare(self.model, self.graph)
 
     def handle(self, request: Request) -> Answer:
         """The answer to one request, by its ``do``."""
@@ -77,10 +80,7 @@ class Worker:
         if request.get("executor", "hetero") == "work-conserving":
             return self._open_side_by_side(request)
         devices = request.get("devices")
-        if devices is not None:
-            merge_copies(self.placed)
-            set_affinities(self.placed, self.graph, devices)
-        model = self.model if devices is None else self.placed
+        model = self.model if devices is None else self.prepared.place(devices)
         begin = time.perf_counter()
         properties = request.get("properties", {})
         if request["target"].startswith("HETERO:"):

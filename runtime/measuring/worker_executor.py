@@ -18,7 +18,6 @@ from hsdag.runtime.openvino_backend import (
     compile_cut,
     plan_cut,
 )
-from hsdag.runtime.openvino_backend.compiling import with_data_shapes
 from hsdag.runtime.problems.objectives import find_objective
 
 
@@ -36,7 +35,7 @@ def compile_side_by_side(
     priority = None if ranks is None else np.array([np.inf if r is None else r for r in ranks], dtype=np.float64)
     options = CutOptions(limit_s=request.get("inference_limit_s"), objective=find_objective(request["objective"]))
     try:
-        plan = plan_cut(with_data_shapes(model, graph), device, len(used), options, priority)
+        plan = plan_cut(graph, device, len(used), options, priority)
         return compile_cut(core, model, plan, used, options, request.get("properties"))
     except (DeviceError, PlacementError) as error:
         raise RuntimeError(str(error)) from error

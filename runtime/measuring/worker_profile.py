@@ -16,8 +16,8 @@ import openvino as ov
 import psutil
 from openvino import opset13
 
-from hsdag.ir.copies import COPY_MARK
 from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.prepared import COPY_MARK
 
 COUNTERS = {"PERF_COUNT": True}
 _SUBMODEL = re.compile(r"subgraph(\d+): ")

@@ -5,7 +5,6 @@ from hsdag.runtime.cutting.merging import CutCosts, part_schedule
 from hsdag.runtime.openvino_backend.compiling import (
     CutOptions,
     CutPlan,
-    cleaned,
     compile_cut,
     plan_cut,
     plan_parts,
@@ -24,7 +23,6 @@ __all__ = [
     "Tensor",
     "WorkConservingModel",
     "WorkConservingRequest",
-    "cleaned",
     "compile_cut",
     "part_schedule",
     "plan_cut",

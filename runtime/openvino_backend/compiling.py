@@ -6,15 +6,12 @@ Legend: N ops, D devices, S subgraphs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.build import graph_of, ordered_ops
-from hsdag.ir.colocation import SHAPE_OF_TYPES
-from hsdag.ir.copies import merge_copies
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError, PlacementError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
@@ -26,12 +23,9 @@ from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
-from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder, is_static_shape_of
+from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
-
-DATA_SHAPE_OF = "DataShapeOf"
-"""The type of a ShapeOf that no constant can stand for."""
 
 MOST_SUBGRAPHS = 4000
 """A placement that falls into more subgraphs is refused: each is compiled, and costs a launch."""
@@ -157,23 +151,3 @@ def task_graph(cut: Cut, specs: Sequence[DeviceSpec], streams: int = 1) -> TaskG
     kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
     resources = tuple(Resource(spec.name, d, capacity=streams) for d, spec in enumerate(specs))
     return TaskGraph.of(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)
-
-
-def cleaned(model: ov.Model) -> tuple[ov.Model, ComputationGraph]:
-    """A clone of a model without the copies of an applied placement, and its graph.
-
-    A ShapeOf of a shape that depends on the data is called DATA_SHAPE_OF there: it does not float, but runs where it
-    was placed, and what it gives is handed on.
-    """
-    clone = model.clone()
-    merge_copies(clone)
-    return clone, with_data_shapes(clone, graph_of(clone))
-
-
-def with_data_shapes(model: ov.Model, graph: ComputationGraph) -> ComputationGraph:
-    """The graph of a model, with ShapeOf ops that depend on the data called DATA_SHAPE_OF."""
-    types = [
-        DATA_SHAPE_OF if kind in SHAPE_OF_TYPES and not is_static_shape_of(node) else kind
-        for kind, (_, node) in zip(graph.op_types, ordered_ops(model), strict=True)
-    ]
-    return replace(graph, op_types=tuple(types))

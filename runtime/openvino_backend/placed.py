@@ -10,7 +10,7 @@ import openvino as ov
 
 from hsdag.ir.build import graph_of
 from hsdag.ir.placement import Placement
-from hsdag.runtime.openvino_backend.compiling import CutOptions, cleaned, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend.compiling import CutOptions, compile_cut, plan_cut
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.problems.objectives import find_objective
 
@@ -25,8 +25,9 @@ def compile_placed(
 ) -> WorkConservingModel:
     """``hsdag.compile_work_conserving``; ``options`` are by default those of the placement's objective."""
     options = options or CutOptions(objective=find_objective(placement.objective))
-    model, graph = cleaned(placement.fixed(model))
-    devices, ranks = placement.devices_of(graph_of(model)), placement.priority_of(graph)
+    model = placement.fixed(model)
+    graph = graph_of(model)
+    devices, ranks = placement.devices_of(graph), placement.priority_of(graph)
     used = placement.used_devices
     specs = [record.spec() for name in used for record in placement.devices if record.name == name]
     index = {name: d for d, name in enumerate(used)}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.build import ordered_ops
-from hsdag.ir.colocation import SHAPE_OF_TYPES
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.prepared import folded_clone
 from hsdag.runtime.cutting.cut import Cut, Subgraph, Tensor, incoming_ports
 
 
@@ -53,7 +52,8 @@ class SubmodelBuilder:
 
     def build(self) -> tuple[Submodel, ...]:
         """The submodels, by subgraph."""
-        clones = {d: _private_nodes(self._model) for d in {part.device for part in self._cut.subgraphs}}
+        devices = {part.device for part in self._cut.subgraphs}
+        clones = {d: folded_clone(self._model, self._cut.graph)[1] for d in devices}
         return tuple(self._extract(s, part, clones[part.device]) for s, part in enumerate(self._cut.subgraphs))
 
     def _extract(self, index: int, part: Subgraph, nodes: list[ov.Node]) -> Submodel:
@@ -79,11 +79,6 @@ class SubmodelBuilder:
         return parameter
 
 
-def is_static_shape_of(node: Any) -> bool:
-    """Whether an op gives a shape that does not depend on the data."""
-    return node.get_type_name() in SHAPE_OF_TYPES and node.input_value(0).get_partial_shape().is_static
-
-
 def check_stateless(graph: ComputationGraph) -> None:
     """Raise ModelError for a model that keeps state between inferences."""
     if "ReadValue" in graph.op_types or "Assign" in graph.op_types:
@@ -96,15 +91,3 @@ def _result(node: ov.Node, port: int) -> ov.Node:
         return node
     result: ov.Node = opset13.result(node.output(port))
     return result
-
-
-def _private_nodes(model: ov.Model) -> list[ov.Node]:
-    """The ops of a clone in the order of the graph; its static ShapeOf ops are replaced by constants."""
-    named = ordered_ops(model.clone())
-    for _, node in named:
-        if is_static_shape_of(node):
-            shape = np.asarray(tuple(node.input_value(0).get_shape()))
-            constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
-            for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(constant.output(0))
-    return [node for _, node in named]

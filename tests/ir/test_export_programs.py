@@ -113,7 +113,7 @@ def test_the_program_compiles_and_runs_the_placed_model(
     done = subprocess.run([program, xml], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
     assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
-    ov.save_model(model, tmp_path / "merged.xml", compress_to_fp16=False)
+    ov.save_model(placement.apply(model), tmp_path / "merged.xml", compress_to_fp16=False)
     (tmp_path / "merged.xml").write_text((tmp_path / "merged.xml").read_text().replace('"relu"', '"other"'))
     refused = subprocess.run(
         [program, tmp_path / "merged.xml"], capture_output=True, text=True, check=False, timeout=60

@@ -234,7 +234,7 @@ def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: 
         table = ground.costs.table
         placement = np.zeros(session.graph.num_ops, dtype=np.int64)
         placement[session.graph.op_names.index("count") :] = 1
-        parts, plan = table.parts(placement), plan_cut(session.cut_graph, placement, 2)
+        parts, plan = table.parts(placement), plan_cut(session.graph, placement, 2)
     assert parts is not None
     assert len(parts.device) == len(plan.cut.subgraphs) > 1
     assert parts.work_s.sum() == pytest.approx(table.op_s[plan.instances.op, plan.instances.device].sum())

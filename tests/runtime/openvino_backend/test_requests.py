@@ -264,20 +264,6 @@ def test_compiling_does_not_change_the_model(core: ov.Core) -> None:
         assert [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()] == before
 
 
-def test_a_model_that_carries_an_applied_placement_compiles(core: ov.Core) -> None:
-    x = op.parameter([2, 4], np.float32, name="x")
-    weights = op.constant(np.eye(4, dtype=np.float32), name="weights")
-    first = op.tanh(op.matmul(x, weights, False, False, name="m1"), name="t1")
-    model = ov.Model(
-        [op.result(op.reshape(op.matmul(first, weights, False, False, name="m2"), op.shape_of(x), False))], [x], "m"
-    )
-    placement, inputs = alternating(model), [np.ones((2, 4), np.float32)]
-    expected = plain(core, model, inputs)
-    placement.apply(model)
-    with hsdag.compile_work_conserving(model, placement, core) as compiled:
-        assert np.allclose(compiled(inputs)[0], expected[0], atol=1e-6)
-
-
 def test_inputs_of_one_name_are_kept_apart(core: ov.Core) -> None:
     x, y = (op.parameter([2], np.float32, name="same") for _ in range(2))
     model = ov.Model([op.result(op.subtract(op.tanh(x, name="t"), y, name="s"))], [x, y], "m")
