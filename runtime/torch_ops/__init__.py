@@ -1,10 +1,9 @@
 """OpenVINO ops on torch devices: one builder for each op type, which turns an op into a function of tensors."""
 
-from hsdag.runtime.torch_ops.base import TORCH_TYPES, TorchOp, UnsupportedOpError, torch_type
-from hsdag.runtime.torch_ops.precision import allow_tf32
+from hsdag.runtime.torch_ops.base import TORCH_TYPES, TorchOp, UnsupportedOpError, allow_tf32, torch_type
 from hsdag.runtime.torch_ops.registry import build_op, supported_types
+from hsdag.runtime.torch_ops.source import constant_tensor
 from hsdag.runtime.torch_ops.static_values import static_value
-from hsdag.runtime.torch_ops.weights import constant_tensor
 
 __all__ = [
     "TORCH_TYPES",

@@ -1,36 +1,18 @@
-"""Ops of one operand, element by element: activations, roundings, elementary functions, conversions."""
+"""Ops of one operand, element by element: activations, roundings, elementary functions, conversions; and Softmax."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import openvino as ov
 import torch
 from torch.nn import functional
 
-from hsdag.runtime.torch_ops.base import Builder, Tensor, TorchOp, attribute, choice, output_type, require_float
-
-Unary = Callable[[Tensor], Tensor]
-
-
-def _unary(function: Unary) -> Builder:
-    return lambda _: lambda xs: (function(xs[0]),)
-
-
-def _float_unary(function: Unary) -> Builder:
-    """Of a function that torch would turn integers into floats for."""
-
-    def build(node: ov.Node) -> TorchOp:
-        require_float(node)
-        return lambda xs: (function(xs[0]),)
-
-    return build
+from hsdag.runtime.torch_ops.base import Builder, TorchOp, attribute, choice, of_floats, operands_to, output_type
 
 
 def _gelu(node: ov.Node) -> TorchOp:
-    require_float(node)
     if node.get_type_info().version_id == "opset2":
         return lambda xs: (functional.gelu(xs[0]),)
     mode = {"erf": "none", "tanh": "tanh"}[choice(node, "approximation_mode", ("erf", "tanh"))]
@@ -49,7 +31,6 @@ def _clamp(node: ov.Node) -> TorchOp:
 
 
 def _elu(node: ov.Node) -> TorchOp:
-    require_float(node)
     alpha = float(attribute(node, "alpha"))
     return lambda xs: (functional.elu(xs[0], alpha),)
 
@@ -82,45 +63,53 @@ def _convert(node: ov.Node) -> TorchOp:
     return lambda xs: (xs[0].to(dtype),)
 
 
+def _softmax(node: ov.Node) -> TorchOp:
+    axis = int(attribute(node, "axis"))
+    function = torch.log_softmax if node.get_type_name() == "LogSoftmax" else torch.softmax
+    return lambda xs: (function(xs[0], axis),)
+
+
 BUILDERS: dict[str, Builder] = {
-    "Relu": _unary(torch.relu),
-    "Sigmoid": _float_unary(torch.sigmoid),
-    "Tanh": _float_unary(torch.tanh),
-    "Gelu": _gelu,
-    "Exp": _float_unary(torch.exp),
-    "Log": _float_unary(torch.log),
-    "Sqrt": _float_unary(torch.sqrt),
-    "Erf": _float_unary(torch.erf),
-    "Abs": _unary(torch.abs),
-    "Negative": _unary(torch.neg),
-    "Sign": _unary(torch.sign),
-    "Floor": _unary(torch.floor),
-    "Ceiling": _unary(torch.ceil),
+    "Relu": operands_to(torch.relu),
+    "Sigmoid": of_floats(operands_to(torch.sigmoid)),
+    "Tanh": of_floats(operands_to(torch.tanh)),
+    "Gelu": of_floats(_gelu),
+    "Exp": of_floats(operands_to(torch.exp)),
+    "Log": of_floats(operands_to(torch.log)),
+    "Sqrt": of_floats(operands_to(torch.sqrt)),
+    "Erf": of_floats(operands_to(torch.erf)),
+    "Abs": operands_to(torch.abs),
+    "Negative": operands_to(torch.neg),
+    "Sign": operands_to(torch.sign),
+    "Floor": operands_to(torch.floor),
+    "Ceiling": operands_to(torch.ceil),
     "Round": _round,
     "Clamp": _clamp,
-    "Elu": _elu,
-    "HSwish": _float_unary(functional.hardswish),
-    "HSigmoid": _float_unary(functional.hardsigmoid),
-    "SoftPlus": _float_unary(functional.softplus),
-    "SoftSign": _float_unary(functional.softsign),
-    "Mish": _float_unary(functional.mish),
-    "Sin": _float_unary(torch.sin),
-    "Cos": _float_unary(torch.cos),
-    "Tan": _float_unary(torch.tan),
-    "Asin": _float_unary(torch.asin),
-    "Acos": _float_unary(torch.acos),
-    "Atan": _float_unary(torch.atan),
-    "Sinh": _float_unary(torch.sinh),
-    "Cosh": _float_unary(torch.cosh),
-    "Asinh": _float_unary(torch.asinh),
-    "Acosh": _float_unary(torch.acosh),
-    "Atanh": _float_unary(torch.atanh),
-    "LogicalNot": _unary(torch.logical_not),
-    "BitwiseNot": _unary(torch.bitwise_not),
-    "IsNaN": _float_unary(torch.isnan),
-    "IsFinite": _float_unary(torch.isfinite),
+    "Elu": of_floats(_elu),
+    "HSwish": of_floats(operands_to(functional.hardswish)),
+    "HSigmoid": of_floats(operands_to(functional.hardsigmoid)),
+    "SoftPlus": of_floats(operands_to(functional.softplus)),
+    "SoftSign": of_floats(operands_to(functional.softsign)),
+    "Mish": of_floats(operands_to(functional.mish)),
+    "Sin": of_floats(operands_to(torch.sin)),
+    "Cos": of_floats(operands_to(torch.cos)),
+    "Tan": of_floats(operands_to(torch.tan)),
+    "Asin": of_floats(operands_to(torch.asin)),
+    "Acos": of_floats(operands_to(torch.acos)),
+    "Atan": of_floats(operands_to(torch.atan)),
+    "Sinh": of_floats(operands_to(torch.sinh)),
+    "Cosh": of_floats(operands_to(torch.cosh)),
+    "Asinh": of_floats(operands_to(torch.asinh)),
+    "Acosh": of_floats(operands_to(torch.acosh)),
+    "Atanh": of_floats(operands_to(torch.atanh)),
+    "LogicalNot": operands_to(torch.logical_not),
+    "BitwiseNot": operands_to(torch.bitwise_not),
+    "IsNaN": of_floats(operands_to(torch.isnan)),
+    "IsFinite": of_floats(operands_to(torch.isfinite)),
     "IsInf": _is_inf,
     "Convert": _convert,
     "ConvertLike": _convert,
-    "Identity": _unary(lambda x: x),
+    "Softmax": of_floats(_softmax),
+    "LogSoftmax": of_floats(_softmax),
+    "Identity": operands_to(lambda x: x),
 }

@@ -18,8 +18,8 @@ from hsdag.runtime.torch_ops.base import (
     attribute,
     choice,
     input_shape,
+    of_floats,
     output_shape,
-    require_float,
     unsupported,
 )
 from hsdag.runtime.torch_ops.windows import AUTO_PADS, windows_of
@@ -34,7 +34,6 @@ TRANSPOSED: tuple[Callable[..., Tensor], ...] = (
 
 def _convolution(node: ov.Node) -> TorchOp:
     """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
-    require_float(node)
     groups, weight_shape = _groups(node)
     windows = windows_of(node, weight_shape[2:])
     convolve = CONVOLUTIONS[len(windows.kernel) - 1]
@@ -52,7 +51,6 @@ def _convolution(node: ov.Node) -> TorchOp:
 
 def _transposed(node: ov.Node) -> TorchOp:
     """Data [N, C, S...] and weights [C, O, S...], or [G, C / G, O / G, S...]: the whole result, cut to its pads."""
-    require_float(node)
     choice(node, "auto_pad", AUTO_PADS)
     shape, result = input_shape(node, 1), output_shape(node)
     groups = shape[0] if node.get_type_name().startswith("Group") else 1
@@ -83,8 +81,8 @@ def _groups(node: ov.Node) -> tuple[int, Shape]:
 
 
 BUILDERS: dict[str, Builder] = {
-    "Convolution": _convolution,
-    "GroupConvolution": _convolution,
-    "ConvolutionBackpropData": _transposed,
-    "GroupConvolutionBackpropData": _transposed,
+    "Convolution": of_floats(_convolution),
+    "GroupConvolution": of_floats(_convolution),
+    "ConvolutionBackpropData": of_floats(_transposed),
+    "GroupConvolutionBackpropData": of_floats(_transposed),
 }

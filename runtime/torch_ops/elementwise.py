@@ -1,21 +1,19 @@
-"""Ops of two or three operands, element by element: arithmetic, comparisons, logic, Select."""
+"""Ops of several operands, element by element: arithmetic, comparisons, logic, Select, FakeQuantize."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import openvino as ov
 import torch
 
-from hsdag.runtime.torch_ops.base import Builder, Tensor, TorchOp, attribute, choice, require_float
-
-Binary = Callable[[Tensor, Tensor], Tensor]
+from hsdag.runtime.torch_ops.base import Builder, Tensor, TorchOp, attribute, choice, of_floats, operands_to
 
 
-def _binary(function: Binary) -> Builder:
+def _broadcast(function: Callable[..., Tensor]) -> Builder:
     def build(node: ov.Node) -> TorchOp:
         _check_broadcast(node)
-        return lambda xs: (function(xs[0], xs[1]),)
+        return lambda xs: (function(*xs),)
 
     return build
 
@@ -29,28 +27,20 @@ def _divide(node: ov.Node) -> TorchOp:
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
 
-def _select(node: ov.Node) -> TorchOp:
-    _check_broadcast(node)
-    return lambda xs: (torch.where(xs[0], xs[1], xs[2]),)
-
-
 def _squared_difference(a: Tensor, b: Tensor) -> Tensor:
     difference = a - b
     return difference * difference
 
 
-def _hard_sigmoid(node: ov.Node) -> TorchOp:
-    require_float(node)
-    return lambda xs: (torch.clamp(xs[0] * xs[1] + xs[2], 0, 1),)
+def _hard_sigmoid(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+    return torch.clamp(x * alpha + beta, 0, 1)
 
 
-def _selu(node: ov.Node) -> TorchOp:
-    require_float(node)
-    return lambda xs: (xs[2] * torch.where(xs[0] > 0, xs[0], xs[1] * torch.expm1(xs[0])),)
+def _selu(x: Tensor, alpha: Tensor, scale: Tensor) -> Tensor:
+    return scale * torch.where(x > 0, x, alpha * torch.expm1(x))
 
 
 def _swish(node: ov.Node) -> TorchOp:
-    require_float(node)
     if node.get_input_size() == 1:
         return lambda xs: (torch.nn.functional.silu(xs[0]),)
     return lambda xs: (xs[0] * torch.sigmoid(xs[0] * xs[1]),)
@@ -65,36 +55,55 @@ def _prelu(node: ov.Node) -> TorchOp:
     return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
 
 
+def _fake_quantize(node: ov.Node) -> TorchOp:
+    """Data, the limits of the input and those of the output, which broadcast to the data.
+
+    The input's limits may be equal, which leaves the output's limits alone, or come in reverse.
+    """
+    _check_broadcast(node)
+    steps = int(attribute(node, "levels")) - 1
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        x, in_low, in_high, out_low, out_high = xs
+        low, high = torch.minimum(in_low, in_high), torch.maximum(in_low, in_high)
+        level = torch.round((x - in_low) / (in_high - in_low) * steps)
+        inner = level / steps * (out_high - out_low) + out_low
+        return (torch.where(x <= low, out_low, torch.where(x > high, out_high, inner)),)
+
+    return run
+
+
 def _check_broadcast(node: ov.Node) -> None:
     choice(node, "auto_broadcast", ("numpy", "none"))
 
 
 BUILDERS: dict[str, Builder] = {
-    "Add": _binary(torch.add),
-    "Subtract": _binary(torch.sub),
-    "Multiply": _binary(torch.mul),
+    "Add": _broadcast(torch.add),
+    "Subtract": _broadcast(torch.sub),
+    "Multiply": _broadcast(torch.mul),
     "Divide": _divide,
-    "Maximum": _binary(torch.maximum),
-    "Minimum": _binary(torch.minimum),
-    "Power": _binary(torch.pow),
-    "Mod": _binary(torch.fmod),
-    "FloorMod": _binary(torch.remainder),
-    "SquaredDifference": _binary(_squared_difference),
-    "Equal": _binary(torch.eq),
-    "NotEqual": _binary(torch.ne),
-    "Greater": _binary(torch.gt),
-    "GreaterEqual": _binary(torch.ge),
-    "Less": _binary(torch.lt),
-    "LessEqual": _binary(torch.le),
-    "LogicalAnd": _binary(torch.logical_and),
-    "LogicalOr": _binary(torch.logical_or),
-    "LogicalXor": _binary(torch.logical_xor),
-    "BitwiseAnd": _binary(torch.bitwise_and),
-    "BitwiseOr": _binary(torch.bitwise_or),
-    "BitwiseXor": _binary(torch.bitwise_xor),
-    "Select": _select,
-    "HardSigmoid": _hard_sigmoid,
-    "Selu": _selu,
-    "Swish": _swish,
+    "Maximum": _broadcast(torch.maximum),
+    "Minimum": _broadcast(torch.minimum),
+    "Power": _broadcast(torch.pow),
+    "Mod": _broadcast(torch.fmod),
+    "FloorMod": _broadcast(torch.remainder),
+    "SquaredDifference": _broadcast(_squared_difference),
+    "Equal": _broadcast(torch.eq),
+    "NotEqual": _broadcast(torch.ne),
+    "Greater": _broadcast(torch.gt),
+    "GreaterEqual": _broadcast(torch.ge),
+    "Less": _broadcast(torch.lt),
+    "LessEqual": _broadcast(torch.le),
+    "LogicalAnd": _broadcast(torch.logical_and),
+    "LogicalOr": _broadcast(torch.logical_or),
+    "LogicalXor": _broadcast(torch.logical_xor),
+    "BitwiseAnd": _broadcast(torch.bitwise_and),
+    "BitwiseOr": _broadcast(torch.bitwise_or),
+    "BitwiseXor": _broadcast(torch.bitwise_xor),
+    "Select": _broadcast(torch.where),
+    "HardSigmoid": of_floats(operands_to(_hard_sigmoid)),
+    "Selu": of_floats(operands_to(_selu)),
+    "Swish": of_floats(_swish),
     "PRelu": _prelu,
+    "FakeQuantize": of_floats(_fake_quantize),
 }

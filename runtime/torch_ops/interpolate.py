@@ -22,8 +22,8 @@ from hsdag.runtime.torch_ops.base import (
     axis_indices,
     choice,
     input_shape,
+    of_floats,
     output_shape,
-    require_float,
     unsupported,
 )
 from hsdag.runtime.torch_ops.static_values import static_input
@@ -38,7 +38,6 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 
 def _interpolate(node: ov.Node) -> TorchOp:
     """Taps lie as [T, O] for each axis whose size or scale changes."""
-    require_float(node)
     if node.get_type_info().version_id not in ("opset4", "opset11"):
         raise unsupported(node, "another opset", "Interpolate of opsets 4 and 11")
     if attribute(node, "antialias") or any((*attribute(node, "pads_begin"), *attribute(node, "pads_end"))):
@@ -137,4 +136,4 @@ def _resampled(x: Tensor, axis: int, index: Tensor, weight: Tensor) -> Tensor:
     return total
 
 
-BUILDERS: dict[str, Builder] = {"Interpolate": _interpolate}
+BUILDERS: dict[str, Builder] = {"Interpolate": of_floats(_interpolate)}

@@ -1,17 +1,31 @@
-"""MatMul and Einsum."""
+"""MatMul, Einsum and ScaledDotProductAttention.
+
+Legend: B batch axes, L queries, S keys, E width of a head.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import openvino as ov
 import torch
+from torch.nn import functional
 
-from hsdag.runtime.torch_ops.base import Builder, Tensor, TorchOp, attribute, input_shape, require_float
+from hsdag.runtime.torch_ops.base import (
+    Builder,
+    Tensor,
+    TorchOp,
+    attribute,
+    input_shape,
+    of_floats,
+    output_shape,
+    unsupported,
+)
+from hsdag.runtime.torch_ops.static_values import static_input
 
 
 def _matmul(node: ov.Node) -> TorchOp:
-    require_float(node)
     turn_a, turn_b = (
         bool(attribute(node, name)) and len(input_shape(node, port)) > 1  # a vector has nothing to transpose
         for port, name in enumerate(("transpose_a", "transpose_b"))
@@ -25,9 +39,35 @@ def _matmul(node: ov.Node) -> TorchOp:
 
 
 def _einsum(node: ov.Node) -> TorchOp:
-    require_float(node)
     equation = str(attribute(node, "equation"))
     return lambda xs: (torch.einsum(equation, *xs),)
 
 
-BUILDERS: dict[str, Builder] = {"MatMul": _matmul, "Einsum": _einsum}
+def _attention(node: ov.Node) -> TorchOp:
+    """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
+
+    A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
+    """
+    num_inputs = node.get_input_size()
+    if num_inputs > 5:
+        raise unsupported(node, f"{num_inputs} inputs", "query, key, value, mask and scale")
+    causal = bool(attribute(node, "causal"))
+    masked = not causal and num_inputs > 3 and (len(input_shape(node, 3)) > 0 or prod(input_shape(node, 3)) > 1)
+    scale = float(static_input(node, 4, "a scale").item()) if num_inputs > 4 else None
+    batch = output_shape(node)[:-2]
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in xs[:3])
+        mask = xs[3] if masked else None
+        if mask is not None and mask.dtype is not torch.bool:
+            mask = mask.to(query.dtype)
+        return (functional.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale),)
+
+    return run
+
+
+BUILDERS: dict[str, Builder] = {
+    "MatMul": of_floats(_matmul),
+    "Einsum": of_floats(_einsum),
+    "ScaledDotProductAttention": of_floats(_attention),
+}

@@ -21,7 +21,7 @@ from hsdag.runtime.torch_ops.base import (
     axis_indices,
     choice,
     input_shape,
-    require_float,
+    of_floats,
     unsupported,
 )
 from hsdag.runtime.torch_ops.static_values import static_input
@@ -29,7 +29,6 @@ from hsdag.runtime.torch_ops.static_values import static_input
 
 def _mvn(node: ov.Node) -> TorchOp:
     """Less the mean; over the deviation too where the op says so. Trailing axes go to one kernel."""
-    require_float(node)
     shape, eps = input_shape(node), float(attribute(node, "eps"))
     axes, inside = _mvn_axes(node, shape)
     normalise = bool(attribute(node, "normalize_variance"))
@@ -57,7 +56,6 @@ def _mvn_axes(node: ov.Node, shape: Shape) -> tuple[Shape, bool]:
 
 def _batch_norm(node: ov.Node) -> TorchOp:
     """Data [N, C, ...]; scale, shift, mean and variance [C]. Opset 1 has the data third."""
-    require_float(node)
     eps = float(attribute(node, "epsilon"))
     data = 2 if node.get_type_info().version_id == "opset1" else 0
 
@@ -70,13 +68,11 @@ def _batch_norm(node: ov.Node) -> TorchOp:
 
 def _group_norm(node: ov.Node) -> TorchOp:
     """Data [N, C, ...]; scale and shift [C]."""
-    require_float(node)
     groups, eps = int(attribute(node, "num_groups")), float(attribute(node, "epsilon"))
     return lambda xs: (functional.group_norm(xs[0], groups, xs[1], xs[2], eps),)
 
 
 def _normalize_l2(node: ov.Node) -> TorchOp:
-    require_float(node)
     axes = axis_indices(static_input(node, 1, "axes"), len(input_shape(node)))
     eps, adds = float(attribute(node, "eps")), choice(node, "eps_mode", ("add", "max")) == "add"
 
@@ -90,7 +86,6 @@ def _normalize_l2(node: ov.Node) -> TorchOp:
 
 def _lrn(node: ov.Node) -> TorchOp:
     """x / (bias + alpha / size^axes * sum of squares)^beta, over (size - 1) // 2 neighbours on each side of an axis."""
-    require_float(node)
     shape = input_shape(node)
     axes = axis_indices(static_input(node, 1, "axes"), len(shape))
     if not 1 <= len(axes) <= 3:
@@ -115,9 +110,9 @@ def _lrn(node: ov.Node) -> TorchOp:
 
 
 BUILDERS: dict[str, Builder] = {
-    "MVN": _mvn,
-    "BatchNormInference": _batch_norm,
-    "GroupNormalization": _group_norm,
-    "NormalizeL2": _normalize_l2,
-    "LRN": _lrn,
+    "MVN": of_floats(_mvn),
+    "BatchNormInference": of_floats(_batch_norm),
+    "GroupNormalization": of_floats(_group_norm),
+    "NormalizeL2": of_floats(_normalize_l2),
+    "LRN": of_floats(_lrn),
 }

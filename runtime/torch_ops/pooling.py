@@ -24,9 +24,9 @@ from hsdag.runtime.torch_ops.base import (
     axis_index,
     choice,
     input_shape,
+    of_floats,
     output_shape,
     output_type,
-    require_float,
     unsupported,
 )
 from hsdag.runtime.torch_ops.windows import AUTO_PADS, Windows, windows_of
@@ -117,7 +117,6 @@ def _corrections(node: ov.Node, windows: Windows) -> np.ndarray:
 
 
 def _pool_windows(node: ov.Node) -> Windows:
-    require_float(node)
     choice(node, "rounding_type", ROUNDINGS)
     return windows_of(node, tuple(attribute(node, "kernel")))
 
@@ -127,4 +126,4 @@ def _torch_pads_suffice(windows: Windows) -> bool:
     return windows.are_even and all(2 * b <= k for b, k in zip(windows.begin, windows.kernel, strict=True))
 
 
-BUILDERS: dict[str, Builder] = {"MaxPool": _max_pool, "AvgPool": _avg_pool}
+BUILDERS: dict[str, Builder] = {"MaxPool": of_floats(_max_pool), "AvgPool": of_floats(_avg_pool)}

@@ -16,7 +16,7 @@ from hsdag.runtime.torch_ops.base import (
     attribute,
     axis_indices,
     input_shape,
-    require_float,
+    of_floats,
 )
 from hsdag.runtime.torch_ops.static_values import static_input
 
@@ -32,16 +32,6 @@ def _reduction(function: Reduction) -> Builder:
         return lambda xs: (function(xs[0], axes, keep),)
 
     return build
-
-
-def _float_reduction(function: Reduction) -> Builder:
-    build = _reduction(function)
-
-    def checked(node: ov.Node) -> TorchOp:
-        require_float(node)
-        return build(node)
-
-    return checked
 
 
 def _sum(x: Tensor, axes: Shape, keep: bool) -> Tensor:
@@ -79,8 +69,8 @@ BUILDERS: dict[str, Builder] = {
     "ReduceMax": _reduction(torch.amax),
     "ReduceMin": _reduction(torch.amin),
     "ReduceProd": _reduction(_prod),
-    "ReduceL1": _float_reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep)),
-    "ReduceL2": _float_reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep))),
+    "ReduceL1": of_floats(_reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep))),
+    "ReduceL2": of_floats(_reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep)))),
     "ReduceLogicalAnd": _reduction(torch.all),
     "ReduceLogicalOr": _reduction(torch.any),
 }

@@ -6,7 +6,6 @@ import openvino as ov
 
 from hsdag.runtime.torch_ops import (
     activation,
-    attention,
     convolution,
     elementwise,
     gather,
@@ -15,17 +14,15 @@ from hsdag.runtime.torch_ops import (
     normalisation,
     padding,
     pooling,
-    quantisation,
     reduction,
     shape,
     slicing,
-    softmax,
     source,
 )
 from hsdag.runtime.torch_ops.base import Builder, TorchOp, UnsupportedOpError, label
 
-FAMILIES = (activation, attention, convolution, elementwise, gather, interpolate, matmul, normalisation, padding,
-            pooling, quantisation, reduction, shape, slicing, softmax, source)  # fmt: skip
+FAMILIES = (activation, convolution, elementwise, gather, interpolate, matmul, normalisation, padding, pooling,
+            reduction, shape, slicing, source)  # fmt: skip
 _BUILDERS: dict[str, Builder] = {op_type: build for family in FAMILIES for op_type, build in family.BUILDERS.items()}
 
 
