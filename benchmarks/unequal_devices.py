@@ -30,10 +30,11 @@ from hsdag.placers.learned.hsdag import HsdagPlacer
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.search.final import FinalResult, final_comparison, tolerance_for
+from hsdag.search.final import FinalResult, final_comparison
 from hsdag.search.options import parse_duration
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
+from hsdag.search.verifying import Check
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 REACH = 0.97
@@ -67,8 +68,7 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
         {},
         Protocol(limit_s=25.0),
-        tolerance_for(session.devices.all),
-        ("CPU", Candidate("CPU")),
+        Check.over(session.devices.all),
         rng=np.random.default_rng(seed),
     )
     return result, recorder.events

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hsdag.commands.place import run_place
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
+from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.options import PlaceOptions, parse_duration, parse_executor
@@ -30,6 +31,8 @@ def place(
     executor: str = "hetero",
     budget: str | float = "60s",
     seed: int = 0,
+    reference: str = "cpu",
+    tolerance: float | None = None,
     shape: str | Mapping[str, tuple[int, ...]] | None = None,
     example_input: Any = None,
     run_folder: str | Path | None = None,
@@ -40,8 +43,10 @@ def place(
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and
     ``shape`` are written as at the command line; ``executor``, ``"hetero"`` or ``"work-conserving"``, is what runs the
-    placed model; ``budget`` is a duration such as ``"60s"`` or seconds. With ``run_folder`` the search is kept on disk
-    and ``resume`` goes on with it. The answer is never slower than the best single device beyond the 95% interval.
+    placed model; ``reference``, ``"cpu"``, ``"op-by-op"`` or ``"onnxruntime"``, is what outputs are compared with, and
+    ``tolerance`` how far they may be from it, over the largest magnitude; ``budget`` is a duration such as ``"60s"`` or
+    seconds. With ``run_folder`` the search is kept on disk and ``resume`` goes on with it. The answer is never slower
+    than the best single device beyond the 95% interval.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -55,6 +60,8 @@ def place(
         objective=objective if isinstance(objective, Objective) else find_objective(objective),
         budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
         seed=seed,
+        reference=parse_reference(reference, Path(model) if isinstance(model, str | Path) else None),
+        tolerance=tolerance,
         shapes=parse_shapes(shape) if isinstance(shape, str) else dict(shape or {}),
     )
     source = model if isinstance(model, str | Path) else load_model(model, options.shapes, example_input=example_input)

@@ -43,6 +43,12 @@ def place(
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
     resume: bool = typer.Option(False, "--resume", help="Go on with the search kept in the run folder."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
+    reference: str = typer.Option(
+        "cpu", "--reference", help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op."
+    ),
+    tolerance: float | None = typer.Option(
+        None, "--tolerance", help="How far outputs may be from it, over the largest. Default: what the model needs."
+    ),
     shape: str | None = SHAPE_OPTION,
     inputs: Path | None = INPUT_OPTION,
     as_json: bool = JSON_OPTION,
@@ -52,6 +58,7 @@ def place(
     from hsdag.commands.place import run_place
     from hsdag.ir import OutputError, parse_shapes
     from hsdag.ir.reader import check_model_path
+    from hsdag.runtime.measuring.references import parse_reference
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import (
         PlaceOptions,
@@ -74,6 +81,8 @@ def place(
         max_evaluations=max_evaluations,
         candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
         seed=seed,
+        reference=parse_reference(reference, model),
+        tolerance=tolerance,
         shapes=parse_shapes(shape) if shape else {},
         inputs=inputs,
     )
@@ -98,15 +107,15 @@ def _show(outcome: Outcome, written: Path) -> None:
     print_table(None, columns, [_cells(row) for row in outcome.rows])
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")
-    if outcome.difference is not None:
-        shown = {name: "not told" if d is None else f"{d:.3g}" for name, d in outcome.difference.items()}
+    verdict = outcome.verdict
+    if verdict.difference is not None:
+        shown = {name: "not told" if d is None else f"{d:.3g}" for name, d in verdict.difference.items()}
         typer.echo(
-            f"Outputs against {outcome.reference}: max abs {shown['max_abs']}, max relative {shown['max_relative']}, "
-            f"cosine {shown['cosine']}, MSE {shown['mse']}"
+            f"Outputs against {verdict.versus}: max abs {shown['max_abs']}, max relative {shown['max_relative']} "
+            f"(up to {verdict.tolerance:.2g} is allowed), cosine {shown['cosine']}, MSE {shown['mse']}"
         )
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
-    simulated = f", {outcome.num_simulated} simulated" if outcome.num_simulated else ""
-    typer.echo(f"{outcome.num_evaluations} placements measured{simulated} in {outcome.search_s:.1f} s{kept}")
+    typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     typer.echo(f"The placement is in {written}")
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume goes on with it.")

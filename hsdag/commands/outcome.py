@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
 from hsdag.runtime.measuring.latency import Ratio
+from hsdag.search.verifying import Verdict
+
+SHOWN_REASONS = 3
+"""Reasons of failures that a count names; the run folder has all."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +31,49 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
+
+    tried: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    simulated: int = 0
+
+    @staticmethod
+    def of(events: Sequence[Event], simulated: int = 0) -> Tally:
+        """Of a search's events."""
+        failed = Counter(e.evaluation.failure for e in events if e.evaluation.failure is not None)
+        return Tally(len(events), dict(failed.most_common()), simulated)
+
+    @property
+    def num_failed(self) -> int:
+        """Placements that were tried and have no figure."""
+        return sum(self.failures.values())
+
+    @property
+    def words(self) -> str:
+        """The count in words; what failed is not called measured."""
+        simulated = f", {self.simulated} simulated" if self.simulated else ""
+        if not self.failures:
+            return f"{self.tried} placements were measured{simulated}"
+        reasons = "; ".join(list(self.failures)[:SHOWN_REASONS]) + (
+            "; ..." if len(self.failures) > SHOWN_REASONS else ""
+        )
+        measured = self.tried - self.num_failed
+        left = f"{measured} measured" if measured else "none was measured"
+        return f"{self.tried} placements were tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """A finished search. ``failures`` says why candidates are missing from ``rows``."""
+    """A finished search. ``failures`` says why candidates are missing from ``rows``; ``verdict`` is on the outputs."""
 
     placement: Placement
     rows: tuple[Row, ...]
     failures: Mapping[str, str]
-    difference: Mapping[str, float | None] | None
-    reference: str
+    verdict: Verdict
     sentence: str
-    num_evaluations: int
-    search_s: float
-    num_simulated: int = 0
+    search_s: float = 0.0
+    tally: Tally = field(default_factory=Tally)
     run_folder: Path | None = None
     interrupted: bool = False
 
@@ -61,10 +98,14 @@ class Outcome:
             "speedup": self.placement.speedup.model_dump() if self.placement.speedup else None,
             "rows": rows,
             "failures": dict(self.failures),
-            "difference": dict(self.difference) if self.difference is not None else None,
-            "reference": self.reference,
-            "evaluations": self.num_evaluations,
-            "simulated_evaluations": self.num_simulated,
+            "difference": dict(self.verdict.difference) if self.verdict.difference is not None else None,
+            "reference": self.verdict.versus,
+            "tolerance": self.verdict.tolerance,
+            "objection": self.verdict.reason,
+            "evaluations": self.tally.tried,
+            "failed_evaluations": self.tally.num_failed,
+            "evaluation_failures": dict(self.tally.failures),
+            "simulated_evaluations": self.tally.simulated,
             "search_s": self.search_s,
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,
@@ -78,18 +119,22 @@ def speed_sentence(
     rivals: Mapping[str, Ratio],
     turned_down: Mapping[str, str] | None = None,
     over_hetero: Ratio | None = None,
+    uncompared: str | None = None,
 ) -> str:
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
-    the reason why they are not the answer; ``over_hetero`` is what another executor gains over HETERO with the same
-    placement.
+    the reason why they are not the answer, and perhaps the answer with what there is against it; ``over_hetero`` is
+    what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared.
     """
-    if answer == best_single and turned_down:
-        reasons = "; ".join(f"{name} was faster, but its {reason}" for name, reason in turned_down.items())
-        sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"
-    elif best_single is None:
+    turned_down = dict(turned_down or {})
+    objection = turned_down.pop(answer, None)
+    reasons = "; ".join(f"{name} was faster, but {reason}" for name, reason in turned_down.items())
+    if best_single is None:
         sentence = "No single device runs the whole model; the placement does"
+    elif answer == best_single and (reasons or uncompared):
+        reasons = reasons or f"{uncompared}"
+        sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"
     elif answer == best_single:
         sentence = f"No placement beat {best_single}; the placement is all on {best_single}"
     else:
@@ -102,4 +147,6 @@ def speed_sentence(
     if faster:
         names = " and ".join(faster)
         sentence += f"; OpenVINO's own {names} measured faster than the placement"
+    if objection is not None:
+        sentence += f"; note that {objection}"
     return sentence + "."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.commands.outcome import Outcome, Row, speed_sentence
+from hsdag.commands.outcome import Outcome, Row, Tally, speed_sentence
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
@@ -23,11 +23,11 @@ from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.openvino_backend.submodels import check_stateless
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.final import FinalResult, family_ratios, final_comparison, outputs_differ, tolerance_for
+from hsdag.search.final import FinalResult, family_ratios, final_comparison
 from hsdag.search.options import PlaceOptions
-from hsdag.search.run_folder import RunFolder
-from hsdag.search.searching import Watcher, search_placements
+from hsdag.search.searching import Found, Watcher, search_placements
 from hsdag.search.session import Session
+from hsdag.search.verifying import Check
 from hsdag.version import __version__
 
 FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
@@ -74,15 +74,10 @@ def run_place(
     ) as session:
         _check(session, options, resume)
         if len(devices.placed) == 1:
-            return _conclude(session, session.problem(), options, [], None, watcher, alone=True)
+            return _conclude(session, session.problem(), options, None, watcher)
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=watcher)
-        outcome = _conclude(session, found.problem, options, found.finalists, found.folder, watcher)
-        return replace(
-            outcome,
-            search_s=found.search_s,
-            num_evaluations=found.recorder.num_evaluations,
-            num_simulated=found.num_simulated,
-        )
+        outcome = _conclude(session, found.problem, options, found, watcher)
+        return replace(outcome, search_s=found.search_s, tally=Tally.of(found.recorder.events, found.num_simulated))
 
 
 def _check(session: Session, options: PlaceOptions, resume: bool) -> None:
@@ -97,42 +92,40 @@ def _conclude(
     session: Session,
     problem: Problem,
     options: PlaceOptions,
-    finalists: list[IntArray],
-    folder: RunFolder | None,
+    found: Found | None,
     watcher: Watcher,
-    *,
-    alone: bool = False,
 ) -> Outcome:
-    """Compare finalists with the baselines, and wrap up what came out."""
+    """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
+    finalists = found.finalists if found is not None else []
     names = {f"placement {rank}": placement for rank, placement in enumerate(finalists, start=1)}
+    baselines = {**_under_hetero(session, problem, options, names), **_automatic(session.devices)}
     result = final_comparison(
         session.runner,
         {name: session.placed(problem, placement, options.executor) for name, placement in names.items()},
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
-        {} if alone else {**_under_hetero(session, problem, options, names), **_automatic(session.devices)},
+        baselines if found is not None else {},
         _final_protocol(options, interrupted),
-        tolerance_for(session.devices.all),
-        _reference(session.devices),
+        Check.over(session.devices.all, options.reference, options.tolerance),
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
     placement = _placement(session, problem, options, result, names)
-    sentence = _sentence(session.devices, result) if not alone else _alone_sentence(session.devices, result)
+    if found is None:
+        sentence = _alone_sentence(session.devices, result)
+    else:
+        sentence = _sentence(session.devices, result, _why_uncompared(options, found, result))
     if interrupted and not finalists:
         sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
     return Outcome(
         placement=placement,
         rows=_rows(session, problem, result, names),
         failures=result.comparison.failures,
-        difference=result.differences.get(result.answer),
-        reference=result.reference,
+        verdict=result.verdicts[result.answer],
         sentence=sentence,
-        num_evaluations=0,
-        search_s=0.0,
-        run_folder=folder.path if folder else None,
+        run_folder=found.folder.path if found is not None and found.folder else None,
         interrupted=interrupted,
     )
 
@@ -164,14 +157,6 @@ def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
         label = ",".join(shown[name] for name in names.split(","))
         candidates[f"{mode}:{label}"] = Candidate(target)
     return candidates
-
-
-def _reference(devices: DeviceSet) -> tuple[str, Candidate]:
-    """What outputs are compared with: the plain CPU where there is one, else the first device."""
-    if any(info == "CPU" for info in ov.Core().available_devices):
-        return "CPU", Candidate("CPU")
-    first = devices.all[0]
-    return first.name, Candidate.on_device(first)
 
 
 def _placement(
@@ -245,15 +230,32 @@ def _ops_of(session: Session, name: str, result: FinalResult) -> dict[str, int]:
     return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
 
 
-def _sentence(devices: DeviceSet, result: FinalResult) -> str:
+def _why_uncompared(options: PlaceOptions, found: Found, result: FinalResult) -> str | None:
+    """Why no split placement has a figure in the comparison; None where one has."""
+    names = [f"placement {rank}" for rank in range(1, len(found.finalists) + 1)]
+    if any(name in result.comparison.samples for name in names):
+        return None
+    if names:
+        reasons = "; ".join(dict.fromkeys(result.comparison.failures[name] for name in names))
+        return f"no split placement was compared ({reasons})"
+    split = Tally.of([event for event in found.recorder.events if len(np.unique(event.placement)) > 1])
+    if split.tried:
+        return split.words
+    if found.search_s < options.budget_s:
+        return "no split placement was tried"
+    compile_s = max(opened.compile_s for opened in result.opened.values())
+    spent = f"the budget of {options.budget_s:g} s was spent before a split placement ran"
+    return f"{spent} (compiling takes {compile_s:.2g} s)"
+
+
+def _sentence(devices: DeviceSet, result: FinalResult, uncompared: str | None) -> str:
     samples = result.comparison.samples
     over = family_ratios(result.comparison, list(_automatic(devices)), result.answer)
-    own = {device.name for device in devices.all}
-    turned_down = {name: outputs_differ(d) for name, d in result.differences.items() if name not in own}
-    turned_down.pop(result.answer, None)
+    turned_down = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
     twin = f"{UNDER_HETERO}{result.answer}"
     gain = result.comparison.ratio(result.answer, twin) if twin in samples else None
-    return speed_sentence(result.answer, result.best_single, result.ratios[result.answer], over, turned_down, gain)
+    ratio = result.ratios[result.answer]
+    return speed_sentence(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared)
 
 
 def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+
+if TYPE_CHECKING:
+    from hsdag.runtime.measuring.references import ReferenceName  # not at run time: it loads OpenVINO
 
 EXECUTORS: tuple[ExecutorName, ...] = ("hetero", "work-conserving")
 REWARDS = ("measured", "simulated", "hybrid")
@@ -41,6 +45,8 @@ class PlaceOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: Path | None = None
     candidate_limit_s: float = 120.0
+    reference: ReferenceName = "cpu"
+    tolerance: float | None = None
     finalists: int = 3
     protocol: Protocol = field(default_factory=Protocol)
 
@@ -53,6 +59,8 @@ class PlaceOptions:
             raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
         if not self.candidate_limit_s > 0:
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
+        if self.tolerance is not None and not self.tolerance >= 0:
+            raise OptionError(f"--tolerance must not be negative, not {self.tolerance:g}")
         parse_executor(self.executor)
         if self.reward is not None and self.reward not in REWARDS:
             raise OptionError(f"unknown reward {self.reward!r}; choose one of {', '.join(REWARDS)}")

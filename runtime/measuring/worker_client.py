@@ -98,6 +98,10 @@ class WorkerClient:
             self._start()
         return self._exchange({"do": do, **arguments}, limit_s)
 
+    def restart(self) -> None:
+        """End the process; the next call starts another one."""
+        self._kill()
+
     def close(self) -> None:
         """End the worker."""
         self._kill()

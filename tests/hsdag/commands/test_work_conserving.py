@@ -89,7 +89,7 @@ def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: Outcom
         placed.failures
     )
     assert rows["placement 1"].ops == rows["HETERO:placement 1"].ops
-    assert placed.num_simulated > 0
+    assert placed.tally.simulated > 0
 
 
 def test_the_answer_names_the_executor_that_ran_it(placed: Outcome) -> None:

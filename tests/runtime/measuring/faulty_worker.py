@@ -24,6 +24,8 @@ class FaultyWorker(Worker):
                 os.kill(os.getpid(), signal.SIGSEGV)
             if fault == "hang":
                 time.sleep(3600)
+            if fault == "divide" and request.get("devices"):
+                os.kill(os.getpid(), signal.SIGFPE)
             if fault == "raise":
                 raise RuntimeError("the device refuses this model")
         return super().open(request)

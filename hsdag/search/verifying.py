@@ -1,0 +1,167 @@
+"""Verifying: whether a candidate, in a process of its own, computes what the model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.references import ReferenceName
+from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.platforms.devices import reduces_precision
+
+TOLERANCE_FULL_PRECISION = 1e-4
+"""Relative difference of outputs that is never too large, where all devices compute in single precision."""
+TOLERANCE_REDUCED_PRECISION = 5e-2
+"""The same where a device computes in half precision, as GPUs, NPUs and CPUs with such instructions do by default."""
+
+SLACK = 2.0
+"""The tolerance over the model's own difference: what is cut rounds at other places than what is whole."""
+LARGEST_TOLERANCE = 0.1
+"""What is further apart is no rounding."""
+
+Difference = Mapping[str, float | None]
+
+_REFERENCE, _OTHERWISE = "reference", "computed otherwise"
+_SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
+_ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
+
+
+@dataclass(frozen=True)
+class Check:
+    """What outputs are compared with, and how far they may be from it; a tolerance of None follows the model.
+
+    ``reduced`` says that a device computes in less than single precision.
+    """
+
+    reduced: bool
+    reference: ReferenceName = "cpu"
+    tolerance: float | None = None
+
+    @staticmethod
+    def over(devices: Sequence[DeviceSpec], reference: ReferenceName = "cpu", tolerance: float | None = None) -> Check:
+        """For placements over these devices. Raises DeviceError for absent ones."""
+        return Check(reduces_precision(tuple(devices)), reference, tolerance)
+
+    @property
+    def least(self) -> float:
+        """The tolerance that was asked for, or that any model has."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
+
+    @property
+    def opinions(self) -> tuple[ReferenceName, ReferenceName]:
+        """The reference, and the third opinion where candidate and reference disagree."""
+        return self.reference, "cpu" if self.reference == "op-by-op" else "op-by-op"
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is turned down, if it is.
+
+    ``difference`` is None where they could not be compared; ``ran`` is whether the candidate ran at all.
+    """
+
+    versus: ReferenceName
+    tolerance: float
+    difference: Difference | None = None
+    reason: str | None = None
+    ran: bool = True
+
+
+class Verifier:
+    """Judges candidates that a runner has opened."""
+
+    REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
+        "cpu": Candidate("CPU", properties=_SINGLE),
+        "op-by-op": Candidate("op-by-op"),
+        "onnxruntime": Candidate("onnxruntime"),
+    }
+
+    def __init__(self, runner: CandidateRunner, check: Check) -> None:
+        self._runner, self._check = runner, check
+        self._tolerance: float | None = check.tolerance
+
+    def in_own_process(self, name: str) -> Verdict:
+        """Run a candidate before anything else in a new process, then compare its outputs."""
+        self._runner.client.restart()
+        try:
+            self._runner.run(name, 2)
+        except CandidateFailed as failure:
+            reason = f"it failed in a process of its own: {failure.reason}"
+            return Verdict(self._check.reference, self._check.least, reason=reason, ran=False)
+        return self.compared(name)
+
+    def compared(self, name: str) -> Verdict:
+        """Compare outputs with the reference's, and where they are too far from it, with a third opinion's."""
+        first: Verdict | None = None
+        reasons = []
+        for opinion in self._check.opinions:
+            try:
+                difference = self._difference(name, self.REFERENCES[opinion])
+            except CandidateFailed as failure:
+                reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
+                continue
+            tolerance = self._check.least
+            if not is_within(difference, tolerance):
+                tolerance = self._measured_tolerance()
+            verdict = Verdict(opinion, tolerance, difference)
+            if is_within(difference, tolerance):
+                return verdict
+            reasons.append(f"its {outputs_differ(difference)} from {opinion}, and {tolerance:.2g} is allowed")
+            first = first or verdict
+        reason = "; ".join(reasons)
+        if first is None:
+            return Verdict(self._check.reference, self._check.least, reason=reason)
+        return Verdict(first.versus, first.tolerance, first.difference, reason)
+
+    def _measured_tolerance(self) -> float:
+        """How far apart right outputs of this model may be: by how much the CPU's differ when it computes otherwise.
+
+        That is with one thread, with every op computed by itself, and in the precision it takes by default where a
+        device has a lower one than single. Differences too large for rounding say nothing about it.
+        """
+        if self._tolerance is not None:
+            return self._tolerance
+        others = [
+            self.REFERENCES["op-by-op"],
+            self.REFERENCES["cpu"],
+            _ONE_THREAD,
+            *([Candidate("CPU")] * self._check.reduced),
+        ]
+        reference = self.REFERENCES[self._check.reference]
+        apart = [0.0]
+        for other in others:
+            if other == reference:
+                continue
+            try:
+                self._runner.open(_OTHERWISE, other)
+                relative = self._difference(_OTHERWISE, reference)["max_relative"]
+                self._runner.close(_OTHERWISE)
+            except CandidateFailed:
+                continue
+            if relative is not None and relative <= LARGEST_TOLERANCE:
+                apart.append(relative)
+        self._tolerance = max(self._check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))
+        return self._tolerance
+
+    def _difference(self, name: str, reference: Candidate) -> Difference:
+        self._runner.open(_REFERENCE, reference)
+        difference = self._runner.difference(name, _REFERENCE)
+        self._runner.close(_REFERENCE)
+        return difference
+
+
+def is_within(difference: Difference, tolerance: float) -> bool:
+    """Whether outputs are near enough to the reference's."""
+    relative = difference["max_relative"]
+    return relative is not None and relative <= tolerance
+
+
+def outputs_differ(difference: Difference) -> str:
+    """How outputs differ from the reference's, in words."""
+    relative = difference["max_relative"]
+    return "outputs differ in values that are not finite" if relative is None else f"outputs differ by {relative:.2g}"

@@ -1,0 +1,136 @@
+"""References: a model's outputs computed by other means than compiling it whole. Legend: I inputs, R results."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+from openvino import opset13
+
+from hsdag.ir.errors import OptionError
+
+ReferenceName = Literal["cpu", "onnxruntime", "op-by-op"]
+REFERENCES: tuple[ReferenceName, ...] = ("cpu", "onnxruntime", "op-by-op")
+
+LARGE_PRODUCT = 10**7
+"""Multiplications from which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
+
+Arrays = list[NDArray[Any]]
+
+
+def parse_reference(text: str, model: Path | None) -> ReferenceName:
+    """A reference by name. Raises OptionError that lists the choices, or says what ``onnxruntime`` lacks."""
+    for name in REFERENCES:
+        if text == name:
+            if name == "onnxruntime":
+                _import_onnxruntime(model)
+            return name
+    raise OptionError(f"unknown reference {text!r}; choose one of {', '.join(REFERENCES)}")
+
+
+def op_by_op(
+    core: Any,
+    model: ov.Model,
+    inputs: Sequence[ov.Tensor],
+    limit_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Arrays:
+    """Outputs [R] of a model for ``inputs`` [I], every op computed by itself in its own precision.
+
+    OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No
+    op is fused with another, and constants are read as they stand. State is as it is after a reset. Raises
+    RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
+    """
+    model = model.clone()
+    end_s = clock() + limit_s
+    values: dict[tuple[ov.Node, int], ov.Tensor] = {}
+    nodes = model.get_ordered_ops()
+    readers = Counter(_key(port.get_source_output()) for node in nodes for port in node.inputs())
+    given = dict(zip(model.get_parameters(), inputs, strict=True))
+    for done, node in enumerate(nodes):
+        if clock() > end_s:
+            raise RuntimeError(f"op by op, {done} of {len(nodes)} ops took {limit_s:.0f} s, which is the limit")
+        if node in given:
+            values[node, 0] = given[node]
+            continue
+        keys = [_key(port.get_source_output()) for port in node.inputs()]
+        if node.get_type_name() not in ("Result", "Assign"):
+            found = _outputs_of(core, node, [values[key] for key in keys])
+            values |= {(node, k): tensor for k, tensor in enumerate(found)}
+            readers.subtract(keys)
+            for key in keys:
+                if not readers[key]:
+                    values.pop(key, None)
+    return [np.array(values[_key(result.input(0).get_source_output())].data) for result in model.get_results()]
+
+
+def onnxruntime_outputs(path: Path, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
+    """Outputs [R] of an ONNX file under ONNX Runtime's CPU provider. Raises OptionError where it is not installed."""
+    session = _import_onnxruntime(path).InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    arrays = [tensor.data for tensor in inputs]
+    named = {name: a for port, a in zip(model.inputs, arrays, strict=True) for name in port.get_names()}
+    found: Arrays = session.run(None, {given.name: named[given.name] for given in session.get_inputs()})
+    return found
+
+
+def _key(output: Any) -> tuple[ov.Node, int]:
+    return output.get_node(), output.get_index()
+
+
+def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
+    """What one op computes from its inputs."""
+    if node.get_type_name() == "Constant":
+        return [ov.Tensor(node.data)]
+    if node.get_type_name() == "ReadValue":
+        return list(inputs)
+    static = all(not port.get_partial_shape().is_dynamic for port in node.outputs())
+    if static and not _is_large_product(node):
+        outputs = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in node.outputs()]
+        if node.evaluate(outputs, list(inputs)):
+            return outputs
+    return _compiled_alone(core, node, inputs)
+
+
+def _is_large_product(node: ov.Node) -> bool:
+    if node.get_type_name() != "MatMul":
+        return False
+    multiplications: int = math.prod(node.get_output_shape(0)) * node.get_input_shape(0)[-1]
+    return multiplications > LARGE_PRODUCT
+
+
+def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
+    """An op cut out of its model and compiled; what is no floating-point input stands in it as a constant."""
+    parameters, given = [], []
+    for port, tensor in zip(node.inputs(), inputs, strict=True):
+        is_data = (
+            port.get_element_type().is_real() and port.get_source_output().get_node().get_type_name() != "Constant"
+        )
+        source = opset13.parameter(tensor.get_shape(), port.get_element_type()) if is_data else opset13.constant(tensor)
+        if is_data:
+            parameters.append(source)
+            given.append(tensor)
+        port.replace_source_output(source.output(0))
+    alone = ov.Model([opset13.result(port) for port in node.outputs()], parameters, "op")
+    compiled = core.compile_model(alone, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    request = compiled.create_infer_request()
+    for port, tensor in zip(compiled.inputs, given, strict=True):
+        request.set_tensor(port, tensor)
+    request.infer()
+    return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]
+
+
+def _import_onnxruntime(model: Path | None) -> Any:
+    if model is None or model.suffix != ".onnx":
+        raise OptionError("--reference onnxruntime takes an .onnx file; choose cpu or op-by-op for other models")
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise OptionError("--reference onnxruntime needs ONNX Runtime: pip install onnxruntime") from error

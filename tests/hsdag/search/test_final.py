@@ -1,0 +1,78 @@
+"""The final comparison: what is called faster, what is left out, and what the answer has to pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
+from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.search.final import FinalResult, family_ratios, final_comparison
+from hsdag.search.verifying import Check
+
+WHOLE = Candidate("CPU")
+
+
+def test_of_eight_equal_finalists_one_is_rarely_called_faster() -> None:
+    rng, claims = np.random.default_rng(0), 0
+    finalists = [f"placement {i}" for i in range(8)]
+    for _ in range(400):
+        seconds = np.exp(0.05 * rng.standard_normal((9, 6)))
+        samples = {
+            name: Samples(tuple((s,) for s in row)) for name, row in zip(["CPU", *finalists], seconds, strict=True)
+        }
+        claims += any(r.is_faster for r in family_ratios(Comparison(samples, {}), finalists, "CPU").values())
+    assert claims <= 18  # of 400: 2.5% and less are 10, and 18 is 2.5 standard deviations above
+
+
+def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float) -> tuple[FinalResult, float]:
+    """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
+    now_s = 0.0
+
+    def on_step(step: str) -> None:
+        nonlocal now_s
+        now_s += compile_s * step.startswith("compiling")
+
+    with WorkerClient(WorkerSetup(model, resolve_devices("CPU", None).all)) as client:
+        result = final_comparison(
+            CandidateRunner(client, LATENCY),
+            dict.fromkeys(finalists, WHOLE),
+            {"CPU": WHOLE},
+            {"AUTO:CPU": Candidate("AUTO:CPU")},
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01, limit_s=limit_s),
+            Check(reduced=True),
+            rng=np.random.default_rng(0),
+            on_step=on_step,
+            clock=lambda: now_s,
+        )
+    return result, now_s
+
+
+def test_finalists_that_compile_too_long_are_left_out_with_the_reason(tiny_bert: Path) -> None:
+    result, took_s = compared(tiny_bert, ["placement 1", "placement 2", "placement 3"], 8.0, 3.0)
+    assert set(result.comparison.samples) == {"CPU", "placement 1"}
+    assert result.comparison.failures["placement 2"] == (
+        "it was left out: compiling takes about 3 s, and 2 s of the comparison's 8 s were left"
+    )
+    assert took_s <= 8.0
+
+
+def test_where_even_one_compilation_takes_much_longer_no_finalist_is_compiled(tiny_bert: Path) -> None:
+    result, took_s = compared(tiny_bert, ["placement 1", "placement 2"], 8.0, 20.0)
+    assert set(result.comparison.samples) == {"CPU"}
+    assert set(result.comparison.failures) == {"placement 1", "placement 2", "AUTO:CPU"}
+    assert took_s == 20.0
+
+
+def test_nothing_is_left_out_where_there_is_time(tiny_bert: Path) -> None:
+    result, _ = compared(tiny_bert, ["placement 1"], 60.0, 3.0)
+    assert set(result.comparison.samples) == {"CPU", "placement 1", "AUTO:CPU"}
+
+
+def test_the_single_devices_are_measured_in_every_round_of_the_finalists(tiny_bert: Path) -> None:
+    samples = compared(tiny_bert, ["placement 1"], 60.0, 0.0)[0].comparison.samples
+    assert {len(s.rounds) for s in samples.values()} == {2}
