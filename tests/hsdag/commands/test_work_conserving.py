@@ -66,7 +66,13 @@ def split(tiny_resnet: Path) -> Placement:
 def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A short search for the work-conserving executor, kept in a folder."""
     options = PlaceOptions(
-        partition_cpu=2, method="ea", executor="work-conserving", budget_s=4.0, finalists=1, protocol=QUICK
+        partition_cpu=2,
+        method="ea",
+        executor="work-conserving",
+        budget_s=20.0,
+        max_evaluations=8,
+        finalists=1,
+        protocol=QUICK,
     )
     return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
 
