@@ -1,0 +1,324 @@
+"""Models that strangers wrote: files that packages ship, definitions with random weights, and quantised variants.
+
+Nothing is downloaded beyond the packages of ``real_models_requirements.txt``, and a source whose package is missing is
+left out. A definition is converted once and kept as an IR in a folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.models import build_model
+
+IMAGE = (1, 3, 64, 64)
+NUM_TOKENS = 12
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and where it comes from.
+
+    ``needs`` is the package to install and ``module`` what it is imported as. A file lies at ``path`` inside the
+    module, and ``shapes`` fixes its dynamic inputs; any other model is built by ``build``, with static shapes. Integer
+    inputs are drawn from ``integers``, the upper end excluded.
+    """
+
+    name: str
+    needs: str
+    module: str
+    path: str | None = None
+    build: Callable[[], ov.Model] | None = None
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    integers: tuple[int, int] = (0, 2)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the package is installed, with the file where it is one."""
+        if self.path is None:
+            return importlib.util.find_spec(self.module) is not None
+        return self._file() is not None
+
+    def file(self, folder: Path) -> Path:
+        """The model's file, built into ``folder`` where it is not there yet."""
+        shipped = self._file() if self.path else None
+        if shipped is not None:
+            return shipped
+        assert self.build is not None
+        path = folder / f"{self.name}.xml"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = folder / f"{self.name}-unfinished.xml"
+            ov.save_model(self.build(), unfinished, compress_to_fp16=self.name.endswith("-fp16"))
+            unfinished.with_suffix(".bin").replace(path.with_suffix(".bin"))
+            unfinished.replace(path)
+        return path
+
+    def _file(self) -> Path | None:
+        spec = importlib.util.find_spec(self.module)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        path = Path(spec.submodule_search_locations[0], str(self.path))
+        return path if path.exists() else None
+
+
+def all_sources() -> list[Source]:
+    """Every model this benchmark knows, quickest to get first."""
+    return [
+        *zoo(),
+        *shipped(),
+        *transformers_models(),
+        *torchvision_models(),
+        *timm_models(),
+        *yolo_models(),
+        *quantised(),
+    ]
+
+
+def zoo() -> list[Source]:
+    """Our own small models, which are there without any other package."""
+    names = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
+    return [Source(f"zoo-{name}", "hsdag", "hsdag", None, lambda n=name: build_model(n)) for name in names]
+
+
+def shipped() -> list[Source]:
+    """Model files inside packages."""
+    light = "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"
+    state = {"input": (1, 576)}
+    found = [
+        Source(f"light-{name}", "onnx", "onnx", f"backend/test/data/light/light_{name}.onnx") for name in light.split()
+    ]
+    files = (
+        ("pitch-onnx", "basic-pitch", "saved_models/icassp_2022/nmp.onnx", {"": (1, 43844, 1)}),
+        ("pitch-tflite", "basic-pitch", "saved_models/icassp_2022/nmp.tflite", {"": (1, 43844, 1)}),
+        ("captcha", "ddddocr", "common.onnx", {"": (1, 1, 64, 96)}),
+        ("captcha-old", "ddddocr", "common_old.onnx", {"": (1, 1, 64, 96)}),
+        ("captcha-detection", "ddddocr", "common_det.onnx", {}),
+        ("file-type", "magika", "models/standard_v3_3/model.onnx", {"": (1, 2048)}),
+        ("nudity", "nudenet", "320n.onnx", {"": (1, 3, 160, 160)}),
+        ("ocr6-detection", "rapidocr", "models/PP-OCRv6_det_small.onnx", {"": (1, 3, 96, 96)}),
+        ("ocr6-recognition", "rapidocr", "models/PP-OCRv6_rec_small.onnx", {"": (1, 3, 48, 96)}),
+        ("ocr6-angle", "rapidocr", "models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"": (1, 3, 48, 96)}),
+        ("ocr4-detection", "rapidocr-onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx", {"": (1, 3, 96, 96)}),
+        ("ocr4-recognition", "rapidocr-onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"": (1, 3, 48, 96)}),
+        ("voice-sequence", "silero-vad", "data/silero_vad_16k_sequence.onnx", state),
+        ("voice-openvino", "silero-vad", "data/silero_vad_openvino_16k.onnx", {}),
+        ("voice6", "faster-whisper", "assets/silero_vad_v6.onnx", state),
+    )
+    found += [Source(name, package, package.replace("-", "_"), path, None, s) for name, package, path, s in files]
+    tashkeel = {"char_inputs": (1, 24), "diac_inputs": (1, 24), "input_lengths": (1,)}
+    found.append(Source("diacritics", "piper-tts", "piper", "tashkeel/model.onnx", None, tashkeel, (8, 12)))
+    return found
+
+
+def torchvision_models() -> list[Source]:
+    """Definitions of torchvision."""
+    names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
+    found = [_torch(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
+    found.append(_torch("tv-convnext_tiny", "torchvision", lambda: _torchvision("convnext_tiny")))
+    found.append(_torch("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
+    found.append(
+        _torch("tv-lraspp", "torchvision", lambda: _torchvision("lraspp_mobilenet_v3_large", weights_backbone=None))
+    )
+    return found
+
+
+def timm_models() -> list[Source]:
+    """Definitions of timm; those with a fixed number of patches are given the size of the image."""
+    plain = "mobilevit_xxs ghostnet_100 poolformer_s12 hrnet_w18_small edgenext_xx_small fastvit_t8 repvgg_a0 dla34"
+    sized = "levit_128s coat_lite_tiny xcit_nano_12_p16_224 vit_tiny_patch16_224 mixer_s32_224"
+    found = [_torch(f"timm-{name}", "timm", lambda n=name: _timm(n)) for name in plain.split()]
+    return found + [_torch(f"timm-{name}", "timm", lambda n=name: _timm(n, img_size=64)) for name in sized.split()]
+
+
+def yolo_models() -> list[Source]:
+    """Detectors from the definitions of ultralytics."""
+    names = ("yolov8n", "yolov10n", "yolo11n")
+    return [_torch(name, "ultralytics", lambda n=name: _yolo(n)) for name in names]
+
+
+def transformers_models() -> list[Source]:
+    """Definitions of transformers, small ones."""
+    names = "Bert DistilBert Albert Electra MobileBert DebertaV2 GPT2 Qwen2 Mamba ViT CLIPVision Segformer"
+    found = [_torch(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
+    found.append(_torch("hf-T5Encoder", "transformers", _t5_encoder))
+    found.append(_torch("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
+    found.append(_torch("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
+    found.append(_torch("hf-Wav2Vec2", "transformers", _wav2vec2))
+    return found
+
+
+def quantised() -> list[Source]:
+    """Variants of the models above: weights in 16 bits, in 8 and 4 bits by NNCF, and all in 8 bits by NNCF."""
+    vision, language = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Qwen2")
+    found = [_torch(f"tv-{n}-int8", "nncf", lambda n=n: _quantise(_torchvision(n))) for n in vision]
+    for name in language:
+        found.append(_torch(f"hf-{name}-int8w", "nncf", lambda n=name: _compress(_transformers(n), "INT8_ASYM")))
+        found.append(_torch(f"hf-{name}-int4w", "nncf", lambda n=name: _compress(_transformers(n), "INT4_SYM")))
+    found.append(_torch("tv-mnasnet0_5-fp16", "torchvision", lambda: _torchvision("mnasnet0_5")))
+    found.append(_torch("hf-Bert-fp16", "transformers", lambda: _transformers("Bert")))
+    return found
+
+
+def _torch(name: str, package: str, build: Callable[[], ov.Model]) -> Source:
+    return Source(name, package, package, None, build)
+
+
+_DECLARED: list[Any] = []
+
+
+def _module(name: str) -> Any:
+    """A package on top of torch, with random weights that are the same in every process.
+
+    The torchvision of the registry is built for other builds of torch than the CPU's and then lacks its compiled
+    operators. These definitions do not call them, but they have to be declared.
+    """
+    import torch
+
+    os.environ.setdefault("YOLO_VERBOSE", "False")
+    if not _DECLARED:
+        _DECLARED.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for operator in ("nms", "qnms"):
+            _DECLARED[0].define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    torch.manual_seed(SEED)
+    return importlib.import_module(name)
+
+
+def _convert(network: Any, *shape: int, **example: Any) -> ov.Model:
+    """A torch network for an image of ``shape`` or for named tensors.
+
+    It is traced once; OpenVINO would trace it a second time, to compare.
+    """
+    import torch
+
+    inputs = tuple(example.values()) or (torch.zeros(shape),)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        given = {"example_kwarg_inputs": example} if example else {"example_inputs": inputs}
+        traced = torch.jit.trace(network.eval(), check_trace=False, strict=False, **given)
+        model = ov.convert_model(traced, example_input=example or inputs)
+    by_name = {min(port.get_names(), default=""): port for port in model.inputs}
+    shapes = {name: ov.PartialShape(list(value.shape)) for name, value in example.items()}
+    model.reshape(
+        {by_name[n]: s for n, s in shapes.items()} if example else {model.inputs[0]: ov.PartialShape(list(shape))}
+    )
+    return model
+
+
+def _torchvision(name: str, **options: Any) -> ov.Model:
+    return _convert(_module("torchvision").models.get_model(name, weights=None, **options), *IMAGE)
+
+
+def _timm(name: str, **options: Any) -> ov.Model:
+    return _convert(_module("timm").create_model(name, pretrained=False, **options), *IMAGE)
+
+
+def _yolo(name: str) -> ov.Model:
+    _module("torchvision")
+    network = _module("ultralytics.nn.tasks").DetectionModel(f"{name}.yaml", verbose=False).eval()
+    network.model[-1].export, network.model[-1].format = True, "openvino"
+    return _convert(network, 1, 3, 96, 96)
+
+
+def _transformers(name: str) -> ov.Model:
+    """The bare model of a family, two layers of width 64 where the family leaves the choice."""
+    import torch
+
+    package = _module("transformers")
+    sizes: dict[str, Any] = {"num_hidden_layers": 2}
+    if name not in ("MobileBert", "Segformer"):
+        sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    sizes |= {
+        "Albert": {"embedding_size": 32},
+        "Electra": {"embedding_size": 32},
+        "Qwen2": {"num_key_value_heads": 2},
+        "ViT": {"image_size": 64},
+        "CLIPVision": {"image_size": 64, "patch_size": 16},
+    }.get(name, {})
+    is_vision = name in ("ViT", "CLIPVision", "Segformer")
+    if not is_vision:
+        sizes |= {"vocab_size": 1000}
+    config = getattr(package, f"{name}Config")(**sizes, return_dict=False, attn_implementation="eager")
+    if hasattr(config, "use_cache"):
+        config.use_cache = False
+    network = getattr(package, f"{name}Model")(config)
+    if is_vision:
+        return _convert(network, *IMAGE)
+    return _convert(_of_whole_sentences(network), ids=torch.ones((1, NUM_TOKENS), dtype=torch.int64))
+
+
+def _of_whole_sentences(network: Any) -> Any:
+    """A language model that masks no token: without a mask, it looks for sentences that were packed together."""
+    import torch
+
+    class WholeSentences(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, ids: torch.Tensor, heard: torch.Tensor | None = None) -> Any:
+            more = {} if heard is None else {"encoder_hidden_states": heard}
+            return self.network(input_ids=ids, attention_mask=torch.ones_like(ids), **more)
+
+    return WholeSentences()
+
+
+def _t5_encoder() -> ov.Model:
+    import torch
+
+    package = _module("transformers")
+    config = package.T5Config(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, return_dict=False)
+    return _convert(package.T5EncoderModel(config), input_ids=torch.ones((1, NUM_TOKENS), dtype=torch.int64))
+
+
+def _whisper(half: str) -> ov.Model:
+    """Two layers of width 64 of one half of Whisper, for a second of speech."""
+    import torch
+
+    package = _module("transformers")
+    layers = {f"{h}_{what}": n for h in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4))}
+    config = package.WhisperConfig(
+        d_model=64, encoder_ffn_dim=128, decoder_ffn_dim=128, max_source_positions=50, max_target_positions=NUM_TOKENS,
+        vocab_size=1000, return_dict=False, use_cache=False, attn_implementation="eager", pad_token_id=0, **layers,
+    )  # fmt: skip
+    network = getattr(package.WhisperModel(config), half)
+    if half == "encoder":
+        return _convert(network, 1, config.num_mel_bins, 100)
+    ids = torch.ones((1, NUM_TOKENS), dtype=torch.int64)
+    return _convert(_of_whole_sentences(network), ids=ids, heard=torch.zeros(1, 50, 64))
+
+
+def _wav2vec2() -> ov.Model:
+    package = _module("transformers")
+    config = package.Wav2Vec2Config(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, return_dict=False,
+        conv_dim=(64,) * 7, attn_implementation="eager",
+    )  # fmt: skip
+    return _convert(package.Wav2Vec2Model(config), 1, 4000)
+
+
+def _quantise(model: ov.Model) -> ov.Model:
+    import nncf
+
+    rng = np.random.default_rng(SEED)
+    images = [rng.standard_normal(IMAGE).astype(np.float32) for _ in range(4)]
+    quantised: ov.Model = nncf.quantize(model, nncf.Dataset(images), subset_size=len(images))
+    return quantised
+
+
+def _compress(model: ov.Model, mode: str) -> ov.Model:
+    import nncf
+
+    options = {"group_size": 32, "ratio": 1.0} if mode.startswith("INT4") else {}
+    compressed: ov.Model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **options)
+    return compressed

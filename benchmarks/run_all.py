@@ -1,0 +1,123 @@
+"""Whether every benchmark still runs and prints its figure, with settings that make it short.
+
+The figures themselves mean nothing here, and a bar that is missed is no failure: settings are too small for that. A
+benchmark fails that ends with a traceback, takes longer than its time, prints no figure, or is missing from the table
+below. Those that need a GPU are left out where there is none.
+
+Usage: python benchmarks/run_all.py [--only NAME,...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import machine
+
+HERE = Path(__file__).parent
+LIMIT_S = 400.0
+
+
+@dataclass(frozen=True)
+class Small:
+    """Arguments that make a benchmark short, and the pattern of its figure."""
+
+    arguments: str
+    figure: str
+    needs_cuda: bool = False
+
+
+BENCHMARKS = {
+    "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
+    "diviml_tables": Small("--table 1 --seconds 1 --kinds sdep-2 --modules 5", r"sdep-2 +ours( +[\d.]+.*)+"),
+    "diviml_throughput": Small("--seconds 1 --kinds sdep-2 --modules 5", r"ours( +[\d.]+)+ +\d+ ops"),
+    "engine_overhead": Small("--largest 1000 --models 5 --rounds 5", r"1000 empty tasks, 1 device.*us"),
+    "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
+    "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),
+    "executor_parity": Small("--models resnet50 --random 0", r"[\d.e-]+ from the plain CPU"),
+    "false_faster": Small("--comparisons 40 --processes 1", r"largest share of false claims [\d.]+%"),
+    "fractal_speed": Small("--ops 1000", r"peak memory [\d.]+ GB"),
+    "heft_speed": Small("", r"median +[\d.]+ ms.*simulated makespan"),
+    "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
+    "hybrid_cost": Small("--model resnet50 --measured 10 --budget 10", r"hybrid over measured: [\d.]+ \["),
+    "inspect_large": Small("--ops 5000", r"5000 ops: +[\d.]+ s, [\d.]+ GB"),
+    "milp_split_quality": Small(
+        "--exact-seconds 3 --split-seconds 2 --kinds sdep-2 --modules 5", r"[\d.]+ of it \(bar"
+    ),
+    "mincut_place": Small(
+        "--model resnet50 --budget 5s --rival-budget 5s", r"best of all over mincut's answer: [\d.]+"
+    ),
+    "mincut_speed": Small("--ops 1000", r"median +[\d.]+ ms, worst"),
+    "overlap_inception": Small("--rounds 3 --random 1", r"throughput over HETERO's: [\d.]+"),
+    "paper_box": Small("", r"two segments, .* +[\d.]+ ms"),
+    "place_inception": Small("--model resnet50 --budget 5s", r"measured once more: [\d.]+ x the best single device"),
+    "real_models": Small("--models light-zfnet512 --placements 1", r"hetero: \d+ of \d+ placements right"),
+    "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),
+    "simulator_agreement": Small("--problems 20", r"largest relative deviation [\d.e-]+"),
+    "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
+    "simulator_speed": Small("--largest 10000", r"\d"),
+    "torch_engine_overhead": Small("--devices 2 --rounds 3", r"16 chains +\d+ +[\d.]+"),
+    "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),
+    "unequal_devices": Small("--budget 10s", r"policy's choice against \S+: [\d.]+"),
+    "work_conserving_truth": Small("--placements 4 --calibration 2 --rounds 2", r"calibrated.*Spearman"),
+}
+
+
+def run(name: str, small: Small) -> str | None:
+    """Why a benchmark failed, None where it printed its figure."""
+    command = [sys.executable, str(HERE / f"{name}.py"), *small.arguments.split()]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, cwd=HERE.parent)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {LIMIT_S:.0f} s"
+    if "Traceback (most recent call last)" in done.stderr:
+        return done.stderr.strip().splitlines()[-1]
+    found = re.search(small.figure, done.stdout)
+    if found is None:
+        return f"printed no figure like {small.figure!r}: {(done.stdout + done.stderr)[-300:]!r}"
+    line = next(line for line in done.stdout.splitlines() if found[0].splitlines()[0] in line)
+    print(f"    {line.strip()[:150]}")
+    return None
+
+
+def has_cuda() -> bool:
+    """Whether torch sees a GPU."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def commands() -> set[str]:
+    """The benchmarks that lie here; other files are read by them."""
+    return {path.stem for path in HERE.glob("*.py") if '"__main__"' in path.read_text()} - {Path(__file__).stem}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="names, separated by commas")
+    chosen = parser.parse_args().only
+    names = sorted(chosen.split(",") if chosen else commands() | set(BENCHMARKS))
+    print(machine())
+    failed = 0
+    for name in names:
+        begin = time.perf_counter()
+        if name not in BENCHMARKS or name not in commands():
+            reason: str | None = "is not in the table of run_all.py" if name in commands() else "is no benchmark here"
+        elif BENCHMARKS[name].needs_cuda and not has_cuda():
+            print(f"{name:22s} left out: no CUDA GPU here")
+            continue
+        else:
+            reason = run(name, BENCHMARKS[name])
+        failed += reason is not None
+        print(f"{name:22s} {time.perf_counter() - begin:5.1f} s  {reason or 'ok'}", flush=True)
+    print(f"{len(names)} benchmarks, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
