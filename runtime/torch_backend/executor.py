@@ -148,6 +148,15 @@ class TorchExecutor:
         """Run an inference and wait for it; see ``submit`` and ``Inference.wait``."""
         return self.submit(inputs, limit_s=limit_s).wait()
 
+    def repeated(self, count: int, *, limit_s: float | None = None) -> list[Run]:
+        """Inferences one after another, their results dropped. Raises as ``infer`` does."""
+        runs = []
+        for _ in range(count):
+            inference = self.submit(limit_s=limit_s)
+            inference.wait()
+            runs.append(inference.run)
+        return runs
+
     def close(self) -> None:
         """Cancel what is in flight and free threads and memory."""
         self._is_closed = True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from typing import NamedTuple
 
 import torch
 
@@ -24,21 +24,11 @@ _INPUT = re.compile(r"input:([^\[\]]+)\[([\d:,]*)\]")
 _WIDTHS = tuple(TORCH_ELEMENTS.values())
 
 
-@dataclass(frozen=True)
-class InputPart:
+class InputPart(NamedTuple):
     """The part of a workload's input that an op holds; half-open ranges, one for each axis."""
 
     tensor: str
     ranges: tuple[tuple[int, int], ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The part's shape."""
-        return tuple(last - first for first, last in self.ranges)
-
-    def of(self, whole: Tensor) -> Tensor:
-        """The part, a view of the whole input."""
-        return whole[tuple(slice(first, last) for first, last in self.ranges)]
 
 
 def input_part(text: str) -> InputPart | None:
@@ -118,14 +108,9 @@ def _convert(argument: str) -> Callable[..., Tensor]:
     return lambda x: x.to(dtype)
 
 
-def _max(argument: str) -> Callable[..., Tensor]:
+def _reduction(function: Callable[..., Tensor], argument: str) -> Callable[..., Tensor]:
     axis = int(parse_settings(argument)["axis"])
-    return lambda x: torch.amax(x, axis, keepdim=True)
-
-
-def _sum(argument: str) -> Callable[..., Tensor]:
-    axis = int(parse_settings(argument)["axis"])
-    return lambda x: torch.sum(x, axis, keepdim=True)
+    return lambda x: function(x, axis, keepdim=True)
 
 
 def _causal(argument: str) -> Tensor:
@@ -172,6 +157,6 @@ _WITH_ARGUMENT: dict[str, Callable[[str], Callable[..., Tensor]]] = {
     "slice": _slice,
     "reshape": _reshape,
     "convert": _convert,
-    "max": _max,
-    "sum": _sum,
+    "max": partial(_reduction, torch.amax),
+    "sum": partial(_reduction, torch.sum),
 }

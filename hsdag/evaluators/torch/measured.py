@@ -92,19 +92,12 @@ class TorchEvaluator(Evaluator):
 
     def _seconds(self, executor: TorchExecutor) -> float:
         how = self.measurement.times
-        first_s = self._times_s(executor, how.warm_ups)
-        if min(first_s, default=0.0) > how.give_up * self._best_s:
-            return min(first_s)
-        times_s = self._times_s(executor, how.runs)
+        limit_s = self.measurement.limit_s
+        first_s = min((run.makespan_s for run in executor.repeated(how.warm_ups, limit_s=limit_s)), default=0.0)
+        if first_s > how.give_up * self._best_s:
+            return first_s
+        times_s = [run.makespan_s for run in executor.repeated(how.runs, limit_s=limit_s)]
         return float(np.mean(times_s) if how.use_mean else np.median(times_s))
-
-    def _times_s(self, executor: TorchExecutor, count: int) -> list[float]:
-        times_s = []
-        for _ in range(count):
-            inference = executor.submit(limit_s=self.measurement.limit_s)
-            inference.wait()
-            times_s.append(inference.run.makespan_s)
-        return times_s
 
 
 def _nearby(inputs: Inputs, devices: Sequence[LogicalDevice]) -> Inputs:

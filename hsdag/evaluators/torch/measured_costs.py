@@ -70,10 +70,8 @@ def _op_times_s(graph: TorchGraph, device: LogicalDevice, inputs: Inputs) -> Flo
     with TorchExecutor(program) as executor:
         executor.load(inputs)
         executor.infer()
-        for run_s in runs_s:
-            inference = executor.submit()
-            inference.wait()
-            ops = inference.timeline.ops
+        for run_s, run in zip(runs_s, executor.repeated(RUNS), strict=True):
+            ops = run.timeline.ops
             run_s[program.node_of[ops.op]] = ops.end_s - ops.start_s
     return np.asarray(np.median(runs_s, axis=0), dtype=np.float64)
 
@@ -89,13 +87,8 @@ def _copy_s(source: LogicalDevice, destination: LogicalDevice, size_bytes: int, 
     read = TorchNode("read", "Slice", ((0, 0),), lambda xs: (xs[0][:1],))
     ends = (replace(source, name="from"), replace(destination, name="to"))
     program = build_program(TorchGraph("copy", (sent, read), {"read": (1, 0)}), [0, 1], ends, share=share)
-    runs_s = []
     with TorchExecutor(program) as executor:
         executor.load({"sent": np.zeros(size_bytes, dtype=np.uint8)})
         executor.infer()
-        for _ in range(RUNS):
-            inference = executor.submit()
-            inference.wait()
-            transfers = inference.timeline.transfers
-            runs_s.append(float((transfers.end_s - transfers.start_s).sum()))
-    return float(np.median(runs_s))
+        copies = [run.timeline.transfers for run in executor.repeated(RUNS)]
+    return float(np.median([(transfers.end_s - transfers.start_s).sum() for transfers in copies]))

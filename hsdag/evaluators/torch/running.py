@@ -95,13 +95,10 @@ def run_workload(
         return WorkloadRun(assemble(workload, results), times_s, None)
     with TorchExecutor(program, ranks=ranks, barrier=plan.mode is Mode.BARRIER) as executor:
         executor.load(given)
-        times_s_list = []
-        for _ in range(plan.warm_ups + plan.runs):
-            inference = executor.submit(limit_s=plan.limit_s)
-            results = inference.wait()
-            times_s_list.append(inference.run.makespan_s)
-        timed_s = tuple(times_s_list[plan.warm_ups :])
-        return WorkloadRun(assemble(workload, results), timed_s, inference.timeline)
+        runs = executor.repeated(plan.warm_ups + plan.runs - 1, limit_s=plan.limit_s)[plan.warm_ups :]
+        last = executor.submit(limit_s=plan.limit_s)
+        results = assemble(workload, last.wait())
+        return WorkloadRun(results, tuple(run.makespan_s for run in (*runs, last.run)), last.timeline)
 
 
 def _run_captured(

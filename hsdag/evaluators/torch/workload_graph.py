@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
 import torch
 
-from hsdag.evaluators.torch.expressions import TORCH_ELEMENTS, InputPart, build_expression, input_part
+from hsdag.evaluators.torch.expressions import (
+    TORCH_ELEMENTS,
+    InputPart,
+    TorchExpression,
+    build_expression,
+    input_part,
+)
 from hsdag.ir.errors import ModelError
-from hsdag.ir.graph import Csr, FloatArray
+from hsdag.ir.graph import Csr
 from hsdag.models import Expression, Workload
 from hsdag.models.expression import ELEMENT_BYTES
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch_backend import Feed, TorchGraph, TorchNode
-from hsdag.runtime.torch_backend.graph import Ref, Tensor
+from hsdag.runtime.torch_backend.graph import Tensor
 
 
 def workload_graph(workload: Workload, *, widen: bool = False) -> TorchGraph:
@@ -29,17 +36,9 @@ def workload_graph(workload: Workload, *, widen: bool = False) -> TorchGraph:
     sizes = graph.output_bytes.astype(np.float64)
     is_widened = np.array([widen and kind == "f16" for kind in graph.element_types])
     wanted = {u for x in workload.outputs.values() for u in ((x,) if isinstance(x, int) else x.leaves)}
-    return _graph(
-        graph.name,
-        graph.op_names,
-        graph.op_types,
-        workload.expressions,
-        graph.predecessors,
-        sizes,
-        np.where(is_widened, 2 * sizes, sizes),
-        sorted(wanted),
-        widen,
-    )
+    shown = np.where(is_widened, 2 * sizes, sizes)
+    columns = zip(graph.op_names, graph.op_types, workload.expressions, sizes, shown, strict=True)
+    return _graph(graph.name, columns, graph.predecessors, sorted(wanted), widen)
 
 
 def problem_graph(problem: ScheduleProblem, *, widen: bool = False) -> TorchGraph:
@@ -49,17 +48,9 @@ def problem_graph(problem: ScheduleProblem, *, widen: bool = False) -> TorchGrap
     """
     predecessors = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     last = np.setdiff1d(np.arange(problem.num_ops), problem.edge_src).tolist()
-    return _graph(
-        problem.name,
-        problem.op_names,
-        problem.labels.types,
-        problem.labels.expressions,
-        predecessors,
-        problem.output_bytes,
-        problem.output_bytes,
-        last,
-        widen,
-    )
+    sizes = problem.output_bytes
+    columns = zip(problem.op_names, problem.labels.types, problem.labels.expressions, sizes, sizes, strict=True)
+    return _graph(problem.name, columns, predecessors, last, widen)
 
 
 def assemble(workload: Workload, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -90,48 +81,44 @@ def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
 
 def _graph(
     name: str,
-    op_names: Sequence[str],
-    op_types: Sequence[str],
-    expressions: Sequence[str],
+    columns: Iterable[tuple[str, str, str, float, float]],
     predecessors: Csr,
-    declared_bytes: FloatArray,
-    output_bytes: FloatArray,
     wanted: Sequence[int],
     widen: bool,
 ) -> TorchGraph:
-    nodes = []
-    for v, text in enumerate(expressions):
+    """``columns`` are name, type, expression, and bytes of the result by the problem and as computed, op by op."""
+    nodes: list[TorchNode] = []
+    for v, (op_name, op_type, text, declared_bytes, output_bytes) in enumerate(columns):
         if not text:
-            raise ModelError(f"op {op_names[v]!r} of {name!r} has no expression, so that nothing can be run")
+            raise ModelError(f"op {op_name!r} of {name!r} has no expression, so that nothing can be run")
         reads = tuple((u, 0) for u in predecessors.of(v).tolist())
-        part = input_part(text)
-        feed = None if part is None else _feed(op_names[v], part, float(declared_bytes[v]), widen)
-        sizes = (float(output_bytes[v]),)
-        computed = text.replace("convert:f16", "convert:f32") if widen else text
-        nodes.append(_node(op_names[v], op_types[v], computed, reads, feed, sizes))
-    return TorchGraph(name, tuple(nodes), {op_names[v]: (v, 0) for v in wanted})
+        sizes, part = (float(output_bytes),), input_part(text)
+        if part is not None:
+            feed = _feed(op_name, part, float(declared_bytes), widen)
+            nodes.append(TorchNode(op_name, op_type, feed=feed, output_bytes=sizes))
+            continue
+        compute = build_expression(text.replace("convert:f16", "convert:f32") if widen else text, len(reads))
+        if reads:
+            nodes.append(TorchNode(op_name, op_type, reads, partial(_computed, compute), output_bytes=sizes))
+        else:  # made from nothing, so the same in every inference
+            nodes.append(TorchNode(op_name, op_type, constants=(compute(()),), output_bytes=sizes))
+    return TorchGraph(name, tuple(nodes), {nodes[v].name: (v, 0) for v in wanted})
 
 
-def _node(
-    name: str, op_type: str, text: str, reads: tuple[Ref, ...], feed: Feed | None, sizes: tuple[float, ...]
-) -> TorchNode:
-    if feed is not None:
-        return TorchNode(name, op_type, feed=feed, output_bytes=sizes)
-    compute = build_expression(text, len(reads))
-    if not reads:  # made from nothing, so the same in every inference
-        return TorchNode(name, op_type, constants=(compute(()),), output_bytes=sizes)
-    return TorchNode(name, op_type, reads, lambda xs: (compute(xs),), output_bytes=sizes)
+def _computed(compute: TorchExpression, xs: Sequence[Tensor]) -> tuple[Tensor]:
+    return (compute(xs),)
 
 
 def _feed(name: str, part: InputPart, size_bytes: float, widen: bool) -> Feed:
     """The feed of a part of an input; its element type follows from the bytes that it takes."""
-    width = size_bytes / max(1, prod(part.shape))
+    shape = tuple(last - first for first, last in part.ranges)
+    width = size_bytes / max(1, prod(shape))
     element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
     if element_type is None:
         known = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
         raise ModelError(f"op {name!r}: {width:g} bytes per element are none of {known}; correct its output_bytes")
     dtype = TORCH_ELEMENTS["f32" if widen and element_type == "f16" else element_type]
-    return Feed(part.tensor, dtype, part.shape, part.ranges)
+    return Feed(part.tensor, dtype, shape, part.ranges)
 
 
 def _put_together(x: Expression | int, results: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
