@@ -9,7 +9,7 @@ import numpy as np
 
 from hsdag.ir.colocation import colocate
 from hsdag.ir.flops import COMPUTES_PRODUCTS
-from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, topological_order
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, inverse_of, topological_order
 from hsdag.ir.partition import Partition
 
 DEFAULT_SHARE = 1 / 16
@@ -39,8 +39,7 @@ def coarsen(fine: ComputationGraph, partition: Partition, edge_kept: BoolArray |
     kept = np.ones(fine.num_edges, dtype=np.bool_) if edge_kept is None else edge_kept
     crossing = kept & (partition.labels[fine.edge_src] != partition.labels[fine.edge_dst])
     s, d = partition.quotient_edges(fine.edge_src[crossing], fine.edge_dst[crossing])
-    rank = np.empty(partition.num_groups, dtype=np.int64)
-    rank[topological_order(partition.num_groups, s, d)] = np.arange(partition.num_groups)
+    rank = inverse_of(topological_order(partition.num_groups, s, d))
     ordered = Partition(rank[partition.labels], partition.num_groups)
     return CoarseGraph(fine, ordered, _quotient_graph(fine, ordered, np.flatnonzero(crossing)))
 

@@ -46,6 +46,13 @@ class Csr:
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
 
+def inverse_of(order: IntArray) -> IntArray:
+    """[N] the place of each item in ``order`` [N], a permutation of them."""
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
     """An immutable DAG of ops.
@@ -120,9 +127,7 @@ class ComputationGraph:
     @cached_property
     def position(self) -> IntArray:
         """[N] place of each op in the topological order, counted from 0."""
-        position = np.empty(self.num_ops, dtype=np.int64)
-        position[self.topological_order] = np.arange(self.num_ops)
-        return position
+        return inverse_of(self.topological_order)
 
     @cached_property
     def successors(self) -> Csr:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from hsdag.ir.graph import Csr, IntArray, topological_order
+from hsdag.ir.graph import Csr, IntArray, inverse_of, topological_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,7 @@ class Partition:
     def from_labels(labels: IntArray) -> Partition:
         """Groups numbered by the first item that belongs to them; labels may be any integers."""
         _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        rank = inverse_of(np.argsort(first, kind="stable"))
         return Partition(rank[inverse.reshape(-1)].astype(np.int64), len(first))
 
     @staticmethod

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.batching.timing import BatchTimer
 from hsdag.evaluators.base import SearchStopped
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 
 
@@ -29,8 +29,7 @@ class BatchIncumbent:
         self.hit_limit = False
         self.should_stop, self._begin = should_stop, time.monotonic()
         self._budget_s = budget_s
-        self.rank = np.empty(problem.costs.num_ops, dtype=np.int64)
-        self.rank[problem.costs.topological_order] = np.arange(problem.costs.num_ops)
+        self.rank = inverse_of(problem.costs.topological_order)
 
     @property
     def elapsed_s(self) -> float:

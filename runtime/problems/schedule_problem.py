@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, topological_order
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, topological_order
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
 
@@ -78,8 +78,7 @@ class ScheduleProblem:
         self._check_ranges()
         if not np.array_equal(np.sort(self.topological_order), np.arange(self.num_ops)):
             raise ValueError(f"the topological order of problem {self.name!r} is not a permutation of its ops")
-        position = np.empty(self.num_ops, dtype=np.int64)
-        position[self.topological_order] = np.arange(self.num_ops)
+        position = inverse_of(self.topological_order)
         if np.any(position[self.edge_src] >= position[self.edge_dst]):
             raise ValueError(f"the topological order of problem {self.name!r} puts a consumer before its producer")
         for array in vars(self).values():

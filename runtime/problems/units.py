@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.coarsen import CoarseGraph, coarsen
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges, inverse_of
 from hsdag.ir.partition import Partition
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -73,11 +73,8 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
 
 def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
     """[N] distinct ranks of ops from ranks [U] of units; ops of one unit stand in topological order."""
-    position = np.empty(problem.num_ops, dtype=np.int64)
-    position[problem.topological_order] = np.arange(problem.num_ops)
-    ranks = np.empty(problem.num_ops, dtype=np.int64)
-    ranks[np.lexsort((position, unit_ranks[unit_of_op]))] = np.arange(problem.num_ops)
-    return ranks
+    position = inverse_of(problem.topological_order)
+    return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
 
 
 def _colocation_sets(problem: ScheduleProblem) -> Partition:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
@@ -154,8 +154,7 @@ def machine_for(
 def _graph(problem: ScheduleProblem) -> tuple[Records, Records]:
     """OP [N + 1] and EDGE [E], numbered by place in the topological order."""
     n, order = problem.num_ops, problem.topological_order
-    place = np.empty(n, dtype=np.int64)
-    place[order] = np.arange(n)
+    place = inverse_of(order)
     src, dst = place[problem.edge_src], place[problem.edge_dst]
     by_src = np.lexsort((-problem.edge_bytes, src))
     ops, edges = np.zeros(n + 1, OP), np.zeros(len(src), EDGE)

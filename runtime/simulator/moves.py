@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import bare, inlined
@@ -56,8 +56,7 @@ def simulate_moves(
     makespans_s = np.full(len(op), np.inf)
     rows = np.flatnonzero(problem.supported[op, to])
     rows = rows[np.argsort(change_s[op[rows]], kind="stable")]
-    place = np.empty(problem.num_ops, dtype=np.int64)
-    place[problem.topological_order] = np.arange(problem.num_ops)
+    place = inverse_of(problem.topological_order)
     found_s = np.empty(len(rows))
 
     def run_part(part: slice) -> None:

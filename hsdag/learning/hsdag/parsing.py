@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.encoder import Mlp
@@ -132,8 +132,7 @@ def nominate(topology: Topology, scores: FloatArray) -> IntArray:
     Scores and ranks order the edges strictly, so the nominated edges form a forest.
     """
     order = np.lexsort((topology.rank, scores))
-    place = np.empty(topology.num_edges, dtype=np.int64)
-    place[order] = np.arange(topology.num_edges)
+    place = inverse_of(order)
     best = np.full(topology.num_nodes, -1, dtype=np.int64)
     np.maximum.at(best, topology.left, place)
     np.maximum.at(best, topology.right, place)

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.ir.graph import BoolArray, IntArray, inverse_of
 from hsdag.ir.partition import Partition
 
 
@@ -79,6 +79,4 @@ def _hash_rank(left: IntArray, right: IntArray) -> IntArray:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x = x ^ (x >> np.uint64(31))
-    rank = np.empty(len(left), dtype=np.int64)
-    rank[np.lexsort((right, left, x))] = np.arange(len(left))
-    return rank
+    return inverse_of(np.lexsort((right, left, x)))

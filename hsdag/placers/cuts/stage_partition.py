@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.evaluators.schedule import MEMORY_TOLERANCE
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.cuts.boundary_costs import readers
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import bare, inlined
@@ -61,8 +61,7 @@ class Line:
         Where links into a device differ, each counts as its slowest, or its fastest.
         """
         order = problem.topological_order
-        place = np.empty(problem.num_ops, dtype=np.int64)
-        place[order] = np.arange(problem.num_ops)
+        place = inverse_of(order)
         begin, reader, size = readers(problem)
         src, dst = place[np.repeat(np.arange(problem.num_ops), np.diff(begin))], place[reader]
         by_source = np.lexsort((dst, src))

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.formulation import Formulation
 
 FLOWS_UP_TO = 400
@@ -121,8 +121,7 @@ def _without_cycles(num_ops: int, edges: list[tuple[int, int]], block: IntArray,
 def _line(f: Formulation, block: IntArray) -> IntArray:
     """All ops in a topological order that goes block by block and keeps few results open."""
     n = f.problem.num_ops
-    position = np.empty(n, dtype=np.int64)
-    position[f.problem.topological_order] = np.arange(n)
+    position = inverse_of(f.problem.topological_order)
     members: list[list[int]] = [[] for _ in range(int(block.max()) + 1)] if n else []
     for v in f.problem.topological_order.tolist():
         members[block[v]].append(v)
@@ -162,8 +161,7 @@ def _line(f: Formulation, block: IntArray) -> IntArray:
 def _crossing(f: Formulation, line: IntArray) -> FloatArray:
     """[N + 1] results that cross before each place of a line."""
     n = len(line)
-    place = np.empty(n, dtype=np.int64)
-    place[line] = np.arange(n)
+    place = inverse_of(line)
     change = np.zeros(n + 2)
     for u, consumers in enumerate(f.consumers):
         if consumers:

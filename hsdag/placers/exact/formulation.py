@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
@@ -174,8 +174,7 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
     place = np.full(problem.num_ops, -1, dtype=np.int64)
     place[ops] = np.arange(len(ops))
     inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
-    position = np.empty(problem.num_ops, dtype=np.int64)
-    position[problem.topological_order] = np.arange(problem.num_ops)
+    position = inverse_of(problem.topological_order)
     return ScheduleProblem.from_arrays(
         problem.time_s[ops],
         np.stack([place[problem.edge_src[inside]], place[problem.edge_dst[inside]]], axis=1),

@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.evaluators.base import Evaluator
 from hsdag.evaluators.schedule import one_inference, over_memory
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer, method_names
 from hsdag.runtime.problems.problem import Problem
@@ -115,8 +115,7 @@ class Judge:
     def warm_start(self) -> None:
         """Consider every single device and what the heuristics find."""
         num_units, num_devices = self.problem.num_units, self.problem.num_devices
-        in_order = np.empty(num_units, dtype=np.int64)
-        in_order[self.costs.topological_order] = np.arange(num_units)
+        in_order = inverse_of(self.costs.topological_order)
         fastest = np.nanargmin(self.costs.time_s, axis=1)
         alone = [np.full(num_units, d) for d in range(num_devices)]
         for device in [*alone, fastest]:
@@ -143,8 +142,5 @@ class Judge:
 
 def start_ranks(costs: ScheduleProblem, start: np.ndarray) -> IntArray:
     """[U] ranks by start [U]; ties in topological order."""
-    position = np.empty(costs.num_ops, dtype=np.int64)
-    position[costs.topological_order] = np.arange(costs.num_ops)
-    ranks = np.empty(costs.num_ops, dtype=np.int64)
-    ranks[np.lexsort((position, start))] = np.arange(costs.num_ops)
-    return ranks
+    position = inverse_of(costs.topological_order)
+    return inverse_of(np.lexsort((position, start)))

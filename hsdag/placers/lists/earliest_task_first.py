@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.schedule import ListSchedule, Room, has_room, settle
 from hsdag.placers.lists.tables import Tables, arrival_s
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
@@ -47,8 +47,7 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
     """
     n, d = tables.time_s.shape
     op = np.lexsort((np.arange(n), -static_s))
-    place = np.empty(n, dtype=np.int64)
-    place[op] = np.arange(n)
+    place = inverse_of(op)
     pairs = Pairs(
         place=place,
         op=op,

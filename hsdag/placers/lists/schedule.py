@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.evaluators.schedule import MEMORY_TOLERANCE
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.placers.lists.tables import Tables, arrival_s
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
@@ -38,11 +38,8 @@ class ListSchedule:
     @property
     def ranks(self) -> IntArray:
         """[N] the place of each op by start, then end, then sequence."""
-        turn = np.empty(len(self.sequence), dtype=np.int64)
-        turn[self.sequence] = np.arange(len(turn))
-        ranks = np.empty_like(turn)
-        ranks[np.lexsort((turn, self.end_s, self.start_s))] = np.arange(len(turn))
-        return ranks
+        turn = inverse_of(self.sequence)
+        return inverse_of(np.lexsort((turn, self.end_s, self.start_s)))
 
 
 class Room(NamedTuple):
