@@ -23,6 +23,12 @@ SHAPE_OF_TYPES = frozenset({"ShapeOf"})
 STATE_TYPES = frozenset({"ReadValue", "Assign"})
 NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
 """Ops that are not copied even if all they read is constant: they hold state, draw random numbers, or have a body."""
+QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
+QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
+HALF = frozenset({"f16", "bf16"})
+REAL = HALF | {"f32", "f64"}
+WORTH_KEEPING_BYTES = 4096
+"""A half-precision constant that takes at most this much in full precision is folded: keeping it saves nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +98,28 @@ def floating_ops(graph: ComputationGraph) -> BoolArray:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
     has_consumer = np.diff(graph.successors.indptr) > 0
     return np.asarray(floating, dtype=np.bool_) & has_consumer
+
+
+def kept_compressed(graph: ComputationGraph) -> BoolArray:
+    """[N] floating ops whose value is a weight that takes less memory compressed, or is quantised."""
+    floating = floating_ops(graph).tolist()
+    kept = np.zeros(graph.num_ops, dtype=np.bool_)
+    for v in graph.topological_order.tolist():
+        if floating[v] and graph.op_types[v] != "Constant":
+            producers = graph.predecessors.of(v)
+            kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
+    return kept
+
+
+def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
+    """Whether a floating op widens what it reads, or quantises it."""
+    if graph.op_types[v] in QUANTISING_TYPES:
+        return True
+    if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
+        return False
+    stored = graph.element_types[int(producers[0])]
+    is_wider = graph.output_bytes[v] > max(graph.output_bytes[producers[0]], WORTH_KEEPING_BYTES)
+    return stored in QUANTISED or (stored in HALF and bool(is_wider))
 
 
 def _owners(graph: ComputationGraph, floating: BoolArray) -> IntArray:

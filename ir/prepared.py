@@ -21,18 +21,11 @@ from openvino import opset13
 from openvino.passes import ConstantFolding, Manager
 
 from hsdag.ir.build import graph_of, twins_of
-from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops
+from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops, kept_compressed
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
 
 COPY_MARK = "/hsdag-copy@"
 """Between an op's name and its reader's: the name of a copy."""
-
-QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
-QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
-HALF = frozenset({"f16", "bf16"})
-REAL = HALF | {"f32", "f64"}
-WORTH_KEEPING_BYTES = 4096
-"""A half-precision constant that takes at most this much in full precision is folded: keeping it saves nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,28 +91,6 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         source = port.get_source_output()
         port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
     return clone, nodes
-
-
-def kept_compressed(graph: ComputationGraph) -> BoolArray:
-    """[N] floating ops whose value is a weight that takes less memory compressed, or is quantised."""
-    floating = floating_ops(graph).tolist()
-    kept = np.zeros(graph.num_ops, dtype=np.bool_)
-    for v in graph.topological_order.tolist():
-        if floating[v] and graph.op_types[v] != "Constant":
-            producers = graph.predecessors.of(v)
-            kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
-    return kept
-
-
-def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
-    """Whether a floating op widens what it reads, or quantises it."""
-    if graph.op_types[v] in QUANTISING_TYPES:
-        return True
-    if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
-        return False
-    stored = graph.element_types[int(producers[0])]
-    is_wider = graph.output_bytes[v] > max(graph.output_bytes[producers[0]], WORTH_KEEPING_BYTES)
-    return stored in QUANTISED or (stored in HALF and bool(is_wider))
 
 
 def _replace_by_shape(node: ov.Node) -> None:

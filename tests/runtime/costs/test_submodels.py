@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import openvino as ov
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, DeviceSpec, graph_from_edges, placement_units, read_graph
+from benchmarks.hetero_members import actual_submodels, same_members
+from hsdag.ir import DeviceSpec, graph_from_edges
+from hsdag.ir.build import graph_of
+from hsdag.ir.device import hetero_properties
+from hsdag.ir.prepared import prepare
 from hsdag.runtime.costs.hetero_submodels import SubmodelCollector
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from tests.runtime.costs.hetero_rules import Nodes, hetero_split
+from tests.runtime.costs.random_models import random_devices, random_model
 
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
+
+
+@pytest.fixture(scope="module")
+def core() -> ov.Core:
+    core = ov.Core()
+    for spec in SPECS:
+        spec.register(core)
+    return core
 
 
 def collector(edges: list[tuple[int, int]], sizes: list[int]) -> SubmodelCollector:
@@ -61,25 +73,52 @@ def test_constants_neither_join_nor_part_submodels() -> None:
     assert found.tolist() == [0, 0, -1, 1]
 
 
-def random_devices(graph: ComputationGraph, rng: np.random.Generator) -> np.ndarray:
-    """Contiguous, scattered or fully random devices of the placement units, by op."""
-    units = placement_units(graph, max_share=1 / 64)
-    n, d = units.graph.num_ops, int(rng.integers(2, 4))
-    leave = rng.random(n) < rng.choice([0.1, 0.3, 1.0])
-    return np.asarray((np.cumsum(leave * rng.integers(0, d, n)) % d)[units.partition.labels])
+def numbered(label: list[int]) -> list[int]:
+    """The same groups, numbered in the order in which they appear."""
+    number: dict[int, int] = {}
+    return [number.setdefault(group, len(number)) for group in label]
+
+
+@given(st.integers(0, 2**32), st.integers(3, 60))
+def test_members_are_those_of_the_plain_rules(seed: int, num_ops: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, num_ops)
+    graph, prepared = graph_of(model), prepare(model)
+    devices = random_devices(graph, int(rng.integers(2, 4)), rng)
+    found = SubmodelCollector(graph).submodel_of(devices)[prepared.op]
+    expected = np.array(hetero_split(Nodes.of(prepared.model), devices[prepared.home].tolist()))
+    own = prepared.op == prepared.home
+    assert numbered(found[own].tolist()) == numbered(expected[own].tolist())
+
+
+def test_a_ring_of_submodels_that_no_node_sees_whole_is_opened_at_one_node() -> None:
+    """0 -> 3 and 1 -> 2 cross between two submodels {0, 2} and {1, 3}, joined by constants only in later ops."""
+    ring = graph_from_edges(["Parameter", "Parameter", *["X"] * 4], [(0, 3), (1, 2), (0, 4), (2, 4), (1, 5), (3, 5)])
+    found = SubmodelCollector(ring).submodel_of(np.array([0, 1, 0, 1, 0, 1]))
+    assert len(set(found.tolist())) == 4
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_members_of_random_models_are_those_that_hetero_makes(seed: int, core: ov.Core) -> None:
+    rng = np.random.default_rng(seed)
+    check(random_model(rng, 40), core, rng)
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
-def test_submodels_are_those_that_hetero_makes(name: str, request: pytest.FixtureRequest) -> None:
-    path: Path = request.getfixturevalue(name)
-    graph, rng = read_graph(path), np.random.default_rng(3)
-    expected, found = [], []
-    with WorkerClient(WorkerSetup(path, SPECS)) as client:
-        runner = CandidateRunner(client, LATENCY)
-        for _ in range(12):
-            devices = random_devices(graph, rng)
-            found.append(int(SubmodelCollector(graph).submodel_of(devices).max()) + 1)
-            candidate = Candidate.placed([SPECS[d].openvino_name for d in devices.tolist()])
-            expected.append(runner.open("a", candidate).submodels)
-    assert found == expected
-    assert max(found) > 4
+def test_members_of_networks_are_those_that_hetero_makes(
+    name: str, core: ov.Core, request: pytest.FixtureRequest
+) -> None:
+    check(core.read_model(request.getfixturevalue(name)), core, np.random.default_rng(3), repeats=3)
+
+
+def check(model: ov.Model, core: ov.Core, rng: np.random.Generator, repeats: int = 1) -> None:
+    """HETERO's submodels of random placements have the predicted members, and there are as many."""
+    graph, prepared = graph_of(model), prepare(model)
+    collector = SubmodelCollector(graph)
+    for _ in range(repeats):
+        devices = random_devices(graph, 3, rng)
+        names = [SPECS[d].openvino_name for d in devices]
+        actual, count = actual_submodels(core, prepared, names, hetero_properties(SPECS))
+        predicted = collector.submodel_of(devices)
+        assert same_members(predicted, actual)
+        assert predicted.max() + 1 == count > 1
