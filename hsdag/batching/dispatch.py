@@ -10,27 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph import Csr, FloatArray, IntArray
-from hsdag.ir.paths import longest_before
-from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
+from hsdag.batching.tables import Tables
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.simulator.heaps import bare, inlined
-
-
-class Tables(NamedTuple):
-    """What does not change."""
-
-    time_s: FloatArray  # [N, D, G + 1], infinite for what is not allowed
-    src: IntArray  # [E]
-    dst: IntArray  # [E]
-    out_first: IntArray  # [N + 1] to E
-    group_bytes: FloatArray  # [E]
-    latency_s: FloatArray  # [D, D]
-    s_per_byte: FloatArray  # [D, D]
-    weight_bytes: FloatArray  # [N]
-    held_bytes: FloatArray  # [N] of one group
-    limit_bytes: FloatArray  # [D]
-    tail_s: FloatArray  # [N] what comes after an op at least
-    overhead_s: float
 
 
 class Room(NamedTuple):
@@ -47,29 +29,6 @@ class Room(NamedTuple):
     used_bytes: FloatArray  # [D]
     ready: IntArray  # [D, N]
     num_ready: IntArray  # [D]
-
-
-def dispatch_tables(problem: BatchedProblem) -> Tables:
-    """The tables of one problem."""
-    p = problem.costs
-    out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
-    times = np.nan_to_num(problem.group_time_s, nan=np.inf)
-    least = times[:, :, 1:].min(axis=(1, 2))
-    tail = longest_before(p.topological_order[::-1], out, least, np.zeros(len(p.edge_src)))
-    return Tables(
-        times,
-        p.edge_src[out.edges].copy(),
-        out.indices.copy(),
-        out.indptr.copy(),
-        problem.group_edge_bytes[out.edges],
-        problem.latency_s.astype(np.float64),
-        problem.s_per_byte,
-        p.weight_bytes.copy(),
-        problem.held_bytes,
-        p.memory_bytes * (1 + MEMORY_TOLERANCE),
-        tail,
-        float(p.op_overhead_s),
-    )
 
 
 def dispatch_room(tables: Tables) -> Room:
@@ -197,7 +156,7 @@ def _deliver(t: Tables, r: Room, u: int, a: int, end_s: float) -> None:
         for b in range(len(r.free_s)):
             n = r.shared[k, a, b]
             if n > 0:
-                sent_s = t.latency_s[a, b] + n * t.group_bytes[k] * t.s_per_byte[a, b]
+                sent_s = t.latency_s[a, b] + n * t.out_bytes[k] * t.s_per_byte[a, b]
                 r.arrival_s[v, b] = max(r.arrival_s[v, b], end_s + sent_s)
                 r.waiting[v, b] -= 1
                 if r.waiting[v, b] == 0:

@@ -11,6 +11,7 @@ import numpy as np
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import search_met, warm_start
 from hsdag.ir.graph import IntArray
+from hsdag.placers.local.moves import LocalMoves
 
 PATIENCE, PATIENCE_PER_GENE = 5000, 100
 """The EA ends after so many neighbours in a row, and so many more for each op and group, none of which was better."""
@@ -87,65 +88,40 @@ def _first_heat_s(incumbent: BatchIncumbent, moves: _Moves, start: IntArray, sta
 
 
 class _Moves:
-    """Neighbours of placements."""
+    """Neighbours of placements [N, G], whose genes are the devices of groups of ops."""
 
     def __init__(self, incumbent: BatchIncumbent) -> None:
-        problem = incumbent.problem
-        self._incumbent, self._p = incumbent, problem.costs
+        problem, p = incumbent.problem, incumbent.problem.costs
+        self._incumbent, self._num_groups, self._order = incumbent, problem.num_groups, p.topological_order
         self.rng = np.random.default_rng(incumbent.seed)
-        can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))
-        self._devices = [np.flatnonzero(row) for row in can]
-        self._movable = np.flatnonzero(can.sum(axis=1) > 1)
-        self._num_groups = problem.num_groups
-        self._order = self._p.topological_order
-        both = np.concatenate(
-            [np.stack([self._p.edge_src, self._p.edge_dst]), np.stack([self._p.edge_dst, self._p.edge_src])], axis=1
-        )
-        self._pairs = both.T
-        self.can_move = len(self._movable) > 0
+        self._can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))  # [N, D]
+        self._genes = LocalMoves(np.repeat(self._can, self._num_groups, axis=0), self.rng)
+        self._pairs = np.concatenate([[p.edge_src, p.edge_dst], [p.edge_dst, p.edge_src]], axis=1).T
+        self.can_move = len(self._genes.movable) > 0
 
     def first(self) -> tuple[IntArray, float]:
         """The placement to begin with and its seconds in breadth-first order."""
         best = self._incumbent.best
-        if best is None:
-            device = np.array([row[0] for row in self._devices])[:, None].repeat(self._num_groups, axis=1)
-        else:
-            device = best.device
+        device = self._can.argmax(axis=1)[:, None].repeat(self._num_groups, axis=1) if best is None else best.device
         return device, self._incumbent.timer.makespan_s(device)
 
     def flipped(self, placement: IntArray) -> IntArray:
-        """Each group of each op anew with probability one by their number, at least one."""
-        genes = len(self._movable) * self._num_groups
-        found = placement.copy()
-        for gene in self.rng.integers(genes, size=max(int(self.rng.binomial(genes, 1.0 / genes)), 1)).tolist():
-            v = self._movable[gene // self._num_groups]
-            found[v, gene % self._num_groups] = self.rng.choice(self._devices[v])
-        return found
+        """Each gene goes elsewhere with probability one by their number, at least one."""
+        return self._genes.flipped(placement.ravel()).reshape(placement.shape)
 
     def proposal(self, placement: IntArray) -> IntArray:
         """One group of one op moved, an op divided as a neighbour is, or a group moved over a stretch of ops."""
         kind = int(self.rng.integers(4))
         if kind <= 1 or not len(self._pairs):
-            return self._moved(placement)
-        return self._joined(placement) if kind == 2 else self._stretched(placement)
-
-    def _moved(self, placement: IntArray) -> IntArray:
-        found, v = placement.copy(), self._movable[self.rng.integers(len(self._movable))]
-        found[v, self.rng.integers(self._num_groups)] = self.rng.choice(self._devices[v])
-        return found
+            return self._genes.moved(placement.ravel()).reshape(placement.shape)
+        if kind == 2:
+            return self._joined(placement)
+        genes = self._order * self._num_groups + int(self.rng.integers(self._num_groups))
+        return self._genes.stretched(placement.ravel(), genes).reshape(placement.shape)
 
     def _joined(self, placement: IntArray) -> IntArray:
         found = placement.copy()
         u, v = self._pairs[self.rng.integers(len(self._pairs))].tolist()
-        if np.isin(placement[u], self._devices[v]).all():
+        if self._can[v, placement[u]].all():
             found[v] = placement[u]
-        return found
-
-    def _stretched(self, placement: IntArray) -> IntArray:
-        found = placement.copy()
-        begin, g = int(self.rng.integers(len(self._order))), int(self.rng.integers(self._num_groups))
-        d = int(self.rng.integers(self._p.num_devices))
-        for v in self._order[begin : begin + int(self.rng.integers(2, 9))].tolist():
-            if d in self._devices[v]:
-                found[v, g] = d
         return found

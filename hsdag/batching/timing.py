@@ -9,22 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem, BatchSchedule
+from hsdag.batching.tables import Tables, has_batch, tables_of
+from hsdag.ir.graph import FloatArray, IntArray, topological_order
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.runtime.simulator.heaps import bare
-
-
-class _Tables(NamedTuple):
-    time_s: FloatArray  # [N, D, G + 1], infinite for what is not allowed
-    in_first: IntArray  # [N + 1]
-    in_op: IntArray  # [E]
-    in_bytes: FloatArray  # [E] of one group
-    latency_s: FloatArray  # [D, D]
-    s_per_byte: FloatArray  # [D, D]
-    weight_bytes: FloatArray  # [N]
-    held_bytes: FloatArray  # [N] of one group
-    limit_bytes: FloatArray  # [D]
-    overhead_s: float
 
 
 class _Room(NamedTuple):
@@ -40,20 +28,7 @@ class BatchTimer:
 
     def __init__(self, problem: BatchedProblem) -> None:
         p = problem.costs
-        into = Csr.build(p.num_ops, p.edge_dst, p.edge_src)
-        self._num_devices = p.num_devices
-        self._tables = _Tables(
-            np.nan_to_num(problem.group_time_s, nan=np.inf),
-            into.indptr,
-            into.indices,
-            problem.group_edge_bytes[into.edges],
-            problem.latency_s.astype(np.float64),
-            problem.s_per_byte,
-            p.weight_bytes.copy(),
-            problem.held_bytes,
-            p.memory_bytes * (1 + MEMORY_TOLERANCE),
-            float(p.op_overhead_s),
-        )
+        self._num_devices, self._tables = p.num_devices, tables_of(problem)
         n, d = p.num_ops, p.num_devices
         self._room = _Room(np.zeros((n, d)), np.zeros((n, d)), np.zeros(d), np.zeros(d), np.zeros(d, dtype=np.int64))
         self.breadth_first = self.by_op(topological_order(n, p.edge_src, p.edge_dst))
@@ -65,9 +40,7 @@ class BatchTimer:
 
     def by_start(self, start_s: FloatArray, device: IntArray, rank: IntArray) -> IntArray:
         """[J] batches by start [N, D], then by the topological ``rank`` [N] of their op."""
-        there = np.zeros(start_s.shape, dtype=np.bool_)
-        there[np.arange(len(device))[:, None], device] = True
-        op, d = np.nonzero(there)
+        op, d = np.nonzero(has_batch(device, self._num_devices))
         order = np.lexsort((rank[op], start_s[op, d]))
         return np.asarray(op[order] * self._num_devices + d[order], dtype=np.int64)
 
@@ -84,13 +57,12 @@ class BatchTimer:
         if not np.isfinite(self.makespan_s(device, order)):
             return None
         start_s = self._room.start_s.copy()
-        there = np.zeros(start_s.shape, dtype=np.bool_)
-        there[np.arange(len(device))[:, None], device] = True
+        there = has_batch(device, self._num_devices)
         return BatchSchedule(np.array(device, dtype=np.int64), np.where(there, start_s, np.nan))
 
 
 @bare
-def _run(t: _Tables, room: _Room, device: IntArray, order: IntArray) -> float:
+def _run(t: Tables, room: _Room, device: IntArray, order: IntArray) -> float:
     num_devices, num_groups = len(room.free_s), device.shape[1]
     room.free_s[:] = 0.0
     room.used_bytes[:] = 0.0
@@ -115,7 +87,7 @@ def _run(t: _Tables, room: _Room, device: IntArray, order: IntArray) -> float:
 
 
 @bare
-def _arrival_s(t: _Tables, room: _Room, v: int, d: int, device: IntArray) -> float:
+def _arrival_s(t: Tables, room: _Room, v: int, d: int, device: IntArray) -> float:
     """When all inputs of v's batch on d are there."""
     arrival_s = 0.0
     for k in range(t.in_first[v], t.in_first[v + 1]):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.batching.annealing import Moves, State, anneal, evaluate, moves_of, state_of
-from hsdag.batching.dispatch import Room, Tables, dispatch_room, dispatch_tables, dispatched_s, loaded
+from hsdag.batching.dispatch import Room, dispatch_room, dispatched_s, loaded
 from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.batching.tables import Tables, tables_of
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 
@@ -51,7 +52,7 @@ class Walk:
     @staticmethod
     def begin(problem: BatchedProblem, price: FloatArray, schedule: BatchSchedule, seed: int) -> Walk:
         """From a schedule: what begins early in it has a high priority. ``price`` [D] adds up to 1."""
-        tables = dispatch_tables(problem)
+        tables = tables_of(problem)
         first_s = np.nanmin(schedule.start_s, axis=1)
         priority = np.asarray(float(np.nanmax(schedule.start_s)) - first_s, dtype=np.float64)
         walk = Walk(tables, dispatch_room(tables), moves_of(problem, price), state_of(schedule.device, priority, seed))

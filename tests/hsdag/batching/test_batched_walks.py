@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from hsdag.batching.annealing import evaluate
 from hsdag.batching.checking import makespan_s
-from hsdag.batching.dispatch import dispatch_room, dispatch_tables, dispatched_s, loaded
+from hsdag.batching.dispatch import dispatch_room, dispatched_s, loaded
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import search_met, search_one_division, warm_start
 from hsdag.batching.split import search_split
+from hsdag.batching.tables import tables_of
 from hsdag.batching.walks import Cooling, Walk, search_walks
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -22,7 +23,7 @@ from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_bat
 def dispatched(problem: BatchedProblem, seed: int, cutoff_s: float = np.inf) -> tuple[float, BatchSchedule]:
     """A random placement with random priorities."""
     rng = np.random.default_rng(seed)
-    tables = dispatch_tables(problem)
+    tables = tables_of(problem)
     room = dispatch_room(tables)
     device = rng.integers(problem.costs.num_devices, size=(problem.costs.num_ops, problem.num_groups))
     if not loaded(tables, room, device):
@@ -90,7 +91,7 @@ def test_a_cutoff_ends_what_is_longer_and_nothing_else(seed: int) -> None:
 
 def test_of_two_ready_batches_the_one_of_higher_priority_begins() -> None:
     costs = ScheduleProblem.from_arrays([[1.0], [2.0]], [])
-    tables = dispatch_tables(BatchedProblem.of(costs, BatchTable.single(costs)))
+    tables = tables_of(BatchedProblem.of(costs, BatchTable.single(costs)))
     room, device = dispatch_room(tables), np.zeros((2, 1), dtype=np.int64)
     assert loaded(tables, room, device)
     assert dispatched_s(tables, room, device, np.array([1.0, 2.0]), np.inf) == 3.0
