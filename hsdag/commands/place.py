@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.commands.outcome import Outcome, Row, Tally, speed_sentence
+from hsdag.commands.outcome import Outcome, Row, Tally, budget_shortage, speed_sentence
+from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
@@ -75,9 +76,23 @@ def run_place(
         _check(session, options, resume)
         if len(devices.placed) == 1:
             return _conclude(session, session.problem(), options, None, watcher)
-        found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=watcher)
+        telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
+        found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
         outcome = _conclude(session, found.problem, options, found, watcher)
         return replace(outcome, search_s=found.search_s, tally=Tally.of(found.recorder.events, found.num_simulated))
+
+
+def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event, RecordingEvaluator], None]:
+    """What to do at events: after the first one, which is mostly compilation, say whether the budget is too short."""
+
+    def on_event(event: Event, recorder: RecordingEvaluator) -> None:
+        watcher.on_event(event, recorder)
+        if recorder.num_evaluations == 1:
+            shortage = budget_shortage(budget_s, recorder.elapsed_s, recorder.budget.seconds - recorder.elapsed_s)
+            if shortage is not None:
+                watcher.on_phase(shortage)
+
+    return on_event
 
 
 def _check(session: Session, options: PlaceOptions, resume: bool) -> None:

@@ -6,6 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,22 +28,35 @@ PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
 
 
+LEAST_CALL_LIMIT_S = 30.0
+"""A device may take as long as the whole budget to profile, and at least this, before it counts as hung."""
+
+
 @dataclass(frozen=True)
 class Effort:
-    """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe."""
+    """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe.
+
+    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun.
+    """
 
     runs: int = 20
     limit_s: float = 3.0
     probe_runs: int = 40
     probe_limit_s: float = 0.3
     call_limit_s: float = 300.0
+    total_s: float = 600.0
 
     @staticmethod
     def within(budget_s: float, num_devices: int) -> Effort:
-        """Less than the default where that would take more than a third of a budget, compilation aside."""
+        """Less than the default where that would take more than a third of a budget, with compilation half of it."""
         pairs = num_devices * max(num_devices - 1, 1)
         run_s, probe_s = budget_s / (6 * num_devices), budget_s / (6 * 2 * len(PROBES) * pairs)
-        return Effort(limit_s=min(Effort.limit_s, run_s), probe_limit_s=min(Effort.probe_limit_s, probe_s))
+        return Effort(
+            limit_s=min(Effort.limit_s, run_s),
+            probe_limit_s=min(Effort.probe_limit_s, probe_s),
+            call_limit_s=min(Effort.call_limit_s, max(budget_s, LEAST_CALL_LIMIT_S)),
+            total_s=min(Effort.total_s, budget_s / 2),
+        )
 
 
 class Profiler:
@@ -61,7 +75,9 @@ class Profiler:
         effort: Effort | None = None,
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client = client
         self._graph = graph
         self._digest = digest
@@ -96,8 +112,14 @@ class Profiler:
             key["carriers"] = [_identity(other) for other in devices if other.openvino_name in set(on)]
         stored = self._cache.get(key)
         if stored is None:
+            begin_s = self._clock()
+            left_s = self._effort.total_s - (begin_s - self._begin_s)
+            if self._longest_s > left_s:
+                takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
+                raise DeviceError(f"{takes}, and {max(left_s, 0.0):.0f} s of the time for profiling are left")
             self._step(f"profiling {spec.name}")
             stored = self._named(self._measure(spec, on))
+            self._longest_s = max(self._longest_s, self._clock() - begin_s)
             self._cache.put(key, stored)
         else:
             self._on_step(f"{spec.name} was profiled before; --fresh measures anew")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hsdag.ir import DeviceError, DeviceSpec
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, fit_link
+from hsdag.runtime.profiling.profiler import Effort, Profiler, fit_link
 from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
@@ -160,6 +161,28 @@ def test_parts_of_the_cpu_share_its_memory(profiled: Profiled) -> None:
 def test_a_short_budget_makes_a_short_profile() -> None:
     assert Effort.within(1.0, 2).limit_s < Effort().limit_s
     assert Effort.within(1e6, 2) == Effort()
+
+
+def test_a_device_that_would_take_a_profile_beyond_its_time_is_not_begun(tiny_resnet: Path) -> None:
+    now_s = 0.0
+
+    def on_step(_step: str) -> None:
+        nonlocal now_s
+        now_s += 6.0
+
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        profiler = Profiler(
+            session.client,
+            session.graph,
+            "digest",
+            ProfileCache(None),
+            effort=replace(QUICK, total_s=10.0),
+            on_step=on_step,
+            clock=lambda: now_s,
+        )
+        with pytest.raises(DeviceError, match="takes about 6 s, and 4 s of the time for profiling are left"):
+            profiler.profile(PARTS, np.tile(np.arange(len(PARTS)), (session.graph.num_ops, 1)))
+    assert now_s == 6.0
 
 
 def test_a_damaged_cache_entry_counts_as_none(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""What a search says of itself: counts, failures, and what a short budget lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hsdag.commands.outcome import Tally, budget_shortage, speed_sentence
+from hsdag.commands.place import run_place, telling_what_it_takes
+from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.ir.graph import IntArray
+from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.search.options import PlaceOptions
+from hsdag.search.searching import NoJournal, Watcher
+
+DIED = "the worker was ended by SIGFPE"
+EQUAL = Ratio(1.0, 1.0, 1.0)
+
+
+def event(failure: str | None) -> Event:
+    latency_s = None if failure is not None else 1e-3
+    return Event(np.zeros(3, dtype=np.int64), Evaluation(latency_s, failure), 5.0)
+
+
+def test_placements_that_all_failed_are_not_called_measured() -> None:
+    tally = Tally.of([event(DIED)] * 11)
+    assert tally.words == f"11 placements were tried; 11 failed ({DIED}), none was measured"
+    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, uncompared=tally.words)
+    assert sentence == f"{tally.words}; the placement is all on CPU."
+
+
+def test_failures_are_counted_apart_by_reason() -> None:
+    tally = Tally.of([event(None)] * 3 + [event(DIED)] * 2 + [event("no answer within 30 s")], simulated=40)
+    assert tally.failures == {DIED: 2, "no answer within 30 s": 1}
+    assert tally.words == (
+        f"6 placements were tried; 3 failed ({DIED}; no answer within 30 s), 3 measured, 40 simulated"
+    )
+
+
+def test_where_none_failed_all_were_measured() -> None:
+    assert Tally.of([event(None)] * 3).words == "3 placements were measured"
+
+
+def test_what_there_is_against_the_answer_is_said() -> None:
+    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, {"CPU": "its outputs could not be compared with cpu: it hung"})
+    assert sentence == (
+        "No placement beat CPU; the placement is all on CPU; "
+        "note that its outputs could not be compared with cpu: it hung."
+    )
+
+
+def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -> None:
+    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
+    outcome = run_place(tiny_bert, PlaceOptions(partition_cpu=2, reward="measured", budget_s=1e-3, protocol=quick))
+    assert "budget of 0.001 s was spent before a split placement ran (compiling takes" in outcome.sentence
+    assert outcome.tally.tried <= 1
+    assert outcome.document()["tolerance"] == outcome.verdict.tolerance
+
+
+def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> None:
+    assert budget_shortage(20.0, 6.0, 12.0) == (
+        "a placement takes 6 s to compile and measure, and 12 s are left for others; --budget 68s is enough for 10"
+    )
+    assert budget_shortage(20.0, 1.0, 12.0) is None
+
+
+class Unused(Evaluator):
+    """Evaluates nothing."""
+
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+        raise NotImplementedError
+
+
+def test_a_search_says_so_after_its_first_placement() -> None:
+    phases: list[str] = []
+    recorder = RecordingEvaluator(Unused(), Budget(seconds=20.0), NoJournal(), [event(None)])
+    telling_what_it_takes(Watcher(on_phase=phases.append), 20.0)(event(None), recorder)
+    assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]
