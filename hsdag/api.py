@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import openvino as ov
+
 from hsdag.commands.place import run_place
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import load_model, parse_shapes
@@ -79,7 +81,8 @@ def compile_work_conserving(
 ) -> WorkConservingModel:
     """Compile a placed model so that its devices run side by side; used like an ``ov.CompiledModel``.
 
-    ``model`` is a path, or an ``ov.Model``, which is not changed. HETERO runs the parts of a model one after another;
+    ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
+    placement was made with. HETERO runs the parts of a model one after another;
     here each runs as soon as what it reads is there and its device is free. An inference that takes longer than
     ``time_limit_s`` ends with an ExecutionError that names the op and the device it waited for.
 
@@ -89,6 +92,6 @@ def compile_work_conserving(
     from hsdag.runtime.openvino_backend import CutOptions
     from hsdag.runtime.openvino_backend.placed import compile_placed
 
-    source = load_model(model)
+    source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
     options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))
     return compile_placed(source, placement, core=core, properties=properties, options=options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,15 @@ ATTRIBUTE_TYPES = frozenset(
 """Op types whose attributes are needed; reading attributes of every op would be slow."""
 
 
-def read_graph(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ComputationGraph:
-    """The computation graph of a model: a path, an ``ov.Model`` or a torch module.
+def read_graph(
+    source: Any, shapes: Shapes | None = None, *, example_input: Any = None, dynamic: bool = False
+) -> ComputationGraph:
+    """The computation graph of a model: a path, an ``ov.Model`` or a torch module; that of a file has the file's name.
 
     Raises ModelError as ``load_model`` does.
     """
-    return graph_of(load_model(source, shapes, example_input=example_input))
-
+    graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic))
+    return replace(graph, name=Path(source).stem) if isinstance(source, str | Path) else graph
 
 def clone_of(model: ov.Model) -> ov.Model:
     """A clone whose ops are those of the model: without what ``twins_of`` leaves out."""

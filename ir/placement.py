@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement
 from hsdag.ir.build import clone_of, fingerprint, graph_of
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError, ModelError, OutputError, PlacementError
+from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.prepared import prepare
 from hsdag.ir.reader import fix_shapes
@@ -41,7 +42,9 @@ class ModelRecord(_Record):
     @staticmethod
     def of(graph: ComputationGraph, name: str | None = None) -> ModelRecord:
         """The record of the model that a graph is of."""
-        inputs = {graph.op_names[v]: graph.shape_of(v) for v, t in enumerate(graph.op_types) if t == "Parameter"}
+        fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
+        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and fixed[v])
+        inputs = {graph.op_names[v]: graph.shape_of(v) for v in parameters}
         return ModelRecord(name=name or graph.name, fingerprint=fingerprint(graph), input_shapes=inputs)
 
     @property
@@ -213,8 +216,9 @@ class Placement(_Record):
         """Compile ``model`` with this placement: under HETERO, or plainly where one device holds all ops.
 
         ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
-        Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as
-        ``apply`` does, and DeviceError when a device is absent here or fails to load.
+        Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
+        does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
+        fails to load.
         """
         placed = self.apply(model)
         specs = [device.spec() for device in self.devices if device.name in self.used_devices]
@@ -223,13 +227,10 @@ class Placement(_Record):
     def fixed(self, model: ov.Model) -> ov.Model:
         """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.
 
-        Raises PlacementError where the placement holds no shape for such an input, or the model does not take it.
+        Inputs for which it holds none stay as they are. Raises ModelError where the model does not take a shape.
         """
         clone = clone_of(model)
-        try:
-            fix_shapes(clone, {}, self.model.input_shapes)
-        except ModelError as error:
-            raise PlacementError(f"the placement is for model {self.model.name!r}, but {error}") from error
+        fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
         return clone
 
 

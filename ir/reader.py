@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import openvino as ov
+from openvino.frontend import FrontEndManager
 from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError
@@ -18,6 +20,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name stands for the only input."""
 
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
+SAVED_MODEL = "saved_model.pb"
+"""What a folder that is a model holds: TensorFlow's SavedModel."""
+
+EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
+"""Libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
+
+_PROBING_FRONTENDS = ("ir", "onnx", "tflite", "paddle")
+_UNPROBED_SUFFIXES = (".gguf", ".pbtxt", ".meta", ".json")
+_PROTOBUF_STARTS = tuple(bytes([tag]) for tag in (0x08, 0x0A, 0x12, 0x22))  # of a SavedModel or a GraphDef
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d+)"')
@@ -25,14 +36,22 @@ _SIZE = re.compile(rb'\ssize="(\d+)"')
 _SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d+(?:\s*,\s*\d+)*)?\s*\]\s*(?:,|$)")
 
 
-def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any = None) -> ov.Model:
+def load_model(
+    source: Any,
+    shapes: Shapes | None = None,
+    *,
+    spare: Shapes | None = None,
+    example_input: Any = None,
+    dynamic: bool = False,
+) -> ov.Model:
     """An ``ov.Model`` with static inputs from a path, an ``ov.Model`` or a torch module.
 
-    ``shapes`` fixes dynamic inputs by name. A torch module is converted with ``ov.convert_model`` and needs
-    ``example_input`` where tracing does. A given ``ov.Model`` is reshaped in place.
+    ``shapes`` fixes inputs by name, ``spare`` those that are dynamic otherwise; with ``dynamic`` inputs may stay so.
+    A torch module is converted with ``ov.convert_model`` and needs ``example_input`` where tracing does. A given
+    ``ov.Model`` is reshaped in place.
 
     Raises ModelError when the file is missing, is not a model, is truncated, has a weights file of another
-    size, or has dynamic inputs that ``shapes`` does not fix.
+    size, or has dynamic inputs that are not fixed.
     """
     if isinstance(source, ov.Model):
         model = source
@@ -40,16 +59,16 @@ def load_model(source: Any, shapes: Shapes | None = None, *, example_input: Any 
         model = read_model_file(Path(source))
     else:
         model = _converted(source, example_input)
-    fix_shapes(model, shapes or {})
+    fix_shapes(model, shapes or {}, spare, dynamic=dynamic)
     return model
 
 
 def check_model_path(path: Path) -> None:
-    """Raise ModelError unless there is a file."""
+    """Raise ModelError unless there is a file, or a folder that is a SavedModel."""
     if not path.exists():
         raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
-    if path.is_dir():
-        raise ModelError(f"{path} is a folder; give the model file inside it")
+    if path.is_dir() and not (path / SAVED_MODEL).is_file():
+        raise ModelError(f"{path} is a folder without {SAVED_MODEL}; give the model file inside it")
 
 
 def _converted(module: Any, example_input: Any) -> ov.Model:
@@ -69,12 +88,43 @@ def read_model_file(path: Path) -> ov.Model:
     check_model_path(path)
     if path.suffix == ".xml":
         _check_ir_files(path)
+    expected = f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
+    refusal = f"{path} is not a model that OpenVINO can read ({expected})"
+    if not _may_be_model(path):
+        raise ModelError(refusal)
+    core = _core_with_extensions()
     try:
-        model = ov.Core().read_model(path)
+        return core.read_model(path)
     except RuntimeError as error:
-        expected = f"expected one of {', '.join(MODEL_SUFFIXES)}"
-        raise ModelError(f"{path} is not a model that OpenVINO can read ({expected}): {last_line(error)}") from error
-    return model
+        unknown = re.search(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer", str(error))
+        if unknown is None:
+            raise ModelError(f"{refusal}: {last_line(error)}") from error
+        raise ModelError(
+            f"{path} has operations that OpenVINO does not know ({unknown[1] or unknown[2]}): "
+            "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
+        ) from error
+
+
+def _may_be_model(path: Path) -> bool:
+    """False for files of no format; of these, TensorFlow's front end complains on stderr and cannot be silenced."""
+    if path.is_dir() or path.suffix in _UNPROBED_SUFFIXES:
+        return True
+    with path.open("rb") as file:
+        if file.read(1) in _PROTOBUF_STARTS:
+            return True
+    manager = FrontEndManager()
+    return any(manager.load_by_framework(name).supported(str(path)) for name in _PROBING_FRONTENDS)
+
+
+def _core_with_extensions() -> ov.Core:
+    """A Core that knows the operations of all libraries in EXTENSIONS_VARIABLE. Raises ModelError."""
+    core = ov.Core()
+    for library in filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)):
+        try:
+            core.add_extension(library)
+        except RuntimeError as error:
+            raise ModelError(f"{library} is not a library of OpenVINO operations: {last_line(error)}") from error
+    return core
 
 
 def last_line(error: BaseException) -> str:
@@ -135,10 +185,11 @@ def _check_ir_files(path: Path) -> None:
         raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: the two are not one model")
 
 
-def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None) -> None:
+def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, dynamic: bool = False) -> None:
     """Reshape the inputs that ``shapes`` names, in place; ``spare`` has shapes for those that are dynamic otherwise.
 
-    Raises ModelError for a shape of an input that is not there, shapes that do not fit, and dynamic inputs that remain.
+    With ``dynamic`` inputs may stay so. Raises ModelError for a shape of an input that is not there, shapes that do
+    not fit, and dynamic inputs that remain.
     """
     wanted = _wanted_shapes(model, shapes)
     for name, shape in (spare or {}).items():
@@ -151,7 +202,7 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None) -> 
     except RuntimeError as error:
         raise ModelError(f"the model does not take the given shapes of its inputs: {last_line(error)}") from error
     left = {input_name(port): port.get_partial_shape() for port in model.inputs if port.get_partial_shape().is_dynamic}
-    if left:
+    if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
         option = ",".join(f"{name}[...]" for name in left)
         raise ModelError(f"the model has inputs of dynamic shapes ({listed}): fix them with --shape '{option}'")

@@ -43,3 +43,28 @@ def own_profile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def fast_slow() -> str:
     """Two devices over the CPU plugin, of unequal strength."""
     return FAST_SLOW
+
+
+@pytest.fixture
+def onnx_file(tmp_path: Path) -> Path:
+    """Nodes without names, among them some for which OpenVINO makes constants of its own; the batch is open."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3, 3, 3], [v / 108 for v in range(108)])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Selu", ["c"], ["s"]),
+        helper.make_node("LeakyRelu", ["s"], ["l"]),
+        helper.make_node("GlobalAveragePool", ["l"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Softmax", ["f"], ["y"]),
+        helper.make_node("ReduceMean", ["c"], ["z"], axes=[1, 2, 3], keepdims=0),
+    ]
+    inputs = [value("x", TensorProto.FLOAT, ["batch", 3, 8, 8])]
+    outputs = [value("y", TensorProto.FLOAT, ["batch", 4]), value("z", TensorProto.FLOAT, ["batch"])]
+    graph = helper.make_graph(nodes, "unnamed", inputs, outputs, [weight])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(made, tmp_path / "unnamed.onnx")
+    return tmp_path / "unnamed.onnx"

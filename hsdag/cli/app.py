@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import typer
 
 import hsdag
 from hsdag.cli import bench, devices, export, inspect, models, place, profile, simulate, solve
 from hsdag.ir.errors import HsdagError
+from hsdag.ir.reader import EXTENSIONS_VARIABLE
 
 app = typer.Typer(
     name="hsdag",
@@ -36,9 +39,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    extension: list[Path] = typer.Option([], "--extension", help="A library of custom operations; may be repeated."),
 ) -> None:
-    pass
+    """Libraries go to the environment, from which the measuring process takes them too."""
+    given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
+    libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]
+    if libraries:
+        os.environ[EXTENSIONS_VARIABLE] = os.pathsep.join(libraries)
 
 
 def main(arguments: list[str] | None = None) -> None:

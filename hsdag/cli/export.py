@@ -30,7 +30,9 @@ def export(
     loaded = Placement.load(placement)
     if model is not None:
         check_not_model((output.with_suffix(suffix) for suffix in (output.suffix, ".xml", ".bin")), model)
-    network = load_model(model, parse_shapes(shape) if shape else {}) if model is not None else None
+    network = None
+    if model is not None:
+        network = load_model(model, parse_shapes(shape) if shape else {}, spare=loaded.model.input_shapes)
     written = export_placement(loaded, format_, output, network)
     if as_json:
         print_json({"format": format_, "files": [str(path) for path in written]})

@@ -29,9 +29,9 @@ def inspect(
     from hsdag.ir import parse_shapes, read_graph
 
     shapes = parse_shapes(shape) if shape else {}
-    graph = read_graph(model, shapes)
+    graph = read_graph(model, shapes, dynamic=True)
     document = _statistics(graph)
-    if devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO:
+    if not document["dynamic_inputs"] and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         document["unsupported"] = _unsupported(model, shapes, devices)
     if as_json:
         print_json(document)
@@ -43,6 +43,7 @@ def _statistics(graph: Any) -> dict[str, Any]:
     from hsdag.ir import chain_partition, coarsen, colocate, fingerprint, placement_units
 
     constraints = colocate(graph)
+    inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
     stages = {
         "chains": coarsen(graph, chain_partition(graph)),
         "colocation_sets": coarsen(graph, constraints.sets, constraints.edge_kept),
@@ -52,6 +53,7 @@ def _statistics(graph: Any) -> dict[str, Any]:
     return {
         "name": graph.name,
         "fingerprint": fingerprint(graph),
+        "dynamic_inputs": [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]],
         "nodes": graph.num_ops,
         "edges": graph.num_edges,
         "mean_degree": graph.mean_degree,
@@ -85,9 +87,11 @@ def _print(document: dict[str, Any]) -> None:
     stages = [[n.replace("_", " "), str(s["nodes"]), str(s["edges"])] for n, s in document["coarsening"].items()]
     print_table(None, ["coarsening", "nodes", "edges"], stages)
     print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in document["op_histogram"].items()])
-    if "unsupported" not in document:
+    if document["dynamic_inputs"]:
+        option = ",".join(f"{name}[...]" for name in document["dynamic_inputs"])
+        typer.echo(f"Open dimensions of inputs count as 1, or with their bounds; fix them with --shape '{option}'.")
+    elif "unsupported" not in document:
         typer.echo(f"Devices were not asked: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
-        return
-    for device, ops in document["unsupported"].items():
+    for device, ops in document.get("unsupported", {}).items():
         examples = f", for example {', '.join(ops[:3])}" if ops else ""
         typer.echo(f"{device} does not run {len(ops)} of the ops{examples}." if ops else f"{device} runs every op.")

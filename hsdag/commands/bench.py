@@ -73,7 +73,8 @@ def run_bench(
     protocol = protocol or Protocol()
     specs = _all_devices(devices, placements)
     make_core(specs)
-    with Session(source, DeviceSet(specs, ()), shapes=shapes, inputs=inputs, seed=seed) as session:
+    spare = next((placement.model.input_shapes for placement in placements.values()), {})
+    with Session(source, DeviceSet(specs, ()), shapes=shapes, spare=spare, inputs=inputs, seed=seed) as session:
         candidates = {spec.name: Candidate.on_device(spec) for spec in devices}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placements.items():

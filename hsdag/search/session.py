@@ -21,7 +21,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
-from hsdag.ir.reader import Shapes, load_model
+from hsdag.ir.reader import Shapes, input_name, load_model
 from hsdag.runtime.costs.cost_model import CostModel
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
@@ -41,8 +41,9 @@ PAPER_SHARE = 1.0
 class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
 
-    ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR
-    for the worker. Raises ModelError and DeviceError as reading and loading do.
+    ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
+    both number the ops alike. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. Raises ModelError
+    and DeviceError as reading and loading do.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Session:
         devices: DeviceSet,
         *,
         shapes: Shapes | None = None,
+        spare: Shapes | None = None,
         seed: int = 0,
         inputs: Path | None = None,
         objective: Objective = LATENCY,
@@ -61,12 +63,12 @@ class Session:
         self.objective = objective
         self._stack = ExitStack()
         self._unsupported: dict[str, IntArray] = {}
-        model = load_model(source, shapes)
-        if isinstance(source, ov.Model):
-            model = clone_of(model)
+        path = Path(source) if isinstance(source, str | Path) else self._write(load_model(source, shapes, spare=spare))
+        model = load_model(path, shapes, spare=spare)
+        if shapes or spare:
+            shapes = {input_name(port): tuple(port.get_shape()) for port in model.inputs}
         self.graph: ComputationGraph = graph_of(model)
         self.model_record = ModelRecord.of(self.graph, _name_of(source, self.graph))
-        path = Path(source) if isinstance(source, str | Path) else self._write(model)
         self._digest = _digest(path, inputs, self.model_record.fingerprint)
         setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)
         command = {"command": worker_command} if worker_command is not None else {}
@@ -200,7 +202,8 @@ def _digest(model: Path, inputs: Path | None, fingerprint: str) -> str:
     attributes; the fixed shapes, which the fingerprint has; and the inputs.
     """
     digest = hashlib.sha256(fingerprint.encode())
-    for path in filter(None, (model, inputs)):
+    parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
+    for path in [*parts, *filter(None, [inputs])]:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -9,42 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 from openvino import opset6
 from openvino import opset13 as op
 
 from hsdag.ir import Placement, PlacementError, fingerprint, graph_of, read_graph
 from hsdag.ir.build import canonical_names
+from hsdag.ir.export import export_placement
 from hsdag.ir.graph import Csr
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-
-
-@pytest.fixture
-def onnx_file(tmp_path: Path) -> Path:
-    """Nodes without names, among them some for which OpenVINO makes constants of its own; the batch is open."""
-    value = helper.make_tensor_value_info
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3, 3, 3], list(np.linspace(-1, 1, 108)))
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Selu", ["c"], ["s"]),
-        helper.make_node("LeakyRelu", ["s"], ["l"]),
-        helper.make_node("GlobalAveragePool", ["l"], ["g"]),
-        helper.make_node("Flatten", ["g"], ["f"]),
-        helper.make_node("Softmax", ["f"], ["y"]),
-        helper.make_node("ReduceMean", ["c"], ["z"], axes=[1, 2, 3], keepdims=0),
-    ]
-    inputs = [value("x", TensorProto.FLOAT, ["batch", 3, 8, 8])]
-    outputs = [value("y", TensorProto.FLOAT, ["batch", 4]), value("z", TensorProto.FLOAT, ["batch"])]
-    graph = helper.make_graph(nodes, "unnamed", inputs, outputs, [weight])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(made, tmp_path / "unnamed.onnx")
-    return tmp_path / "unnamed.onnx"
 
 
 def read(path: Path, batch: int = 2) -> ov.Model:
@@ -128,6 +105,24 @@ def test_applying_to_other_shapes_is_refused_with_the_shapes(onnx_file: Path, pl
     complaint = r"with the input shapes x\[2,3,8,8\], and this model has x\[5,3,8,8\]: reshape"
     with pytest.raises(PlacementError, match=complaint):
         placement.apply(model)
+
+
+def test_an_exported_script_finds_its_ops_where_other_models_were_read_before(
+    onnx_file: Path, tmp_path: Path, place: Place
+) -> None:
+    read(onnx_file)
+    placement = place(read(onnx_file), lambda s: ("FAST", "SLOW")[s % 2])
+    script, exported, _ = export_placement(placement, "python", tmp_path / "run.py", ov.Core().read_model(onnx_file))
+    program = (
+        "import runpy, sys, openvino as ov\n"
+        "ov.Core().read_model(sys.argv[2])\n"
+        "sys.argv[1:] = []\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", program.replace("sys.argv[0]", repr(str(script))), "-", str(onnx_file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert fingerprint(read_graph(exported)) == placement.model.fingerprint
 
 
 def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: ov.Core, place: Place) -> None:

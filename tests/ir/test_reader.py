@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from openvino import opset13 as op
 
-from hsdag.ir import ModelError, OptionError, fingerprint, load_model, parse_shapes, read_graph
+from hsdag.ir import DeviceSpec, ModelError, OptionError, fingerprint, load_model, parse_shapes, read_graph
+from hsdag.ir.reader import EXTENSIONS_VARIABLE
+from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.search.session import Session
 
 
 @pytest.fixture
@@ -41,7 +46,33 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
-    assert "is a folder" in refusal(tmp_path)
+    assert "is a folder without saved_model.pb" in refusal(tmp_path)
+
+
+def protobuf(number: int, value: int | str | list[bytes]) -> bytes:
+    """A field of a protobuf message: an integer below 128, a string, or a message below 2^14 bytes."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    data = value.encode() if isinstance(value, str) else b"".join(value)
+    size = [len(data)] if len(data) < 128 else [len(data) % 128 | 128, len(data) // 128]
+    return bytes([number << 3 | 2, *size]) + data
+
+
+def test_the_folder_of_a_saved_model_is_read(tmp_path: Path) -> None:
+    """The fields are those of TensorFlow's SavedModel, GraphDef, NodeDef, SignatureDef and TensorInfo."""
+    f = protobuf
+    shape = [f(2, [f(1, 2)]), f(2, [f(1, 3)])]
+    dtype, sizes = f(5, [f(1, "dtype"), f(2, [f(6, 1)])]), f(5, [f(1, "shape"), f(2, [f(7, shape)])])
+    x = [f(1, "x"), f(2, "Placeholder"), dtype, sizes]
+    y = [f(1, "y"), f(2, "Relu"), f(3, "x"), f(5, [f(1, "T"), f(2, [f(6, 1)])])]
+    ends = [f(end, [f(1, name), f(2, [f(1, f"{name}:0"), f(2, 1), f(3, shape)])]) for end, name in ((1, "x"), (2, "y"))]
+    signature = f(5, [f(1, "serving_default"), f(2, ends)])
+    (tmp_path / "saved_model.pb").write_bytes(
+        f(1, 1) + f(2, [f(1, [f(4, "serve")]), f(2, [f(1, x), f(1, y)]), signature])
+    )
+    assert read_graph(tmp_path).op_types == ("Parameter", "Relu", "Result")
+    with Session(tmp_path, DeviceSet((DeviceSpec("CPU", "CPU"),), ())) as session:
+        assert session.model_record.name == tmp_path.name
 
 
 def test_a_truncated_xml_is_called_truncated(saved: Path) -> None:
@@ -74,10 +105,63 @@ def test_a_model_without_weights_needs_no_bin(tmp_path: Path) -> None:
     assert read_graph(tmp_path / "m.xml").num_ops == 3
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "broken.onnx", "broken.xml"])
-def test_a_file_that_is_no_model_is_refused_with_the_choices(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", "broken.onnx", "broken.xml", "broken.pb", "broken.tflite"])
+def test_a_file_that_is_no_model_is_refused_with_the_choices_and_nothing_else(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_bytes(b"<net" + bytes(range(256)) + b"</net>")
     assert "expected one of .xml, .onnx" in refusal(tmp_path / name)
+    assert capfd.readouterr() == ("", "")
+
+
+MAGIC = """
+#include <openvino/core/extension.hpp>
+#include <openvino/core/op_extension.hpp>
+#include <openvino/op/op.hpp>
+struct Magic : ov::op::Op {
+    OPENVINO_OP("Magic", "extension");
+    Magic() = default;
+    Magic(const ov::Output<ov::Node>& x) : Op({x}) { constructor_validate_and_infer_types(); }
+    void validate_and_infer_types() override { set_output_type(0, get_input_element_type(0), get_input_shape(0)); }
+    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& v) const override {
+        return std::make_shared<Magic>(v.at(0));
+    }
+    bool visit_attributes(ov::AttributeVisitor&) override { return true; }
+};
+OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({std::make_shared<ov::OpExtension<Magic>>()}));
+"""
+
+
+@pytest.fixture
+def magic(tmp_path: Path) -> Path:
+    """A model with an operation that OpenVINO does not know."""
+    x = op.parameter([2], np.float32, name="x")
+    ov.serialize(ov.Model([op.relu(x)], [x], "m"), tmp_path / "m.xml")
+    text = (tmp_path / "m.xml").read_text()
+    (tmp_path / "m.xml").write_text(text.replace('type="ReLU" version="opset1"', 'type="Magic" version="extension"'))
+    return tmp_path / "m.xml"
+
+
+def test_an_unknown_operation_is_named_with_the_option_for_its_library(magic: Path) -> None:
+    assert "operations that OpenVINO does not know (Magic): name the library" in refusal(magic)
+
+
+def test_a_library_of_operations_makes_them_known(magic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, compiler = Path(ov.__file__).parent, shutil.which("g++") or shutil.which("c++")
+    if compiler is None or not (package / "include").exists():
+        pytest.skip("no C++ compiler, or an OpenVINO without headers")
+    (magic.parent / "magic.cpp").write_text(MAGIC)
+    library, runtime = magic.parent / "libmagic.so", next((package / "libs").glob("libopenvino.so.*"))
+    flags = ["-std=c++17", "-shared", "-fPIC", "-isystem", str(package / "include"), str(runtime)]
+    subprocess.run([compiler, str(magic.parent / "magic.cpp"), *flags, "-o", str(library)], check=True, timeout=120)
+    monkeypatch.setenv(EXTENSIONS_VARIABLE, f"{library}")
+    assert read_graph(magic).op_types == ("Parameter", "Magic", "Result")
+
+
+def test_a_library_of_something_else_is_refused(magic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no.so").write_text("no library")
+    monkeypatch.setenv(EXTENSIONS_VARIABLE, str(tmp_path / "no.so"))
+    assert f"{tmp_path / 'no.so'} is not a library of OpenVINO operations: " in refusal(magic)
 
 
 def test_dynamic_inputs_need_shapes_and_are_all_named() -> None:
@@ -104,6 +188,12 @@ def test_given_shapes_fix_the_inputs() -> None:
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
         load_model(dynamic_model(), shapes)
+
+
+def test_inputs_may_stay_dynamic_where_only_the_graph_is_wanted(tmp_path: Path) -> None:
+    ov.save_model(dynamic_model(), tmp_path / "open.xml")
+    graph = read_graph(tmp_path / "open.xml", dynamic=True)
+    assert (graph.name, graph.shape_of(graph.index_of["x"])) == ("open", (1, 3))
 
 
 def test_an_onnx_file_is_read_and_always_alike(tmp_path: Path) -> None:
