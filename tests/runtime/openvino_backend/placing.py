@@ -45,7 +45,7 @@ def placed(
         seed=0,
         objective="latency",
         executor="work-conserving",
-        priority=priority,
+        priority={graph.canonical_names[graph.index_of[name]]: rank for name, rank in (priority or {}).items()} or None,
     )
 
 
