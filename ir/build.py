@@ -32,6 +32,7 @@ def read_graph(
     graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic))
     return replace(graph, name=Path(source).stem) if isinstance(source, str | Path) else graph
 
+
 def clone_of(model: ov.Model) -> ov.Model:
     """A clone whose ops are those of the model: without what ``twins_of`` leaves out."""
     clone = model.clone()

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.build import clone_of, graph_of
+from hsdag.ir.build import graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
