@@ -29,17 +29,8 @@ def read_graph(
 
     Raises ModelError as ``load_model`` does.
     """
-    graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic))
+    graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
     return replace(graph, name=Path(source).stem) if isinstance(source, str | Path) else graph
-
-
-def clone_of(model: ov.Model) -> ov.Model:
-    """A clone whose ops are those of the model: without what ``twins_of`` leaves out."""
-    clone = model.clone()
-    for node, twin in zip(model.get_ordered_ops(), twins_of(model, clone), strict=True):
-        if twin.get_input_size() > node.get_input_size():
-            twin.set_arguments(twin.input_values()[: node.get_input_size()])
-    return clone
 
 
 def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:

@@ -14,7 +14,7 @@ import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement
-from hsdag.ir.build import clone_of, fingerprint, graph_of
+from hsdag.ir.build import fingerprint, graph_of
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
@@ -229,7 +229,7 @@ class Placement(_Record):
 
         Inputs for which it holds none stay as they are. Raises ModelError where the model does not take a shape.
         """
-        clone = clone_of(model)
+        clone = model.clone()
         fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
         return clone
 

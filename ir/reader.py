@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,18 @@ def load_model(
     A torch module is converted with ``ov.convert_model`` and needs ``example_input`` where tracing does. A given
     ``ov.Model`` is reshaped in place.
 
+    What is read or converted is cloned: OpenVINO's clones and IR files have a value for every Pad, models as they come
+    from a front end may lack it, and a placement has to fit all three.
+
     Raises ModelError when the file is missing, is not a model, is truncated, has a weights file of another
     size, or has dynamic inputs that are not fixed.
     """
     if isinstance(source, ov.Model):
         model = source
     elif isinstance(source, str | Path):
-        model = read_model_file(Path(source))
+        model = read_model_file(Path(source)).clone()
     else:
-        model = _converted(source, example_input)
+        model = _converted(source, example_input).clone()
     fix_shapes(model, shapes or {}, spare, dynamic=dynamic)
     return model
 
@@ -92,7 +96,7 @@ def read_model_file(path: Path) -> ov.Model:
     refusal = f"{path} is not a model that OpenVINO can read ({expected})"
     if not _may_be_model(path):
         raise ModelError(refusal)
-    core = _core_with_extensions()
+    core = _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
     try:
         return core.read_model(path)
     except RuntimeError as error:
@@ -116,10 +120,14 @@ def _may_be_model(path: Path) -> bool:
     return any(manager.load_by_framework(name).supported(str(path)) for name in _PROBING_FRONTENDS)
 
 
-def _core_with_extensions() -> ov.Core:
-    """A Core that knows the operations of all libraries in EXTENSIONS_VARIABLE. Raises ModelError."""
+@cache
+def _core_with(libraries: tuple[str, ...]) -> ov.Core:
+    """A Core that knows the operations of the libraries; it lives on, for with it they would be unloaded.
+
+    Raises ModelError for a file that is no such library.
+    """
     core = ov.Core()
-    for library in filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)):
+    for library in libraries:
         try:
             core.add_extension(library)
         except RuntimeError as error:

@@ -31,7 +31,7 @@ def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
     """A placement from a device per co-location set."""
 
     def place_sets(model: ov.Model, device_of_set: Callable[[int], str]) -> Placement:
-        graph = graph_of(model)
+        graph = graph_of(model.clone())
         sets = colocate(graph).sets.labels.tolist()
         specs = [DeviceSpec.parse(text) for text in DEVICES]
         return Placement(

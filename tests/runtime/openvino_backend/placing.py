@@ -27,7 +27,7 @@ def placed(
     priority: dict[str, int] | None = None,
 ) -> Placement:
     """A placement by a function of the name of a co-location set's first op, and the number of the set."""
-    graph = graph_of(model)
+    graph = graph_of(model.clone())
     colocation = colocate(graph)
     sets = colocation.sets.labels.tolist()
     first: dict[int, str] = {}
