@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import IntArray
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_unit_bytes
+from hsdag.placers.exact.formulation import Formulation, Symmetry
 from hsdag.placers.exact.linear import LinearModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -155,23 +155,17 @@ class AssignmentModel:
             self.linear.row([(self.on[v][b], 1.0), *of_homes, (y, -1.0)], high=1)
 
     def _keep_within_memory(self) -> None:
-        """(6), where it can bind; in units that keep sums within 64 bits, rounded down so that what fits still fits."""
-        p, f = self._p, self._f
-        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
-            there = [i for i in range(p.num_ops) if d in self.on[i]]
-            each = p.weight_bytes + (f.reserved_bytes if f.memory is MemoryRule.RESERVED else 0.0)
-            most_bytes = float(each[there].sum()) + float(f.running_bytes[there, d].max(initial=0.0))
-            room_bytes = float(p.memory_bytes[d]) * (1 + 1e-9)
-            if most_bytes <= room_bytes:
+        """(6), where it can bind."""
+        for d in range(self._p.num_devices):
+            there = [i for i, choices in enumerate(self.on) if d in choices]
+            room = self._f.room(d, there)
+            if room is None:
                 continue
-            unit = memory_unit_bytes(most_bytes)
-            held = [(self.on[i][d], float(np.floor(each[i] / unit))) for i in there]
-            room = float(np.floor(room_bytes / unit))
-            self.linear.row(held, high=room)
-            if f.memory is not MemoryRule.RESERVED:
-                for i in there:
-                    if running := float(np.floor(f.running_bytes[i, d] / unit)):
-                        self.linear.row([*held, (self.on[i][d], running)], high=room)
+            held = [(self.on[i][d], float(room.held[i])) for i in there]
+            self.linear.row(held, high=room.size)
+            for i in there:
+                if room.running[i]:
+                    self.linear.row([*held, (self.on[i][d], float(room.running[i]))], high=room.size)
 
     def _order_identical_devices(self) -> None:
         run = self._of(self._p.time_s)

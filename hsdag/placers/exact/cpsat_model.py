@@ -14,7 +14,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_unit_bytes
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
 from hsdag.placers.exact.ticks import Ticks
 
 MOST_OPS_WITH_LOADS = 150
@@ -196,45 +196,23 @@ class LatencyModel:
         return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(self._run[i, d]) for i in there])
 
     def _keep_within_memory(self) -> None:
-        """(6) under the memory rule, where it can bind; under PEAK with every result's life as an interval.
-
-        Sizes and rooms are rounded down to whole units, so that what fits still fits.
-        """
-        p, f = self._p, self._f
-        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
-            there = [i for i in range(p.num_ops) if d in self.on[i]]
-            most_bytes, room_bytes = self._most_held_bytes(d, there), p.memory_bytes[d] * (1 + 1e-9)
-            if most_bytes <= room_bytes:
+        """(6) under the memory rule, where it can bind; under PEAK with every result's life as an interval."""
+        for d in range(self._p.num_devices):
+            there = [i for i, on in enumerate(self.on) if d in on]
+            room = self._f.room(d, there)
+            if room is None:
                 continue
-            unit = memory_unit_bytes(most_bytes)
-            room = int(room_bytes / unit)
-            each = p.weight_bytes + (f.reserved_bytes if f.memory is MemoryRule.RESERVED else 0.0)
-            sizes = [int(each[i] / unit) for i in there]
-            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], sizes)
-            self.model.add(held <= room)
-            if f.memory is MemoryRule.RESERVED:
-                continue
+            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], room.held[there].tolist())
+            self.model.add(held <= room.size)
             for i in there:
                 self._check()
-                if running := int(f.running_bytes[i, d] / unit):
-                    self.model.add(held + running * self.on[i][d] <= room)
-            if f.memory is MemoryRule.PEAK:
-                intervals, sizes = self._lives(d, unit)
-                left = self.model.new_int_var(0, room, f"room{d}")
-                self.model.add(left + held == room)
+                if room.running[i]:
+                    self.model.add(held + int(room.running[i]) * self.on[i][d] <= room.size)
+            if self._f.memory is MemoryRule.PEAK:
+                intervals, sizes = self._lives(d, room.unit_bytes)
+                left = self.model.new_int_var(0, room.size, f"room{d}")
+                self.model.add(left + held == room.size)
                 self.model.add_cumulative(intervals, sizes, left)
-
-    def _most_held_bytes(self, d: int, there: list[int]) -> float:
-        """No less than what device d has to hold under the memory rule when all ops of ``there`` are on it."""
-        p, f = self._p, self._f
-        weights = float(p.weight_bytes[there].sum())
-        if f.memory is MemoryRule.RESERVED:
-            return weights + float(f.reserved_bytes[there].sum())
-        running = float(f.running_bytes[there, d].max(initial=0.0))
-        if f.memory is MemoryRule.RUNNING:
-            return weights + running
-        copies = sum(max(consumers.values(), default=0.0) for consumers in f.consumers)
-        return weights + max(float(p.output_bytes.sum()) + copies, running)
 
     def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
         """Results and copies on device d in units, from the start of op or transfer to the last use."""

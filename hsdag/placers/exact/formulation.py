@@ -41,6 +41,16 @@ class Symmetry(Enum):
 
 
 @dataclass(frozen=True, eq=False)
+class Room:
+    """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
+
+    size: int
+    held: IntArray  # [N] what an op takes throughout
+    running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
+    unit_bytes: float
+
+
+@dataclass(frozen=True, eq=False)
 class Formulation:
     """A scheduling problem with what the models need to know of it."""
 
@@ -99,6 +109,22 @@ class Formulation:
         for (_, v), size in self.edges.items():
             held[v] += size
         return held
+
+    def room(self, d: int, there: list[int]) -> Room | None:
+        """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
+        p, is_reserved = self.problem, self.memory is MemoryRule.RESERVED
+        held_bytes = p.weight_bytes + (self.reserved_bytes if is_reserved else 0.0)
+        running_bytes = np.zeros(p.num_ops) if is_reserved else self.running_bytes[:, d]
+        most_bytes, beside_bytes = float(held_bytes[there].sum()), float(running_bytes[there].max(initial=0.0))
+        if self.memory is MemoryRule.PEAK:
+            copies = sum(max(consumers.values(), default=0.0) for consumers in self.consumers)
+            beside_bytes = max(float(p.output_bytes.sum()) + copies, beside_bytes)
+        most_bytes, room_bytes = most_bytes + beside_bytes, float(p.memory_bytes[d]) * (1 + 1e-9)
+        if most_bytes <= room_bytes:
+            return None
+        unit = memory_unit_bytes(most_bytes)
+        held, running = (np.floor(size / unit).astype(np.int64) for size in (held_bytes, running_bytes))
+        return Room(int(room_bytes / unit), held, running, unit)
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
