@@ -27,7 +27,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.ir.reader import load_model
-from hsdag.runtime.costs.hetero_submodels import SubmodelCollector
+from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.platforms.inference import infer_checked, reason_of
 

@@ -16,7 +16,7 @@ from hsdag.ir.errors import (
     SearchError,
 )
 from hsdag.ir.graph import ComputationGraph, graph_from_edges, topological_order
-from hsdag.ir.partition import Partition, convex_split
+from hsdag.ir.partition import Partition
 from hsdag.ir.placement import LatencyRecord, Placement, SpeedupRecord
 from hsdag.ir.reader import load_model, parse_shapes
 
@@ -41,7 +41,6 @@ __all__ = [
     "chain_partition",
     "coarsen",
     "colocate",
-    "convex_split",
     "fingerprint",
     "graph_from_edges",
     "graph_of",

@@ -1,4 +1,4 @@
-"""Partition: a grouping of ops, its quotient graph, and its split into convex groups."""
+"""Partition: a grouping of ops and its quotient graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from hsdag.ir.graph import Csr, IntArray, inverse_of, topological_order
+from hsdag.ir.graph import Csr, IntArray, inverse_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,49 +72,3 @@ class Partition:
         keep = s != d
         keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
         return keys // max(self.num_groups, 1), keys % max(self.num_groups, 1)
-
-    def is_acyclic(self, src: IntArray, dst: IntArray) -> bool:
-        """Whether the quotient graph has no cycle, so that its groups can run one after another."""
-        s, d = self.quotient_edges(src, dst)
-        try:
-            topological_order(self.num_groups, s, d)
-        except ValueError:
-            return False
-        return True
-
-
-def convex_split(partition: Partition, order: IntArray, src: IntArray, dst: IntArray) -> Partition:
-    """Split groups until the quotient graph is acyclic, so that every part is convex, in O((N + E) log N).
-
-    An item's layer counts the changes of group on the way to it: the largest over its producers u of
-    layer(u), plus one where u's group differs. Parts are the items of one group and one layer. Edges never
-    lead to a lower layer, and within a layer only inside a group, hence no path leaves a part and returns.
-    Parts that need not be apart are then merged again, in order of layers, as long as no cycle results.
-
-    ``order`` is a topological order of the items. Groups that are convex and on no cycle stay whole.
-    """
-    if partition.is_acyclic(src, dst):
-        return partition
-    labels = partition.labels
-    successors = Csr.build(partition.num_items, src, dst)
-    indptr, indices, label = successors.indptr.tolist(), successors.indices.tolist(), labels.tolist()
-    layer = [0] * partition.num_items
-    for v in order.tolist():
-        for u in indices[indptr[v] : indptr[v + 1]]:
-            step = layer[v] + (label[u] != label[v])
-            if step > layer[u]:
-                layer[u] = step
-    depth = max(layer, default=0) + 1
-    parts = Partition.from_labels(labels * depth + np.asarray(layer, dtype=np.int64))
-    return _keep_whole_groups(partition, parts, src, dst)
-
-
-def _keep_whole_groups(partition: Partition, parts: Partition, src: IntArray, dst: IntArray) -> Partition:
-    """Undo the split of every group outside the cyclic part of the quotient graph."""
-    s, d = partition.quotient_edges(src, dst)
-    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(partition.num_groups,) * 2)
-    _, component = connected_components(matrix, directed=True, connection="strong")
-    on_cycle = np.bincount(component)[component] > 1
-    stay = ~on_cycle[partition.labels]
-    labels = np.where(stay, partition.labels, partition.num_groups + parts.labels)
-    return Partition.from_labels(labels.astype(np.int64))

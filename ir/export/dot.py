@@ -11,13 +11,13 @@ from typing import final
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.coarsen import coarsen
 from hsdag.ir.colocation import Colocation, colocate
 from hsdag.ir.export._placed import unplaced_graph
 from hsdag.ir.export.base import Exporter
 from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.partition import Partition, convex_split
+from hsdag.ir.partition import Partition
 from hsdag.ir.placement import Placement, write_atomically
+from hsdag.ir.submodels import SubmodelCollector
 
 FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
 """One per device, in the order of the placement's devices; they repeat after the twelfth."""
@@ -34,7 +34,7 @@ class DotExporter(Exporter):
         assert model is not None
         graph = unplaced_graph(placement, model)
         constraints = colocate(graph)
-        parts = submodels(placement, graph, constraints)
+        parts = submodels(placement, graph)
         lines = [
             f"digraph {quoted(graph.name)} {{",
             'graph [compound=true, fontname="sans-serif"];',
@@ -48,21 +48,16 @@ class DotExporter(Exporter):
         return [out_path]
 
 
-def submodels(placement: Placement, graph: ComputationGraph, constraints: Colocation) -> Partition:
-    """Connected ops of one device, split where a submodel would wait for itself; [N] -> [S].
-
-    A constant or shape computation counts to its first reader.
-    """
-    units = coarsen(graph, constraints.sets, constraints.edge_kept)
+def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
+    """The submodels that HETERO makes, [N] -> [S]; a constant or shape computation counts to its first reader."""
     ids = {device.name: d for d, device in enumerate(placement.devices)}
-    op_device = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
-    bound = np.flatnonzero(~constraints.floating)
-    device = np.zeros(units.graph.num_ops, dtype=np.int64)
-    device[units.partition.labels[bound]] = op_device[bound]
-    src, dst = units.graph.edge_src, units.graph.edge_dst
-    same = device[src] == device[dst]
-    connected = Partition.from_pairs(units.graph.num_ops, src[same], dst[same])
-    return convex_split(connected, units.graph.topological_order, src, dst).refine(units.partition)
+    devices = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
+    labels = SubmodelCollector(graph).submodel_of(devices)
+    for v in graph.topological_order[::-1].tolist():
+        if labels[v] < 0:
+            readers = graph.successors.of(v)
+            labels[v] = labels[readers[np.argmin(graph.position[readers])]]
+    return Partition.from_labels(labels)
 
 
 def quoted(text: str) -> str:

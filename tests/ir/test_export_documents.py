@@ -134,12 +134,26 @@ def test_dot_frames_the_submodels_that_hetero_makes(tmp_path: Path, core: ov.Cor
     assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
 
 
+def test_dot_frames_what_hetero_cuts_off_where_submodels_would_wait_for_each_other(
+    tmp_path: Path, core: ov.Core, place: Place
+) -> None:
+    """tanh feeds both branches of a diamond; the branch on its own device has a submodel apart from the join's."""
+    x = op.parameter([4], np.float32, name="x")
+    t = op.tanh(x)
+    join = op.add(op.sin(t), op.multiply(op.cos(op.exp(t)), t))
+    model = ov.Model([join], [x], "diamond")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s == 1])
+    text = drawn(tmp_path, placement, model)
+    compiled = placement.compile(core, model)
+    assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 2
+
+
 def test_dot_marks_exactly_the_tensors_between_submodels(
     tmp_path: Path, model: ov.Model, alternating: Alternating
 ) -> None:
     placement, graph = alternating(model), graph_of(model)
     constraints = colocate(graph)
-    label = submodels(placement, graph, constraints).labels
+    label = submodels(placement, graph).labels
     crossing = int(((label[graph.edge_src] != label[graph.edge_dst]) & constraints.edge_kept).sum())
     assert drawn(tmp_path, placement, model).count("style=bold") == crossing > 0
 

@@ -1,4 +1,4 @@
-"""Partition: its laws, and the split into convex groups against brute force."""
+"""Partition: its laws."""
 
 from __future__ import annotations
 
@@ -8,70 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, Partition, convex_split, graph_from_edges
-
-Drawn = tuple[ComputationGraph, Partition, Partition]
-
-
-def draw_split(data: st.DataObject, dags: st.SearchStrategy[ComputationGraph]) -> Drawn:
-    graph = data.draw(dags)
-    labels = data.draw(st.lists(st.integers(0, 3), min_size=graph.num_ops, max_size=graph.num_ops))
-    partition = Partition.from_labels(np.asarray(labels, dtype=np.int64))
-    return graph, partition, convex_split(partition, graph.topological_order, graph.edge_src, graph.edge_dst)
-
-
-def quotient(graph: ComputationGraph, partition: Partition) -> nx.DiGraph:
-    pairs = zip(partition.labels[graph.edge_src].tolist(), partition.labels[graph.edge_dst].tolist(), strict=True)
-    return nx.DiGraph((a, b) for a, b in pairs if a != b)
-
-
-@given(data=st.data())
-def test_no_path_leaves_a_part_and_returns(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
-    graph, _, parts = draw_split(data, dags)
-    closure = nx.transitive_closure_dag(nx.DiGraph(graph.to_networkx()))
-    label = parts.labels.tolist()
-    for u, w in closure.edges:
-        if label[u] == label[w]:
-            between = set(closure.successors(u)) & set(closure.predecessors(w))
-            assert {label[v] for v in between} <= {label[u]}
-
-
-@given(data=st.data())
-def test_the_quotient_of_the_split_is_acyclic(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
-    graph, _, parts = draw_split(data, dags)
-    assert nx.is_directed_acyclic_graph(quotient(graph, parts))
-    assert parts.is_acyclic(graph.edge_src, graph.edge_dst)
-
-
-@given(data=st.data())
-def test_every_part_lies_in_one_group(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
-    _, partition, parts = draw_split(data, dags)
-    pairs = set(zip(parts.labels.tolist(), partition.labels.tolist(), strict=True))
-    assert len(pairs) == parts.num_groups
-
-
-@given(data=st.data())
-def test_groups_on_no_cycle_stay_whole(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
-    graph, partition, parts = draw_split(data, dags)
-    cyclic: set[int] = set()
-    for component in nx.strongly_connected_components(quotient(graph, partition)):
-        cyclic |= component if len(component) > 1 else set()
-    for g in set(range(partition.num_groups)) - cyclic:
-        assert len(set(parts.labels[partition.labels == g].tolist())) == 1
-
-
-def test_a_group_beside_a_cycle_stays_whole_though_its_ops_lie_at_different_depths() -> None:
-    graph = graph_from_edges(["Op"] * 6, [(0, 1), (1, 2), (3, 5)])
-    partition = Partition.from_labels(np.asarray([0, 1, 0, 2, 3, 3]))
-    parts = convex_split(partition, graph.topological_order, graph.edge_src, graph.edge_dst)
-    assert parts.labels.tolist() == [0, 1, 2, 3, 4, 4]
-
-
-@given(data=st.data())
-def test_acyclicity_agrees_with_networkx(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
-    graph, partition, _ = draw_split(data, dags)
-    expected = nx.is_directed_acyclic_graph(quotient(graph, partition))
-    assert partition.is_acyclic(graph.edge_src, graph.edge_dst) is expected
+from hsdag.ir import Partition
 
 
 @given(labels=st.lists(st.integers(-5, 5), max_size=20))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.graph import BoolArray, IntArray
-from hsdag.runtime.costs.submodel_parts import NO_CYCLE, UNKNOWN, Net, Parts, Rings, find_rings, regroup
+from hsdag.ir.submodels.parts import NO_CYCLE, UNKNOWN, Net, Parts, Rings, find_rings, regroup
 
 Words = NDArray[np.uint64]
 

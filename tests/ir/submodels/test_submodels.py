@@ -13,9 +13,9 @@ from hsdag.ir import DeviceSpec, graph_from_edges
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import hetero_properties
 from hsdag.ir.prepared import prepare
-from hsdag.runtime.costs.hetero_submodels import SubmodelCollector
-from tests.runtime.costs.hetero_rules import Nodes, hetero_split
-from tests.runtime.costs.random_models import random_devices, random_model
+from hsdag.ir.submodels import SubmodelCollector
+from tests.ir.submodels.hetero_rules import Nodes, hetero_split
+from tests.ir.submodels.random_models import random_devices, random_model
 
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
 

@@ -1,7 +1,7 @@
 """The submodels that HETERO makes of a placement, and what crosses between them; no device is asked.
 
 HETERO joins neighbouring ops of one device to a submodel and cuts submodels again where they would wait for each
-other; ``submodel_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
+other; ``rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
 on the same device, costs a conversion.
 
 Legend: N ops of the graph, M nodes of the placed model, K edges between nodes, D devices, B placements.
@@ -17,8 +17,8 @@ import numpy as np
 
 from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops, kept_compressed
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
-from hsdag.runtime.costs.submodel_parts import Net
-from hsdag.runtime.costs.submodel_rules import split
+from hsdag.ir.submodels.parts import Net
+from hsdag.ir.submodels.rules import split
 
 
 @dataclass(frozen=True, eq=False)
