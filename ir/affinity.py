@@ -7,7 +7,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.ir.colocation import colocate
+from hsdag.ir.colocation import colocate, variable_of
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph import ComputationGraph
@@ -54,6 +54,12 @@ def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
         if not constraints.floating[v]:
             u = first.setdefault(group, v)
             if devices[u] != devices[v]:
+                variable = variable_of(graph)
+                if variable is not None:
+                    raise PlacementError(
+                        f"the model keeps state between inferences (variable {variable!r}), which cannot be split: "
+                        "put all its ops on one device"
+                    )
                 pair = f"{graph.op_names[u]!r} and {graph.op_names[v]!r}"
                 where = f"{devices[u]} and {devices[v]}"
                 raise PlacementError(f"ops {pair} must share a device, but the affinity map puts them on {where}")

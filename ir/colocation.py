@@ -65,9 +65,10 @@ def colocate(graph: ComputationGraph) -> Colocation:
     """Co-location constraints of a graph, in near-linear time.
 
     - Constants, constant-only and shape-computing subgraphs belong to their first consumer's set.
-    - ReadValue and Assign of one variable share a set.
     - A Parameter joins its first consumer, a Result its producer.
     - Sets that would wait for each other (a cycle of the quotient graph) become one.
+    - A model that keeps state between inferences is one set: HETERO parts the ReadValue of a variable from its
+      Assign wherever it cuts a cycle of submodels, and then fails.
 
     Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
     """
@@ -75,12 +76,19 @@ def colocate(graph: ComputationGraph) -> Colocation:
     edge_kept = ~floating[graph.edge_src]
     owner = _owners(graph, floating)
     left, right = [np.arange(graph.num_ops, dtype=np.int64)], [owner]
-    for pair in (_parameter_pairs(graph, floating), _result_pairs(graph), _state_pairs(graph)):
+    for pair in (_parameter_pairs(graph, floating), _result_pairs(graph)):
         left.append(pair[0])
         right.append(pair[1])
     sets = Partition.from_pairs(graph.num_ops, np.concatenate(left), np.concatenate(right))
     sets = _merge_cycles(sets, graph.edge_src[edge_kept], graph.edge_dst[edge_kept])
+    if variable_of(graph) is not None:
+        sets = Partition.from_labels(np.zeros(graph.num_ops, dtype=np.int64))
     return Colocation(sets, floating, edge_kept)
+
+
+def variable_of(graph: ComputationGraph) -> str | None:
+    """A variable in which the model keeps state between inferences, None where it has none."""
+    return next(filter(None, graph.variables), None)
 
 
 def floating_ops(graph: ComputationGraph) -> BoolArray:
@@ -149,18 +157,6 @@ def _parameter_pairs(graph: ComputationGraph, floating: BoolArray) -> tuple[IntA
 def _result_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     """Every Result beside its producer."""
     return _columns([(v, int(graph.predecessors.of(v)[0])) for v in _of_type(graph, "Result")])
-
-
-def _state_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
-    """All ReadValue and Assign ops of one variable, chained."""
-    last: dict[str, int] = {}
-    pairs = []
-    for v, variable in enumerate(graph.variables):
-        if variable:
-            if variable in last:
-                pairs.append((last[variable], v))
-            last[variable] = v
-    return _columns(pairs)
 
 
 def _merge_cycles(sets: Partition, src: IntArray, dst: IntArray) -> Partition:

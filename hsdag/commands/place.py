@@ -14,6 +14,7 @@ import openvino as ov
 
 from hsdag.commands.outcome import Outcome, Row, Tally, budget_shortage, speed_sentence
 from hsdag.evaluators.recording import Event, RecordingEvaluator
+from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
@@ -21,7 +22,6 @@ from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.openvino_backend.submodels import check_stateless
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
@@ -73,8 +73,9 @@ def run_place(
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
-        _check(session, options, resume)
-        if len(devices.placed) == 1:
+        if len(devices.placed) == 1 or variable_of(session.graph) is not None:
+            if resume:
+                raise SearchError("on one device there is no search to resume; leave out --resume")
             return _conclude(session, session.problem(), options, None, watcher)
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
@@ -93,14 +94,6 @@ def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event,
                 watcher.on_phase(shortage)
 
     return on_event
-
-
-def _check(session: Session, options: PlaceOptions, resume: bool) -> None:
-    """Raise ModelError for a model the executor cannot run, and SearchError where there is nothing to resume."""
-    if options.executor == "work-conserving":
-        check_stateless(session.graph)
-    if resume and len(session.devices.placed) == 1:
-        raise SearchError("there is one device to place on, hence no search to resume; start without --resume")
 
 
 def _conclude(
@@ -129,7 +122,7 @@ def _conclude(
     )
     placement = _placement(session, problem, options, result, names)
     if found is None:
-        sentence = _alone_sentence(session.devices, result)
+        sentence = _alone_sentence(session, result)
     else:
         sentence = _sentence(session.devices, result, _why_uncompared(options, found, result))
     if interrupted and not finalists:
@@ -273,8 +266,11 @@ def _sentence(devices: DeviceSet, result: FinalResult, uncompared: str | None) -
     return speed_sentence(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared)
 
 
-def _alone_sentence(devices: DeviceSet, result: FinalResult) -> str:
-    only, name = devices.placed[0].name, result.answer
+def _alone_sentence(session: Session, result: FinalResult) -> str:
+    only, name = session.devices.placed[0].name, result.answer
     figure = f"{name} takes {1e3 * result.comparison.median_s(name):.3g} ms"
+    variable = variable_of(session.graph)
+    if variable is not None:
+        return f"The model keeps state between inferences (variable {variable!r}), which cannot be split; {figure}."
     advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
     return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -9,6 +9,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.build import ordered_ops
+from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.prepared import folded_clone
@@ -81,7 +82,7 @@ class SubmodelBuilder:
 
 def check_stateless(graph: ComputationGraph) -> None:
     """Raise ModelError for a model that keeps state between inferences."""
-    if "ReadValue" in graph.op_types or "Assign" in graph.op_types:
+    if variable_of(graph) is not None:
         raise ModelError("the model keeps state between inferences, which only the hetero executor supports")
 
 

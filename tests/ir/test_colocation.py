@@ -89,14 +89,8 @@ def stateful() -> ov.Model:
     return ov.Model([op.result(op.tanh(x, name="tanh"), name="out")], [assign], [x], "m")
 
 
-def test_read_value_and_assign_of_a_variable_share_a_set() -> None:
-    assert Sets(stateful()).together("read", "assign")
-
-
-def test_what_lies_between_read_value_and_assign_joins_them() -> None:
-    sets = Sets(stateful())
-    assert sets.together("read", "add", "relu", "assign")
-    assert not sets.together("read", "tanh")
+def test_a_model_with_state_is_one_set() -> None:
+    assert Sets(stateful()).together("read", "add", "relu", "assign", "tanh", "out")
 
 
 def test_shape_arithmetic_lies_with_its_consumer_and_floats(model: ov.Model) -> None:

@@ -20,9 +20,10 @@ from hsdag.commands.place import run_place
 from hsdag.evaluators.base import Evaluation, Evaluator
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.ir import ModelError, OptionError, Placement, SearchError, placement_units, read_graph
+from hsdag.ir import OptionError, Placement, PlacementError, SearchError, load_model, placement_units, read_graph
 from hsdag.ir.build import fingerprint
 from hsdag.ir.graph import ComputationGraph, IntArray
+from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Protocol, Ratio
@@ -164,15 +165,25 @@ def test_bench_wants_a_placement_for_an_executor(tiny_resnet: Path, capsys: pyte
     assert "name one with --placement" in capsys.readouterr().err
 
 
-def test_place_refuses_a_model_with_state_in_one_line(stateful: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["place", str(stateful), "--executor", "work-conserving", "--partition-cpu", "2"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if "keeps state" in line] == lines[-1:]
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_a_model_with_state_goes_to_the_best_device_and_place_says_why(stateful: Path, executor: ExecutorName) -> None:
+    outcome = run_place(stateful, PlaceOptions(partition_cpu=2, executor=executor, protocol=QUICK))
+    assert len(outcome.placement.used_devices) == 1
+    assert outcome.sentence.startswith("The model keeps state between inferences (variable 'memory'), which cannot be")
 
 
-def test_the_python_api_takes_an_executor(stateful: Path, tiny_resnet: Path) -> None:
-    with pytest.raises(ModelError, match="keeps state"):
-        hsdag.place(stateful, partition_cpu=2, executor="work-conserving")
+def test_a_split_of_a_model_with_state_is_refused(stateful: Path) -> None:
+    model = load_model(stateful)
+    whole = run_place(stateful, PlaceOptions(partition_cpu=2, protocol=QUICK)).placement
+    affinity = {op: f"CPU_{int(op.startswith('Relu'))}" for op in whole.affinity}
+    split = whole.model_copy(update={"affinity": affinity})
+    with pytest.raises(PlacementError, match=r"\(variable 'memory'\), which cannot be split: put all its ops on one"):
+        split.compile(ov.Core(), model)
+    with pytest.raises(PlacementError, match="which cannot be split"):
+        hsdag.compile_work_conserving(model, split)
+
+
+def test_the_python_api_takes_an_executor(tiny_resnet: Path) -> None:
     with pytest.raises(OptionError, match="unknown executor 'fast'"):
         hsdag.place(tiny_resnet, executor="fast")
 
