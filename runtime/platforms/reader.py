@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,6 +28,7 @@ _Amount = Annotated[float, Field(ge=0)]
 _Share = Annotated[float, Field(gt=0, le=1)]
 _Name = Annotated[str, Field(min_length=1)]
 _Names = Annotated[list[_Name], Field(min_length=1)]
+_Figure = TypeVar("_Figure")
 
 
 class _Table(BaseModel):
@@ -40,20 +41,15 @@ class _Peaks(_Table):
     i8: _Positive | None = None
 
 
-class _Shares(_Table):
-    convolution: _Share
-    product: _Share
-    elementwise: _Share
-    movement: _Share
-    other: _Share
+class _PerClass(_Table, Generic[_Figure]):
+    convolution: _Figure
+    product: _Figure
+    elementwise: _Figure
+    movement: _Figure
+    other: _Figure
 
-
-class _Scales(_Table):
-    convolution: _Positive
-    product: _Positive
-    elementwise: _Positive
-    movement: _Positive
-    other: _Positive
+    def by_class(self) -> dict[OpClass, float]:
+        return {OpClass(key): figure for key, figure in self.model_dump().items()}
 
 
 class _Devices(_Table):
@@ -64,7 +60,7 @@ class _Devices(_Table):
     memory_bytes: _Positive
     launch_s: _Amount
     op_overhead_s: _Amount
-    efficiency: _Shares
+    efficiency: _PerClass[_Share]
     memory_efficiency: _Share
     inference_precision: Literal["f32", "f16", "i8"] | None = None
     unsupported: list[_Name] = []
@@ -85,7 +81,7 @@ class _Links(_Table):
 
 
 class _DeviceCalibration(_Table):
-    op_time: _Scales
+    op_time: _PerClass[_Positive]
     op_overhead_s: _Amount
     launch_s: _Amount
 
@@ -167,19 +163,10 @@ def _platform(document: _Document) -> Platform:
 
 
 def _device(entry: _Devices, name: str) -> PlatformDevice:
-    return PlatformDevice(
-        name=name,
-        kind=entry.kind,
-        peak_flops_per_s=entry.peak_flops_per_s.model_dump(exclude_none=True),
-        memory_bandwidth_bytes_per_s=entry.memory_bandwidth_bytes_per_s,
-        memory_bytes=entry.memory_bytes,
-        launch_s=entry.launch_s,
-        op_overhead_s=entry.op_overhead_s,
-        efficiency={OpClass(key): share for key, share in entry.efficiency.model_dump().items()},
-        memory_efficiency=entry.memory_efficiency,
-        inference_precision=entry.inference_precision,
-        unsupported=frozenset(entry.unsupported),
-    )
+    figures = entry.model_dump(exclude={"names", "efficiency", "unsupported"})
+    figures["peak_flops_per_s"] = entry.peak_flops_per_s.model_dump(exclude_none=True)
+    by_class, unsupported = entry.efficiency.by_class(), frozenset(entry.unsupported)
+    return PlatformDevice(name=name, efficiency=by_class, unsupported=unsupported, **figures)
 
 
 def _link_tables(links: _Links | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:
@@ -219,12 +206,8 @@ def _calibration(entry: _Calibration, index: dict[str, int]) -> Calibration:
     return Calibration(
         provenance=entry.provenance,
         devices={
-            name: DeviceCalibration(
-                op_time={OpClass(key): scale for key, scale in fitted.op_time.model_dump().items()},
-                op_overhead_s=fitted.op_overhead_s,
-                launch_s=fitted.launch_s,
-            )
+            name: DeviceCalibration(fitted.op_time.by_class(), fitted.op_overhead_s, fitted.launch_s)
             for name, fitted in entry.devices.items()
         },
-        rows=tuple(CalibratedRow(r.model, r.device, r.measured_s, r.calibrated_s) for r in entry.rows),
+        rows=tuple(CalibratedRow(**row.model_dump()) for row in entry.rows),
     )

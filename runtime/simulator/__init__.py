@@ -2,7 +2,7 @@
 
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.moves import simulate_moves
-from hsdag.runtime.simulator.simulation import Simulation, Transfers, simulate, simulate_makespans
+from hsdag.runtime.simulator.simulation import Simulation, simulate, simulate_makespans
 from hsdag.runtime.simulator.throughput import period_s
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Order",
     "Semantics",
     "Simulation",
-    "Transfers",
     "period_s",
     "simulate",
     "simulate_makespans",

@@ -25,27 +25,15 @@ from hsdag.runtime.simulator.machine import INDEPENDENT, Machine, load_placement
 from hsdag.runtime.simulator.memory import peak_memory_bytes
 from hsdag.runtime.simulator.order import BY_PATH, SEQUENTIAL, mode_and_ranks
 from hsdag.runtime.simulator.sequential import run_sequential
-
-
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """One record for each result and device it is sent to, by start, op and destination.
-
-    Under egress links the records of one result share an interval: they are one transfer.
-    """
-
-    op: IntArray  # [R]
-    src_device: IntArray  # [R]
-    dst_device: IntArray  # [R]
-    start_s: FloatArray  # [R]
-    end_s: FloatArray  # [R]
-    size_bytes: FloatArray  # [R]
+from hsdag.runtime.timeline.timeline import TransferIntervals
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """A simulated run of one placement; every figure is simulated.
 
+    ``transfers`` has one row for each result and device it is sent to, by start, op and destination; under egress
+    links the rows of one result share an interval: they are one transfer.
     ``busy_s`` is what the devices spend on ops, without overheads and launches. ``num_transfers`` and
     ``transfer_bytes`` count an egress transfer to several devices once, at its largest size.
     """
@@ -55,7 +43,7 @@ class Simulation:
     device: IntArray  # [N]
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
-    transfers: Transfers
+    transfers: TransferIntervals
     num_transfers: int
     transfer_bytes: float
     busy_s: FloatArray  # [D]
@@ -189,7 +177,7 @@ def _result(
     start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
     records = _by_start(m)
     op, to, size_bytes = records["op"].copy(), records["to"].copy(), records["size_bytes"].copy()
-    transfers = Transfers(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
+    transfers = TransferIntervals(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
     if semantics.links is Links.EGRESS:
         largest = np.zeros(problem.num_ops)

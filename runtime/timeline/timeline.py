@@ -81,16 +81,13 @@ class Timeline:
     @staticmethod
     def of(simulation: Simulation, problem: ScheduleProblem) -> Timeline:
         """The timeline of a simulated run of ``problem``."""
-        sent = simulation.transfers
         return Timeline(
             name=problem.name,
             op_names=problem.op_names,
             op_types=problem.labels.types,
             device_names=problem.device_names,
             ops=OpIntervals(np.arange(problem.num_ops), simulation.device, simulation.start_s, simulation.end_s),
-            transfers=TransferIntervals(
-                sent.op, sent.src_device, sent.dst_device, sent.start_s, sent.end_s, sent.size_bytes
-            ),
+            transfers=simulation.transfers,
             edges=np.stack([problem.edge_src, problem.edge_dst], axis=1),
             simulated=True,
         )
