@@ -9,6 +9,7 @@ import numpy as np
 
 from hsdag.ir.errors import SearchError
 from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import OpTimes, TimelineOf
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.search.session import Session
@@ -28,15 +29,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     target, devices = candidate.target, candidate.devices
     first = next(spec for spec in session.devices.all if spec.openvino_name in (devices or (target,)))
     try:
-        answer = session.client.call(
-            "op_times",
-            300.0,
-            target=target,
-            devices=list(devices) if devices is not None else None,
-            of=first.openvino_name,
-            runs=runs,
-            for_s=10.0,
-        )
+        answer = session.client.call(OpTimes(target, devices, first.openvino_name, runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     shown = [spec for spec in session.devices.all if spec.openvino_name in (devices or (target,))]
@@ -79,9 +72,9 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
 
 def _side_by_side(session: Session, candidate: Candidate, runs: int) -> Timeline:
     """When every subgraph ran in the median inference of the work-conserving executor, as it took the times itself."""
-    request = session.runner.request(candidate)
+    request = session.runner.request("timeline", candidate)
     try:
-        answer = session.client.call("timeline", 300.0, key="timeline", runs=runs, **request)
+        answer = session.client.call(TimelineOf(request, runs), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     none, no_time = np.zeros(0, dtype=np.int64), np.zeros(0)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.errors import SearchError
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Opened
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.messages import Opened
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.search.verifying import Check, Verdict, Verifier
 

@@ -24,7 +24,8 @@ from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
 from hsdag.runtime.costs.cost_model import CostModel
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.messages import Automatic, Unsupported, WorkerSetup
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -95,10 +96,10 @@ class Session:
 
     def _ask_unsupported(self, spec: DeviceSpec) -> IntArray:
         try:
-            answer = self.client.call("unsupported", 300.0, device=spec.openvino_name)
+            ops = self.client.call(Unsupported(spec.openvino_name), 300.0)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot judge the model: {failure.reason}") from failure
-        return np.asarray(answer["ops"], dtype=np.int64)
+        return np.asarray(ops, dtype=np.int64)
 
     def profile(
         self,
@@ -160,7 +161,7 @@ class Session:
     def automatic_ops(self, target: str) -> list[str]:
         """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none."""
         try:
-            return [str(name) for name in self.client.call("automatic", 300.0, target=target)["devices"]]
+            return self.client.call(Automatic(target), 300.0)
         except CandidateFailed:
             return []
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
+from hsdag.runtime.measuring.messages import Close, Difference, Open, Opened, Run, Throughput
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -70,15 +70,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names."""
-
-    compile_s: float
-    submodels: int
-    devices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Limits:
     """Seconds after which a worker counts as hung."""
 
@@ -100,12 +91,10 @@ class _OpenCandidate:
     key: str
 
     def single_runs(self, count: int) -> list[float]:
-        answer = self.client.call("run", self.limit_s, key=self.key, runs=count, stop_after_s=0.5 * self.limit_s)
-        return [float(s) for s in answer["times_s"]]
+        return self.client.call(Run(self.key, count, 0.5 * self.limit_s), self.limit_s)
 
     def in_flight(self, count: int) -> float:
-        answer = self.client.call("throughput", self.limit_s, key=self.key, requests=REQUESTS_IN_FLIGHT, runs=count)
-        return float(answer["period_s"])
+        return self.client.call(Throughput(self.key, REQUESTS_IN_FLIGHT, count), self.limit_s).period_s
 
 
 class CandidateRunner:
@@ -121,11 +110,11 @@ class CandidateRunner:
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self._candidates[key] = candidate
-        answer = self.client.call("open", self.limits.compile_s, key=key, **self.request(candidate))
+        opened = self.client.call(self.request(key, candidate), self.limits.compile_s)
         self._opened_in[key] = self.client.num_starts
-        return Opened(float(answer["compile_s"]), int(answer["submodels"]), tuple(answer["devices"]))
+        return opened
 
-    def request(self, candidate: Candidate) -> dict[str, Any]:
+    def request(self, key: str, candidate: Candidate) -> Open:
         """What the worker needs to know of a candidate.
 
         OpenVINO is told the objective, but not under the work-conserving executor, of which a device gets one task at a
@@ -133,15 +122,16 @@ class CandidateRunner:
         """
         side_by_side = candidate.executor == "work-conserving"
         hint = {} if side_by_side else self.objective.properties
-        return {
-            "target": candidate.target,
-            "devices": list(candidate.devices) if candidate.devices is not None else None,
-            "properties": {**hint, **candidate.properties},
-            "executor": candidate.executor,
-            "priority": list(candidate.priority) if candidate.priority is not None else None,
-            "objective": candidate.objective.name,
-            "inference_limit_s": self.limits.inference_s,
-        }
+        return Open(
+            key,
+            candidate.target,
+            candidate.devices,
+            {**hint, **candidate.properties},
+            candidate.executor,
+            candidate.priority,
+            candidate.objective.name,
+            self.limits.inference_s,
+        )
 
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
@@ -152,14 +142,14 @@ class CandidateRunner:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
         self._reopen_if_lost(reference)
         self._reopen_if_lost(key)
-        return self.client.call("difference", 4 * self.limits.run_s, key=key, reference=reference)
+        return self.client.call(Difference(key, reference), 4 * self.limits.run_s)
 
     def close(self, key: str) -> None:
         """Forget a candidate."""
         del self._candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
             with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
-                self.client.call("close", self.limits.run_s, key=key)
+                self.client.call(Close(key), self.limits.run_s)
 
     def _reopen_if_lost(self, key: str) -> None:
         if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:

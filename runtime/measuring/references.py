@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.errors import OptionError
+from hsdag.runtime.platforms.inference import infer_checked
 
 ReferenceName = Literal["cpu", "onnxruntime", "op-by-op"]
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "onnxruntime", "op-by-op")
@@ -123,7 +124,7 @@ def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> li
     request = compiled.create_infer_request()
     for port, tensor in zip(compiled.inputs, given, strict=True):
         request.set_tensor(port, tensor)
-    request.infer()
+    infer_checked(request)
     return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]
 
 

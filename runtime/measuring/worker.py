@@ -1,39 +1,62 @@
-"""The worker process: compiles candidates, runs them, and compares their outputs, one request a line.
+"""The worker process: compiles candidates, runs them, and compares their outputs, one request after another.
 
-It talks JSON lines over the pipes it was started with; everything a plugin prints goes to stderr. It holds
+Requests and answers go through the socket that it has as stdin; what plugins print goes to stdout and stderr. It holds
 nothing that is worth keeping, so that it can be killed at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import json
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir.build import graph_of, name_uniquely
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import hetero_properties
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.prepared import PreparedModel, prepare
-from hsdag.ir.reader import input_name, last_line, load_model
+from hsdag.ir.reader import input_name, load_model
 from hsdag.runtime.measuring.in_flight import steady_period_s
+from hsdag.runtime.measuring.messages import (
+    Automatic,
+    Close,
+    Defect,
+    Difference,
+    Done,
+    Failed,
+    InFlight,
+    Numbered,
+    Open,
+    Opened,
+    OpTimes,
+    Probe,
+    Probed,
+    Refused,
+    Request,
+    Run,
+    Throughput,
+    TimelineOf,
+    Unsupported,
+    WorkerSetup,
+)
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import infer_checked, reason_of
-
-Request = Mapping[str, Any]
-Answer = dict[str, Any]
+from hsdag.runtime.platforms.inference import device_calls, infer_checked
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
 
@@ -41,16 +64,15 @@ _PLAIN, _COUNTED = "plain profile", "counted profile"
 class Worker:
     """Compiled candidates by key, over one model and one set of devices."""
 
-    def __init__(self, setup: Request) -> None:
-        self.specs = tuple(DeviceSpec(d["name"], d["plugin"], d["properties"]) for d in setup["devices"])
+    def __init__(self, setup: WorkerSetup) -> None:
         self.setup = setup
-        shapes = {name: tuple(shape) for name, shape in setup["shapes"].items()}
+        self.specs = setup.devices
         self.core = make_core(self.specs)
-        self.model = load_model(Path(setup["model"]), shapes)
+        self.model = load_model(setup.model, setup.shapes)
         name_uniquely(self.model)  # devices are asked about ops by name
         self.graph = graph_of(self.model)
-        self.inputs = make_inputs(self.model, setup["seed"], setup.get("inputs"))
-        self.inputs_are_given = setup.get("inputs") is not None
+        self.inputs = make_inputs(self.model, setup.seed, setup.inputs)
+        self.inputs_are_given = setup.inputs is not None
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, Any] = {}
@@ -62,132 +84,136 @@ class Worker:
         """The model for HETERO; made for the first placement."""
         return prepare(self.model, self.graph)
 
-    def handle(self, request: Request) -> Answer:
-        """The answer to one request, by its ``do``."""
-        actions: dict[str, Callable[[Request], Answer]] = {
-            "open": self.open,
-            "run": self.run,
-            "throughput": self.throughput,
-            "close": self.close,
-            "difference": self.difference,
-            "unsupported": self.unsupported,
-            "automatic": self.automatic,
-            "op_times": self.op_times,
-            "probe": self.probe,
-            "timeline": self.timeline,
+    def handle(self, request: Request[Any]) -> Any:
+        """The answer to a request, by its type."""
+        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            Open: self.open,
+            Run: self.run,
+            Throughput: self.throughput,
+            Close: self.close,
+            Difference: self.difference,
+            Unsupported: self.unsupported,
+            Automatic: self.automatic,
+            OpTimes: self.op_times,
+            Probe: self.probe,
+            TimelineOf: self.timeline,
         }
-        return actions[request["do"]](request)
+        return actions[type(request)](request)
 
-    def open(self, request: Request) -> Answer:
-        """Compile a candidate: ``target`` alone, or with ``devices``, OpenVINO's device name per op."""
-        if request.get("executor", "hetero") == "work-conserving":
+    def open(self, request: Open) -> Opened:
+        """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
+        if request.executor == "work-conserving":
             return self._open_side_by_side(request)
-        if request["target"] in REFERENCES:
+        if request.target in REFERENCES:
             return self._open_reference(request)
-        devices = request.get("devices")
-        model = self.model if devices is None else self.prepared.place(devices)
-        begin = time.perf_counter()
-        properties = request.get("properties", {})
-        if request["target"].startswith("HETERO:"):
+        model = self.model if request.devices is None else self.prepared.place(list(request.devices))
+        properties = request.properties
+        if request.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)
-        compiled = self.core.compile_model(model, request["target"], properties)
+        begin = time.perf_counter()
+        with device_calls():
+            compiled = self.core.compile_model(model, request.target, properties)
         compile_s = time.perf_counter() - begin
-        self._keep(request["key"], compiled)
+        self._keep(request.key, compiled)
         submodels = 1
         if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
             submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-        chosen = [str(name).strip("()") for name in compiled.get_property("EXECUTION_DEVICES")]
-        return {"compile_s": compile_s, "submodels": submodels, "devices": chosen}
+        chosen = tuple(str(name).strip("()") for name in compiled.get_property("EXECUTION_DEVICES"))
+        return Opened(compile_s, submodels, chosen)
 
-    def run(self, request: Request) -> Answer:
-        """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all."""
-        infer = self.requests[request["key"]]
+    def run(self, request: Run) -> list[float]:
+        """Times of inferences like the one that was checked when the candidate was opened."""
+        infer = self.requests[request.key]
         times_s: list[float] = []
-        end = time.perf_counter() + request["stop_after_s"]
-        while len(times_s) < request["runs"] and (not times_s or time.perf_counter() < end):
-            if self.stateful:
-                infer.reset_state()
-            begin = time.perf_counter()
-            infer.infer()
-            times_s.append(time.perf_counter() - begin)
-        return {"times_s": times_s}
+        end = time.perf_counter() + request.stop_after_s
+        with device_calls():
+            while len(times_s) < request.runs and (not times_s or time.perf_counter() < end):
+                if self.stateful:
+                    infer.reset_state()
+                begin = time.perf_counter()
+                infer.infer()
+                times_s.append(time.perf_counter() - begin)
+        return times_s
 
-    def throughput(self, request: Request) -> Answer:
-        """Seconds per inference while ``requests`` are in flight, over ``runs`` inferences."""
-        compiled = self.compiled[request["key"]]
-        count = int(request["requests"])
-        if request["key"] not in self.side_by_side:
+    def throughput(self, request: Throughput) -> InFlight:
+        """At least as many requests in flight as the device asks for."""
+        compiled = self.compiled[request.key]
+        count = request.requests
+        if request.key not in self.side_by_side:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
-        requests = [self._infer_request(compiled) for _ in range(count)]
-        return {"period_s": steady_period_s(requests, max(request["runs"], count)), "requests": count}
+        with device_calls():
+            requests = [self._infer_request(compiled) for _ in range(count)]
+            return InFlight(steady_period_s(requests, max(request.runs, count)), count)
 
-    def close(self, request: Request) -> Answer:
-        """Forget a candidate."""
-        key = request["key"]
-        self.references.pop(key, None)
-        self.requests.pop(key, None)
-        compiled = self.compiled.pop(key, None)
-        if key in self.side_by_side:
-            self.side_by_side.discard(key)
+    def close(self, request: Close) -> None:
+        """Forget a candidate; nothing where there is none."""
+        self.references.pop(request.key, None)
+        self.requests.pop(request.key, None)
+        compiled = self.compiled.pop(request.key, None)
+        if request.key in self.side_by_side:
+            self.side_by_side.discard(request.key)
             compiled.close()
-        return {}
 
-    def timeline(self, request: Request) -> Answer:
-        """When every subgraph ran in the median one of ``runs`` inferences; for the work-conserving executor."""
+    def timeline(self, request: TimelineOf) -> dict[str, Any]:
+        """Open a candidate for the work-conserving executor, run it, and forget it."""
         from hsdag.runtime.measuring.worker_executor import timeline_document
 
-        self._open_side_by_side(request)
+        key = request.candidate.key
+        self._open_side_by_side(request.candidate)
         try:
-            return timeline_document(self.requests[request["key"]], request["runs"])
+            return timeline_document(self.requests[key], request.runs)
         finally:
-            self.close(request)
+            self.close(Close(key))
 
-    def difference(self, request: Request) -> Answer:
-        """How far the outputs of ``key`` are from those of ``reference`` on the same inputs."""
-        return output_difference(self._outputs(request["key"]), self._outputs(request["reference"]))
+    def difference(self, request: Difference) -> dict[str, float | None]:
+        """Outputs of two candidates, each computed anew and checked."""
+        return output_difference(self._outputs(request.key), self._outputs(request.reference))
 
-    def unsupported(self, request: Request) -> Answer:
-        """Indices of the ops that device ``device`` does not run."""
-        supported = self.core.query_model(self.model, request["device"])
-        names = {node.get_friendly_name() for node in self.model.get_ordered_ops()}
-        missing = names - set(supported)
-        return {"ops": [v for v, name in enumerate(self.graph.op_names) if name in missing]}
+    def unsupported(self, request: Unsupported) -> list[int]:
+        """What the device's plugin says."""
+        with device_calls():
+            supported = set(self.core.query_model(self.model, request.device))
+        missing = {node.get_friendly_name() for node in self.model.get_ordered_ops()} - supported
+        return [v for v, name in enumerate(self.graph.op_names) if name in missing]
 
-    def automatic(self, request: Request) -> Answer:
-        """The device per op that ``target`` would choose by itself, OpenVINO's names; "" where it is silent."""
-        chosen = self.core.query_model(self.model, request["target"])
-        return {"devices": [str(chosen.get(name, "")) for name in self.graph.op_names]}
+    def automatic(self, request: Automatic) -> list[str]:
+        """What the target's plugin says."""
+        with device_calls():
+            chosen = self.core.query_model(self.model, request.target)
+        return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
-    def op_times(self, request: Request) -> Answer:
-        """Times of the model's ops on ``target``, with ``devices`` per op where it takes several."""
-        before = resident_bytes()
-        self.open({**request, "key": _PLAIN})
-        memory_bytes = max(resident_bytes() - before, 0)
-        self.open({**request, "key": _COUNTED, "properties": {**request.get("properties", {}), **COUNTERS}})
-        counted, plain = self.requests[_COUNTED], self.requests[_PLAIN]
-        names = self.graph.op_names
-        answer = op_times(
-            counted, plain, self.compiled[_COUNTED], names, request["runs"], request["for_s"], stateful=self.stateful
-        )
-        for key in (_COUNTED, _PLAIN):
-            self.close({"key": key})
-        return {**answer, "resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request["of"])}
+    def op_times(self, request: OpTimes) -> dict[str, Any]:
+        """Compiled twice, with performance counters and without."""
+        plain = Open(_PLAIN, request.target, request.devices)
+        try:
+            before = resident_bytes()
+            self.open(plain)
+            memory_bytes = max(resident_bytes() - before, 0)
+            self.open(replace(plain, key=_COUNTED, properties=COUNTERS))
+            requests = self.requests[_COUNTED], self.requests[_PLAIN]
+            names, compiled = self.graph.op_names, self.compiled[_COUNTED]
+            answer = op_times(*requests, compiled, names, request.runs, request.for_s, stateful=self.stateful)
+        finally:
+            for key in (_COUNTED, _PLAIN):
+                self.close(Close(key))
+        return {**answer, "resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request.of)}
 
-    def probe(self, request: Request) -> Answer:
-        """Seconds that a small model takes beside its ops, on one device or cut between two."""
+    def probe(self, request: Probe) -> Probed:
+        """What is left of a small model's time when that of its ops is taken away."""
         return probe(self.core, self.specs, request)
 
-    def _open_reference(self, request: Request) -> Answer:
+    def _open_reference(self, request: Open) -> Opened:
         """Keep outputs that were computed without compiling the model."""
         begin = time.perf_counter()
-        if request["target"] == "op-by-op":
-            found = op_by_op(self.core, self.model, self.inputs, request["inference_limit_s"])
-        else:
-            found = onnxruntime_outputs(Path(self.setup["model"]), self.model, self.inputs)
-        self.references[request["key"]] = found
-        return {"compile_s": time.perf_counter() - begin, "submodels": 0, "devices": []}
+        with device_calls():
+            if request.target == "op-by-op":
+                found = op_by_op(self.core, self.model, self.inputs, request.inference_limit_s or math.inf)
+            else:
+                found = onnxruntime_outputs(self.setup.model, self.model, self.inputs)
+        self.references[request.key] = found
+        return Opened(time.perf_counter() - begin, 0, ())
 
-    def _open_side_by_side(self, request: Request) -> Answer:
+    def _open_side_by_side(self, request: Open) -> Opened:
         from hsdag.runtime.measuring.worker_executor import (
             compile_side_by_side,  # only here: what it compiles takes long
         )
@@ -195,40 +221,35 @@ class Worker:
         begin = time.perf_counter()
         compiled = compile_side_by_side(self.core, self.model, self.graph, self.specs, request)
         compile_s = time.perf_counter() - begin
-        self._keep(request["key"], compiled, is_side_by_side=True)
-        return {
-            "compile_s": compile_s,
-            "submodels": len(compiled.cut.subgraphs),
-            "devices": request["target"].split(","),
-        }
+        self._keep(request.key, compiled, is_side_by_side=True)
+        return Opened(compile_s, len(compiled.cut.subgraphs), tuple(request.target.split(",")))
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
-        """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through.
-
-        What is timed afterwards is the same inference, unchecked. Raises RuntimeError when it fails.
-        """
-        self.close({"key": key})
+        """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""
+        self.close(Close(key))
         if is_side_by_side:
             self.side_by_side.add(key)
         self.compiled[key] = compiled
-        self.requests[key] = self._infer_request(compiled)
         try:
+            with device_calls():
+                self.requests[key] = self._infer_request(compiled)
             self._checked(self.requests[key])
-        except RuntimeError:
-            self.close({"key": key})
+        except ExecutionError:
+            self.close(Close(key))
             raise
 
     def _checked(self, request: Any) -> None:
-        """Infer from a fresh state, and raise RuntimeError with the reason when that fails."""
-        if self.stateful:
-            request.reset_state()
+        """Infer from a fresh state. Raises ExecutionError when that fails."""
         try:
-            infer_checked(request)
-        except (RuntimeError, ExecutionError) as error:
+            with device_calls():
+                if self.stateful:
+                    request.reset_state()
+                infer_checked(request)
+        except ExecutionError as error:
             hint = (
                 "" if self.inputs_are_given else "; the inputs are random: --input FILE.npz gives the model real ones"
             )
-            raise RuntimeError(f"the inference failed: {reason_of(error)}{hint}") from error
+            raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
     def _infer_request(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
@@ -244,7 +265,7 @@ class Worker:
         return [np.array(request.get_output_tensor(i).data) for i in range(len(self.compiled[key].outputs))]
 
 
-def make_inputs(model: ov.Model, seed: int, source: str | None) -> list[ov.Tensor]:
+def make_inputs(model: ov.Model, seed: int, source: Path | None) -> list[ov.Tensor]:
     """One tensor per model input, in order.
 
     From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers
@@ -269,14 +290,14 @@ def make_inputs(model: ov.Model, seed: int, source: str | None) -> list[ov.Tenso
     return tensors
 
 
-def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Answer:
+def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> dict[str, float | None]:
     """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
     finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
     that cannot be told.
     """
-    worst: Answer = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
+    worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
     for left, right in zip(found, expected, strict=True):
         a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
         finite = np.isfinite(a) & np.isfinite(b)
@@ -299,30 +320,35 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
     return worst
 
 
-def serve(make_worker: Callable[[Request], Worker], requests: TextIO, answers: TextIO) -> None:
+def serve(make_worker: Callable[[WorkerSetup], Worker], connection: Any) -> None:
     """Answer requests until they end. The first one is the setup."""
     worker: Worker | None = None
-    for line in requests:
-        request = json.loads(line)
-        try:
-            if worker is None:
-                worker, answer = make_worker(request), {}
-            else:
-                answer = worker.handle(request)
-        except (RuntimeError, ValueError, MemoryError, HsdagError) as error:
-            message = str(error) if isinstance(error, HsdagError) else last_line(error)
-            users = isinstance(error, HsdagError) and not isinstance(error, ExecutionError)  # a candidate's own
-            answer = {"error": message, "user": users}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    with contextlib.suppress(EOFError):
+        while True:
+            request: Numbered = connection.recv()
+            answer: Done | Failed | Refused | Defect
+            try:
+                if worker is None:
+                    assert isinstance(request.content, WorkerSetup)
+                    worker, answer = make_worker(request.content), Done(None)
+                else:
+                    assert isinstance(request.content, Request)
+                    answer = Done(worker.handle(request.content))
+            except (ExecutionError, MemoryError) as error:
+                answer = Failed(str(error) or "the memory of the process does not suffice")
+            except HsdagError as error:
+                answer = Refused(str(error))
+            except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises anew
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
+                answer = Defect(summary, traceback.format_exc())
+            connection.send(Numbered(request.number, answer))
 
 
-def main(make_worker: Callable[[Request], Worker] = Worker) -> None:
-    """Serve over stdin and the original stdout; what plugins print to stdout goes to stderr."""
+def main(make_worker: Callable[[WorkerSetup], Worker] = Worker) -> None:
+    """Serve over the socket that the process has as stdin."""
     _die_with_parent()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve(make_worker, sys.stdin, answers)
+    serve(make_worker, Connection(os.dup(0)))
 
 
 def _die_with_parent() -> None:

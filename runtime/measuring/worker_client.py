@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import NoReturn, TypeVar, cast
 
-from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError
+from hsdag.runtime.measuring.messages import Defect, Done, Failed, Numbered, Refused, Request, WorkerSetup
+
+A = TypeVar("A")
 
 WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
 
 START_LIMIT_S = 600.0
 """Time for importing OpenVINO, reading the model and loading the plugins."""
 
-
 POLL_S, PATIENCE_S = 0.5, 5.0
 """How often a waiting call asks whether to go on, and how long a candidate may take once it should not."""
+
+EXIT_LIMIT_S = 10.0
+"""How long a process may take to end."""
 
 
 class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an error
@@ -38,26 +42,8 @@ class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an er
         self.lost_worker = lost_worker
 
 
-@dataclass(frozen=True)
-class WorkerSetup:
-    """What a worker needs to know: the model's file, fixed shapes, devices, and where inputs come from."""
-
-    model: Path
-    devices: tuple[DeviceSpec, ...]
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    seed: int = 0
-    inputs: Path | None = None
-
-    def document(self) -> dict[str, Any]:
-        """The first line sent to a worker."""
-        devices = [{"name": d.name, "plugin": d.plugin, "properties": dict(d.properties)} for d in self.devices]
-        return {
-            "model": str(self.model.resolve()),
-            "devices": devices,
-            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "seed": self.seed,
-            "inputs": str(self.inputs) if self.inputs else None,
-        }
+class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
+    """What went wrong in the worker's own code, with its traceback as a note. Ends with exit code 1."""
 
 
 class WorkerClient:
@@ -74,7 +60,8 @@ class WorkerClient:
         self.should_abandon: Callable[[], bool] = lambda: False
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
+        self._connection: Connection | None = None
+        self._numbers = itertools.count()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
 
     def __enter__(self) -> WorkerClient:
@@ -88,15 +75,15 @@ class WorkerClient:
         """Whether a worker process is up."""
         return self._process is not None
 
-    def call(self, do: str, limit_s: float, **arguments: Any) -> dict[str, Any]:
+    def call(self, request: Request[A], limit_s: float) -> A:
         """Send a request and wait for its answer.
 
-        Raises CandidateFailed when the worker reports an error, dies, or takes more than ``limit_s``; HsdagError
-        when the worker cannot even start on this model and these devices.
+        Raises CandidateFailed when the candidate fails, or the worker dies or takes more than ``limit_s``; HsdagError
+        when the worker cannot even start on this model and these devices; WorkerDefect for a defect of the worker's.
         """
         if self._process is None:
             self._start()
-        return self._exchange({"do": do, **arguments}, limit_s)
+        return self._exchange(request, limit_s)
 
     def restart(self) -> None:
         """End the process; the next call starts another one."""
@@ -110,66 +97,79 @@ class WorkerClient:
     def _start(self) -> None:
         self._log.seek(0)
         self._log.truncate()
-        self._buffer = b""
         self.num_starts += 1
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
-        )
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command, stdin=theirs.fileno(), stdout=self._log, stderr=self._log, start_new_session=True
+            )
         try:
-            self._exchange(self.setup.document(), START_LIMIT_S)
+            self._exchange(self.setup, START_LIMIT_S)
         except CandidateFailed as failure:
             self._kill()
             raise HsdagError(f"the measuring process cannot start: {failure.reason}") from failure
+        except BaseException:
+            self._kill()
+            raise
 
-    def _exchange(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def _exchange(self, request: Request[A], limit_s: float) -> A:
+        """Send and wait; a watchdog kills a worker that is late, which ends any wait, for half a message too."""
+        assert self._process is not None
+        overdue = threading.Event()
+        watchdog = threading.Timer(limit_s, _kill_group, (self._process, overdue))
+        watchdog.daemon = True
+        watchdog.start()
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            self._lost(self._epitaph(process))
-        line = self._read_line(process, limit_s)
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            if answer.get("user"):
-                raise HsdagError(answer["error"])
-            raise CandidateFailed(answer["error"])
-        return answer
+            answer = self._answer_to(Numbered(next(self._numbers), request))
+        except (EOFError, OSError):
+            answer = None
+        except BaseException:  # half an answer may be left
+            self._kill()
+            raise
+        finally:
+            watchdog.cancel()
+            watchdog.join()
+        if overdue.is_set():
+            self._lost(f"gave no answer within {limit_s:g} s and was killed")
+        match answer:
+            case None:
+                self._lost(self._epitaph())
+            case Done(value):
+                return cast(A, value)
+            case Failed(reason):
+                raise CandidateFailed(reason)
+            case Refused(message):
+                raise HsdagError(message)
+            case Defect(summary, traceback):
+                defect = WorkerDefect(f"in the measuring process: {summary}")
+                defect.add_note(traceback)
+                raise defect
+        raise AssertionError(f"the worker answered {answer!r}")
 
-    def _read_line(self, process: subprocess.Popen[bytes], limit_s: float) -> bytes:
-        assert process.stdout is not None
-        end = time.monotonic() + limit_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                left = end - time.monotonic()
-                if left <= 0:
-                    self._lost(f"gave no answer within {limit_s:g} s and was killed")
-                if self.should_abandon() and limit_s - left > PATIENCE_S:
-                    self._lost("was given up when the search was interrupted")
-                if not selector.select(min(left, POLL_S)):
-                    continue
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
-                if not chunk:
-                    self._lost(self._epitaph(process))
-                self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+    def _answer_to(self, request: Numbered) -> object:
+        """Send a request, and read on until its answer comes. Raises EOFError or OSError when the worker ends."""
+        assert self._connection is not None
+        begin_s = time.monotonic()
+        self._connection.send(request)
+        while True:
+            if self._connection.poll(POLL_S):
+                answer: Numbered = self._connection.recv()
+                if answer.number == request.number:
+                    return answer.content
+            if self.should_abandon() and time.monotonic() - begin_s > PATIENCE_S:
+                self._lost("was given up when the search was interrupted")
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str) -> NoReturn:
         self._kill()
         raise CandidateFailed(f"the worker {reason}", lost_worker=True)
 
-    def _epitaph(self, process: subprocess.Popen[bytes]) -> str:
+    def _epitaph(self) -> str:
         """How the process ended, with the last line it printed."""
-        code = process.wait()
+        assert self._process is not None
+        try:
+            code = self._process.wait(EXIT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return "closed its connection and went on"
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
@@ -179,10 +179,16 @@ class WorkerClient:
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        _kill_group(process)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # in a driver that cannot be interrupted
+            process.wait(EXIT_LIMIT_S)
+        assert self._connection is not None
+        self._connection.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes], overdue: threading.Event | None = None) -> None:
+    """Kill a worker and its children; ``overdue`` is set before."""
+    if overdue is not None:
+        overdue.set()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.prepared import COPY_MARK
+from hsdag.runtime.measuring.messages import Probe, Probed
+from hsdag.runtime.platforms.inference import device_calls, infer_checked
 
 COUNTERS = {"PERF_COUNT": True}
 _SUBMODEL = re.compile(r"subgraph(\d+): ")
@@ -47,19 +49,17 @@ def op_times(
     taken: dict[str, list[float]] = defaultdict(list)
     types: dict[str, str] = {}
     plain_s: list[float] = []
-    requests = (plain, request)
-    for infer in requests:
-        infer.infer()
     end = time.perf_counter() + for_s
     while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
-        if stateful:
-            for infer in requests:
+        with device_calls():
+            for infer in (plain, request) if stateful else ():
                 infer.reset_state()
-        begin = time.perf_counter()
-        plain.infer()
-        plain_s.append(time.perf_counter() - begin)
-        request.infer()
-        for info in request.profiling_info:
+            begin = time.perf_counter()
+            plain.infer()
+            plain_s.append(time.perf_counter() - begin)
+            request.infer()
+            counters = request.profiling_info
+        for info in counters:
             taken[info.node_name].append(info.real_time.total_seconds())
             types[info.node_name] = info.node_type
     originals = _originals(compiled)
@@ -109,31 +109,35 @@ def device_memory_bytes(core: Any, name: str) -> float | None:
         return float(psutil.virtual_memory().total) if "CPU" in name else None
 
 
-def probe(core: Any, specs: Sequence[DeviceSpec], request: Mapping[str, Any]) -> dict[str, Any]:
+def probe(core: Any, specs: Sequence[DeviceSpec], request: Probe) -> Probed:
     """Seconds that a small model takes beside its ops, on one device or cut between two.
 
-    ``devices`` are one or two names of OpenVINO's; ``kind`` is "image" (1x1 convolutions, which plugins compute in
-    layouts of their own) or "matrix" (matrix products); ``tensors`` of about ``size_bytes`` each cross the cut.
     What is left of each run's wall time when the counters of its ops are taken away covers launches, conversions of
-    inputs and outputs, and the crossings.
+    inputs and outputs, and the crossings. The median over runs is given, with its standard error.
     """
-    names = list(request["devices"])
-    model, tensor_bytes = _probe_model(request["kind"], int(request["tensors"]), int(request["size_bytes"]), names)
+    names = request.devices
+    model, tensor_bytes = _probe_model(request.kind, request.tensors, request.size_bytes, names)
     target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
     kept = hetero_properties(specs) if len(names) > 1 else {}
-    compiled = core.compile_model(model, target, {**kept, **COUNTERS})
-    infer = compiled.create_infer_request()
-    for _ in range(3):
-        infer.infer()
     rest_s: list[float] = []
-    end = time.perf_counter() + request["for_s"]
-    while len(rest_s) < request["runs"] and (len(rest_s) < 5 or time.perf_counter() < end):
-        begin = time.perf_counter()
-        infer.infer()
-        wall_s = time.perf_counter() - begin
-        times_s = [p.real_time.total_seconds() for p in infer.profiling_info if p.node_type.lower() != "reorder"]
-        rest_s.append(wall_s - sum(times_s))
-    return {"rest_s": float(np.median(rest_s)), "tensor_bytes": tensor_bytes}
+    with device_calls():
+        infer = core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
+        for _ in range(3):
+            infer_checked(infer)
+        end = time.perf_counter() + request.for_s
+        while len(rest_s) < request.runs and (len(rest_s) < 5 or time.perf_counter() < end):
+            begin = time.perf_counter()
+            infer.infer()
+            wall_s = time.perf_counter() - begin
+            times_s = [p.real_time.total_seconds() for p in infer.profiling_info if p.node_type.lower() != "reorder"]
+            rest_s.append(wall_s - sum(times_s))
+    return Probed(float(np.median(rest_s)), median_error_s(rest_s), tensor_bytes)
+
+
+def median_error_s(seconds: Sequence[float]) -> float:
+    """Standard error of a median: 1.2533 s / sqrt(n), s the interquartile range over 1.349, as of normal samples."""
+    low, high = np.quantile(seconds, [0.25, 0.75])
+    return float(1.2533 * (high - low) / 1.349 / np.sqrt(len(seconds)))
 
 
 def _probe_model(kind: str, tensors: int, size_bytes: int, devices: Sequence[str]) -> tuple[ov.Model, int]:

@@ -6,7 +6,11 @@ HETERO then goes on with the next submodel, so that every output is written. A t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from hsdag.ir.errors import ExecutionError, HsdagError
 
 
 def infer_unchecked(request: Any) -> None:
@@ -18,6 +22,17 @@ def infer_checked(request: Any) -> None:
     """Run in a thread of the plugin. Raises RuntimeError when the inference failed."""
     request.start_async()
     request.wait()
+
+
+@contextmanager
+def device_calls() -> Iterator[None]:
+    """Around calls of OpenVINO alone: whatever they raise, of whatever type, becomes ExecutionError with its reason."""
+    try:
+        yield
+    except HsdagError:
+        raise
+    except Exception as error:
+        raise ExecutionError(reason_of(error)) from error
 
 
 def reason_of(error: BaseException) -> str:

@@ -20,12 +20,19 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
+
+PROBE_LIMIT_S = 60.0
+"""How long a probe may take before the worker counts as hung."""
+
+MODEL_ERROR, FLOOR_S = 0.05, 1e-6
+"""What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
 
 
 LEAST_CALL_LIMIT_S = 30.0
@@ -129,13 +136,8 @@ class Profiler:
         candidate, effort = Candidate.placed(on), self._effort
         try:
             return self._client.call(
-                "op_times",
+                OpTimes(candidate.target, candidate.devices, spec.openvino_name, effort.runs, effort.limit_s),
                 effort.call_limit_s,
-                target=candidate.target,
-                devices=list(candidate.devices) if candidate.devices is not None else None,
-                of=spec.openvino_name,
-                runs=effort.runs,
-                for_s=effort.limit_s,
             )
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
@@ -204,47 +206,43 @@ class Profiler:
             "bandwidth_bytes_per_s": (1.0 / inverse).tolist(),
         }
 
-    def _probe(self, names: list[str], kind: str, tensors: int, size_bytes: int) -> tuple[float, int] | None:
-        """Seconds beside the ops and bytes of a tensor; None where the probe does not run."""
+    def _probe(self, names: list[str], kind: str, tensors: int, size_bytes: int) -> Probed | None:
+        """A probe on one device, or cut between two; None where it does not run."""
         effort = self._effort
         try:
-            answer = self._client.call(
-                "probe",
-                60.0,
-                devices=names,
-                kind=kind,
-                tensors=tensors,
-                size_bytes=size_bytes,
-                runs=effort.probe_runs,
-                for_s=effort.probe_limit_s,
+            return self._client.call(
+                Probe(tuple(names), kind, tensors, size_bytes, effort.probe_runs, effort.probe_limit_s),
+                PROBE_LIMIT_S,
             )
         except CandidateFailed:
             return None
-        return float(answer["rest_s"]), int(answer["tensor_bytes"])
-
-
-Probe = tuple[float, int] | None
 
 
 def fit_link(
-    sizes: Sequence[tuple[int, int]], sender: Sequence[Probe], receiver: Sequence[Probe], both: Sequence[Probe]
+    sizes: Sequence[tuple[int, int]],
+    sender: Sequence[Probed | None],
+    receiver: Sequence[Probed | None],
+    both: Sequence[Probed | None],
 ) -> tuple[float, float, float] | None:
     """Launch, latency per tensor and seconds per byte, none negative, from probes of several sizes.
 
-    Each probe is the time beside its ops; what it takes cut in two, less the mean of what it takes whole on either
-    device, is a launch, and latency and bytes for each tensor. Relative errors are weighed alike. None where fewer
-    than three sizes ran.
+    What a probe takes cut in two, less the mean of what it takes whole on either device, is a launch, and latency and
+    bytes for each tensor. Least squares, each probe weighed by its own standard error and by what the model leaves
+    out, MODEL_ERROR of its figure and FLOOR_S. None where fewer than three sizes ran.
     """
-    rows, extra_s = [], []
+    rows, extra_s, error_s = [], [], []
     for (tensors, _), a, b, cut in zip(sizes, sender, receiver, both, strict=True):
         if a is not None and b is not None and cut is not None:
-            rows.append([1.0, tensors, tensors * cut[1]])
-            extra_s.append(max(cut[0] - 0.5 * (a[0] + b[0]), 1e-6))
+            extra = cut.rest_s - 0.5 * (a.rest_s + b.rest_s)
+            rows.append([1.0, tensors, tensors * cut.tensor_bytes])
+            extra_s.append(extra)
+            errors_s = (cut.error_s, 0.5 * a.error_s, 0.5 * b.error_s, MODEL_ERROR * extra, FLOOR_S)
+            error_s.append(float(np.linalg.norm(errors_s)))
     if len(rows) < 3:
         return None
-    weights = 1.0 / np.array(extra_s)
     scale = np.array([1e-6, 1e-6, 1e-12])
-    solution, _ = nnls(np.array(rows) * scale * weights[:, None], np.ones(len(rows)))
+    weights = 1.0 / np.array(error_s)
+    solution, _ = nnls(np.array(rows) * scale * weights[:, None], np.array(extra_s) * weights)
     launch_s, latency_s, per_byte_s = (solution * scale).tolist()
     return launch_s, latency_s, per_byte_s
 

@@ -19,7 +19,8 @@ from hsdag.ir import SearchError, load_model, parse_devices, placement_units, re
 from hsdag.ir.export import export_placement
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Protocol, Ratio
-from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.worker_client import WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult, final_comparison
 from hsdag.search.options import PlaceOptions

@@ -27,6 +27,7 @@ from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.messages import Request, Throughput
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
@@ -260,8 +261,8 @@ def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: 
 def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
     documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
     with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
-        found = [session.runner.request(placed_candidate(session, "p", p, "work-conserving")) for p in documents]
-    assert [request["objective"] for request in found] == ["latency", "throughput"]
+        found = [session.runner.request("p", placed_candidate(session, "p", p, "work-conserving")) for p in documents]
+    assert [request.objective for request in found] == ["latency", "throughput"]
     with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
         plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
         assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
@@ -276,10 +277,10 @@ def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Place
     with pytest.MonkeyPatch.context() as patch:
         call = WorkerClient.call
 
-        def lose(client: WorkerClient, verb: str, *args: Any, **request: Any) -> Any:
-            if verb == "throughput":
+        def lose(client: WorkerClient, request: Request[Any], limit_s: float) -> Any:
+            if isinstance(request, Throughput):
                 raise CandidateFailed("took more than 60 s")
-            return call(client, verb, *args, **request)
+            return call(client, request, limit_s)
 
         patch.setattr(WorkerClient, "call", lose)
         result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK)

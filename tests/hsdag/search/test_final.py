@@ -8,7 +8,8 @@ import numpy as np
 
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
-from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.worker_client import WorkerClient
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult, family_ratios, final_comparison

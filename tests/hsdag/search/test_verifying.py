@@ -14,8 +14,9 @@ from openvino import opset13
 
 from hsdag.ir import DeviceSpec, OptionError, parse_devices, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.references import parse_reference
-from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.options import PlaceOptions
 from hsdag.search.verifying import Check, Verdict, Verifier

@@ -1,33 +1,91 @@
-"""A worker whose plugin crashes or hangs for real: candidates are told apart by the device of their first op."""
+"""A worker in which things go wrong for real at its n-th compilation, as the command line says."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
-from hsdag.runtime.measuring.worker import Answer, Request, Worker, main
+from hsdag.runtime.measuring.messages import Numbered, Refused, WorkerSetup
+from hsdag.runtime.measuring.worker import Worker, main
+
+
+def refuse() -> None:
+    """As a plugin does that cannot run a model."""
+    raise RuntimeError("the device refuses this model")
+
+
+def mistake() -> None:
+    """As a defect of ours does."""
+    _ = {"a": 1}["b"]
+
+
+def hang_over(_: object = None) -> None:
+    """Never come back."""
+    time.sleep(3600)
+
+
+def kill_by(number: signal.Signals) -> Callable[[], None]:
+    """End the process as a crash in a plugin does."""
+    return lambda: os.kill(os.getpid(), number)
+
+
+def framed(message: object) -> bytes:
+    """A message as multiprocessing.connection writes it."""
+    body = pickle.dumps(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "crash": kill_by(signal.SIGSEGV),
+    "divide": kill_by(signal.SIGFPE),
+    "hang": hang_over,
+    "raise": refuse,
+    "set-up": mistake,
+    "defect": mistake,
+    "half": lambda: hang_over(os.write(0, b"\0\0\1\0 half a message")),
+    "late": lambda: os.write(0, framed(Numbered(-1, Refused("the answer to another request")))),
+}
+
+
+class FaultyCore:
+    """A core whose n-th compilation goes wrong."""
+
+    def __init__(self, core: Any, fault: Callable[[], object], nth: int) -> None:
+        self._core, self._fault, self._left = core, fault, nth
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def compile_model(self, *args: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._fault()
+        return self._core.compile_model(*args)
 
 
 class FaultyWorker(Worker):
-    """Kills itself, sleeps, or raises at its n-th compilation, as the command line says."""
+    """Its core fails; "defect" and "divide" are outside of it, and "set-up" fails at once."""
 
-    compilations = 0
+    num_opened = 0
 
-    def open(self, request: Request) -> Answer:
-        """Compile, or fail the way a device plugin does."""
+    def __init__(self, setup: WorkerSetup) -> None:
         fault, nth = sys.argv[1], int(sys.argv[2])
-        self.compilations += 1
-        if self.compilations == nth:
-            if fault == "crash":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            if fault == "hang":
-                time.sleep(3600)
-            if fault == "divide" and request.get("devices"):
-                os.kill(os.getpid(), signal.SIGFPE)
-            if fault == "raise":
-                raise RuntimeError("the device refuses this model")
+        if fault == "set-up":
+            FAULTS[fault]()
+        super().__init__(setup)
+        self.core = FaultyCore(self.core, FAULTS[fault], 0 if fault == "divide" else nth)
+
+    def open(self, request: Any) -> Any:
+        """Compile; make a mistake where the fault is a defect, divide by zero over a placement that comes n-th."""
+        self.num_opened += 1
+        is_nth_placement = request.devices and self.num_opened == int(sys.argv[2])
+        if sys.argv[1] == "defect" or (sys.argv[1] == "divide" and is_nth_placement):
+            FAULTS[sys.argv[1]]()
         return super().open(request)
 
 

@@ -14,10 +14,12 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
+from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.messages import Unsupported, WorkerSetup
 from hsdag.runtime.measuring.worker import make_inputs, output_difference
-from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 CPU = DeviceSpec("CPU", "CPU")
@@ -60,9 +62,12 @@ def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
     assert is_close(difference["max_relative"])
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within 5 s")])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("crash", "SIGSEGV"), ("hang", "no answer within 3 s"), ("half", "no answer within 3 s")],
+)
 def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault: str, reason: str) -> None:
-    runner = runner_for(tiny_resnet, faulty(fault, 1), Limits(compile_s=5.0))
+    runner = runner_for(tiny_resnet, faulty(fault, 1), Limits(compile_s=3.0))
     with runner.client:
         with pytest.raises(CandidateFailed, match=reason) as failure:
             runner.open("a", ALONE)
@@ -126,18 +131,62 @@ def test_given_inputs_that_suit_the_model_run(picky: Path, tmp_path: Path) -> No
         assert is_close(runner.difference("A", "B")["max_relative"])
 
 
-def test_a_worker_that_cannot_start_is_a_users_error(tmp_path: Path) -> None:
+def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet, faulty("defect", 1))
+    with runner.client:
+        with pytest.raises(WorkerDefect, match=r"in the measuring process: KeyError in mistake, line \d+: 'b'"):
+            runner.open("a", ALONE)
+        assert runner.client.call(Unsupported("CPU"), 60.0) == []
+    assert runner.client.num_starts == 1
+
+
+def test_a_defect_in_the_worker_ends_the_command_with_exit_code_1(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(WorkerClient.__init__, "__defaults__", (faulty("defect", 1),))
+    assert run(["bench", str(tiny_resnet), "--device", "CPU"]) == 1
+    assert "this is a defect of hsdag" in capsys.readouterr().err
+
+
+def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_resnet: Path) -> None:
     runner = runner_for(tmp_path / "none.xml")
-    with runner.client, pytest.raises(HsdagError, match="no such file"):
-        runner.open("a", ALONE)
+    with runner.client:
+        for _ in range(2):
+            with pytest.raises(HsdagError, match="no such file"):
+                runner.open("a", ALONE)
+            assert not runner.client.is_running
+    with runner_for(tiny_resnet, faulty("set-up", 1)).client as client:
+        for _ in range(2):
+            with pytest.raises(WorkerDefect, match="KeyError"):
+                client.call(Unsupported("CPU"), 60.0)
+
+
+def test_an_answer_to_another_request_is_passed_over(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet, faulty("late", 1))
+    with runner.client:
+        assert runner.open("a", ALONE).devices == ("CPU",)
+
+
+def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path) -> None:
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    runner = runner_for(tiny_resnet, faulty("hang", 1))
+    with runner.client:
+        assert runner.client.call(Unsupported("CPU"), 60.0) == []
+        runner.client.should_abandon = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            runner.open("a", ALONE)
+        assert not runner.client.is_running
 
 
 def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from hsdag.ir import DeviceSpec;"
-        "from hsdag.runtime.measuring.worker_client import WorkerClient, WorkerSetup;"
+        "from hsdag.runtime.measuring.worker_client import WorkerClient;"
+        "from hsdag.runtime.measuring.messages import Open, WorkerSetup;"
         f"c = WorkerClient(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
-        "c.call('open', 60, key='a', target='CPU');"
+        "c.call(Open('a', 'CPU'), 60);"
         "print(c._process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
@@ -170,7 +219,7 @@ def test_random_inputs_depend_on_the_seed_alone(tiny_bert: Path) -> None:
 def test_inputs_from_a_file_must_have_the_models_shapes(tiny_resnet: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", other=np.zeros(3))
     with pytest.raises(HsdagError, match="needs an array"):
-        make_inputs(ov.Core().read_model(tiny_resnet), 0, str(tmp_path / "in.npz"))
+        make_inputs(ov.Core().read_model(tiny_resnet), 0, tmp_path / "in.npz")
 
 
 def test_output_difference_in_closed_form() -> None:

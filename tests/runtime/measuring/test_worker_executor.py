@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from openvino import opset13
 
 from hsdag.ir import HsdagError, parse_devices, placement_units, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerSetup
+from hsdag.runtime.measuring.messages import Throughput, WorkerSetup
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 
@@ -50,13 +52,13 @@ def test_a_placement_runs_like_one_device_under_every_verb(tiny_resnet: Path, cl
 
 def test_throughput_has_several_requests_in_flight(tiny_resnet: Path, client: WorkerClient) -> None:
     CandidateRunner(client, LATENCY).open("split", split(tiny_resnet))
-    assert client.call("throughput", 60.0, key="split", requests=4, runs=12)["requests"] == 4
+    assert client.call(Throughput("split", 4, 12), 60.0).requests == 4
 
 
 def test_devices_are_not_told_to_share_their_threads_out_for_throughput(client: WorkerClient) -> None:
     runner = CandidateRunner(client, THROUGHPUT)
-    assert runner.request(Candidate("CPU_A", ("CPU_A",)))["properties"] == {"PERFORMANCE_HINT": "THROUGHPUT"}
-    assert runner.request(Candidate.side_by_side(ORDER, ORDER))["properties"] == {}
+    assert runner.request("a", Candidate("CPU_A", ("CPU_A",))).properties == {"PERFORMANCE_HINT": "THROUGHPUT"}
+    assert runner.request("a", Candidate.side_by_side(ORDER, ORDER)).properties == {}
 
 
 def test_a_placement_on_one_device_is_a_plain_compilation() -> None:
@@ -67,9 +69,9 @@ def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(
     tiny_resnet: Path, client: WorkerClient
 ) -> None:
     runner = CandidateRunner(client, LATENCY, Limits(run_s=60.0))
-    request = {**runner.request(split(tiny_resnet)), "inference_limit_s": 1e-9}
+    request = replace(runner.request("late", split(tiny_resnet)), inference_limit_s=1e-9)
     with pytest.raises(CandidateFailed, match="on device A") as failure:
-        client.call("open", 60.0, key="late", **request)
+        client.call(request, 60.0)
     assert not failure.value.lost_worker
     runner.open("whole", Candidate("CPU_A"))
     assert client.num_starts == 1
@@ -111,7 +113,7 @@ def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny
     ranks = [None, *range(len(candidate.devices) - 1)]
     runner = CandidateRunner(client, LATENCY)
     ranked = Candidate.side_by_side(candidate.devices, ORDER, ranks)
-    assert runner.request(ranked)["priority"] == ranks
+    assert runner.request("ranked", ranked).priority == tuple(ranks)
     assert runner.open("ranked", ranked).submodels == 2
 
 

@@ -1,0 +1,192 @@
+"""Messages between a worker process and its client: typed requests, and answers under the number of their request.
+
+Legend: N ops of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.placement import ExecutorName
+
+A = TypeVar("A")
+
+
+class Request(Generic[A]):
+    """Something to do, answered by an ``A``."""
+
+
+@dataclass(frozen=True)
+class WorkerSetup(Request[None]):
+    """The first request: the model's file, fixed shapes, devices, and where inputs come from (None: random)."""
+
+    model: Path
+    devices: tuple[DeviceSpec, ...]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    seed: int = 0
+    inputs: Path | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names."""
+
+    compile_s: float
+    submodels: int
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Open(Request[Opened]):
+    """Compile a candidate under a key: ``target`` alone, or with ``devices`` [N], OpenVINO's name per op."""
+
+    key: str
+    target: str
+    devices: tuple[str, ...] | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    executor: ExecutorName = "hetero"
+    priority: tuple[int | None, ...] | None = None
+    objective: str = "latency"
+    inference_limit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Run(Request[list[float]]):
+    """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all."""
+
+    key: str
+    runs: int
+    stop_after_s: float
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Seconds per inference while ``requests`` are in flight."""
+
+    period_s: float
+    requests: int
+
+
+@dataclass(frozen=True)
+class Throughput(Request[InFlight]):
+    """Keep at least ``requests`` in flight over ``runs`` inferences."""
+
+    key: str
+    requests: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Close(Request[None]):
+    """Forget a candidate."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Difference(Request[dict[str, float | None]]):
+    """How far the outputs of ``key`` are from those of ``reference`` on the same inputs."""
+
+    key: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Unsupported(Request[list[int]]):
+    """Indices of the ops that a device does not run."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class Automatic(Request[list[str]]):
+    """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" where it is silent."""
+
+    target: str
+
+
+@dataclass(frozen=True)
+class OpTimes(Request[dict[str, Any]]):
+    """Times of the model's ops on ``target``, with ``devices`` per op where it takes several.
+
+    The answer also has the memory of device ``of``, and what compiling added to the process.
+    """
+
+    target: str
+    devices: tuple[str, ...] | None
+    of: str
+    runs: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Seconds that a probe takes beside its ops, its standard error, and the bytes of each tensor that crosses."""
+
+    rest_s: float
+    error_s: float
+    tensor_bytes: int
+
+
+@dataclass(frozen=True)
+class Probe(Request[Probed]):
+    """Run a small model on one device, or cut between two so that ``tensors`` of about ``size_bytes`` cross.
+
+    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
+    """
+
+    devices: tuple[str, ...]
+    kind: str
+    tensors: int
+    size_bytes: int
+    runs: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class TimelineOf(Request[dict[str, Any]]):
+    """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences."""
+
+    candidate: Open
+    runs: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a request gave."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The candidate did not compile or run."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The user has to put something right, whatever the candidate."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Defect:
+    """The worker itself is wrong: where, and the traceback."""
+
+    summary: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A request, or its answer, under a number that no other request of the process has."""
+
+    number: int
+    content: Request[Any] | Done | Failed | Refused | Defect
