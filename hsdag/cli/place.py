@@ -114,6 +114,8 @@ def _show(outcome: Outcome, written: Path) -> None:
             f"Outputs against {verdict.versus}: max abs {shown['max_abs']}, max relative {shown['max_relative']} "
             f"(up to {verdict.tolerance:.2g} is allowed), cosine {shown['cosine']}, MSE {shown['mse']}"
         )
+    else:
+        typer.echo(f"Outputs were not compared: {verdict.reason}")
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     typer.echo(f"The placement is in {written}")

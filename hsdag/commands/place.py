@@ -252,8 +252,7 @@ def _why_uncompared(options: PlaceOptions, found: Found, result: FinalResult) ->
     if found.search_s < options.budget_s:
         return "no split placement was tried"
     compile_s = max(opened.compile_s for opened in result.opened.values())
-    spent = f"the budget of {options.budget_s:g} s was spent before a split placement ran"
-    return f"{spent} (compiling takes {compile_s:.2g} s)"
+    return f"no split placement was tried: {budget_shortage(options.budget_s, compile_s, 0.0)}"
 
 
 def _sentence(devices: DeviceSet, result: FinalResult, uncompared: str | None) -> str:

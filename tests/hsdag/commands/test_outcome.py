@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from hsdag.cli.app import run
 from hsdag.commands.outcome import Tally, budget_shortage, speed_sentence
 from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluation, Evaluator
@@ -55,9 +58,34 @@ def test_what_there_is_against_the_answer_is_said() -> None:
 def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -> None:
     quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
     outcome = run_place(tiny_bert, PlaceOptions(partition_cpu=2, reward="measured", budget_s=1e-3, protocol=quick))
-    assert "budget of 0.001 s was spent before a split placement ran (compiling takes" in outcome.sentence
+    assert "No split placement was tried: a placement takes" in outcome.sentence
+    assert "is enough for 10" in outcome.sentence
     assert outcome.tally.tried <= 1
     assert outcome.document()["tolerance"] == outcome.verdict.tolerance
+
+
+def test_the_reference_and_the_tolerance_are_in_the_json_answer(
+    tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["place", str(tiny_bert), "--devices", "CPU", "--reference", "op-by-op", "--tolerance", "0.125"]
+    assert run([*arguments, "--json", "-o", str(tmp_path / "out.json")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["reference"], document["tolerance"]) == ("op-by-op", 0.125)
+    assert document["difference"]["max_relative"] <= 0.125
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--reference", "gpu", "unknown reference 'gpu'; choose one of cpu, onnxruntime, op-by-op"),
+        ("--tolerance", "-1", "--tolerance must not be negative, not -1"),
+    ],
+)
+def test_a_wrong_reference_or_tolerance_is_one_line(
+    tiny_bert: Path, option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["place", str(tiny_bert), option, value]) == 2
+    assert capsys.readouterr().err == f"hsdag: {message}\n"
 
 
 def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> None:
