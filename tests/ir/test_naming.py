@@ -94,6 +94,8 @@ def test_state_and_several_outputs_keep_their_names_in_a_file(tmp_path: Path) ->
         zip(after.canonical_names, after.variables, strict=True)
     )
     assert fingerprint(before) == fingerprint(after)
+    turned = ov.Model(model.get_results(), stores[::-1], [x], "m")
+    assert fingerprint(graph_of(turned)) == fingerprint(before)
 
 
 def test_a_placement_of_one_read_compiles_on_the_next_and_fixes_its_shapes(
