@@ -15,8 +15,9 @@ import platformdirs
 
 from hsdag.ir.errors import OutputError
 from hsdag.ir.placement import write_atomically
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
-SCHEMA = 1
+SCHEMA = 2
 """Part of every key: raise it when what is measured, or how, changes."""
 
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"
@@ -38,8 +39,8 @@ class ProfileCache:
         chosen = os.environ.get(CACHE_VARIABLE)
         return ProfileCache((Path(chosen) if chosen else Path(platformdirs.user_cache_dir("hsdag"))) / "profiles")
 
-    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The document under a key, if there is a sound one."""
+    def get(self, key: Mapping[str, Any], effort_s: float = 0.0) -> dict[str, Any] | None:
+        """The document under a key, if there is a sound one that at least ``effort_s`` seconds were spent on."""
         path = self._path(key)
         if path is None:
             return None
@@ -49,17 +50,19 @@ class ProfileCache:
             return None
         if not isinstance(stored, dict) or stored.get("key") != _full(key) or not isinstance(stored.get("value"), dict):
             return None
+        if not stored.get("effort_s", 0.0) >= effort_s:
+            return None
         value: dict[str, Any] = stored["value"]
         return value
 
-    def put(self, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
-        """Keep a document under a key."""
+    def put(self, key: Mapping[str, Any], value: Mapping[str, Any], effort_s: float = 0.0) -> None:
+        """Keep a document under a key, with the seconds that were allowed for each of its measurements."""
         path = self._path(key)
         if path is None:
             return
         with contextlib.suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps({"key": _full(key), "value": value}).encode())
+            write_atomically(path, json.dumps({"key": _full(key), "effort_s": effort_s, "value": value}).encode())
 
     def _path(self, key: Mapping[str, Any]) -> Path | None:
         if self.folder is None:
@@ -69,6 +72,6 @@ class ProfileCache:
 
 
 def _full(key: Mapping[str, Any]) -> dict[str, Any]:
-    full = {**key, "schema": SCHEMA, "openvino": ov.get_version(), "processors": os.cpu_count()}
+    full = {**key, "schema": SCHEMA, "openvino": ov.get_version(), "processors": usable_cpus()}
     normal: dict[str, Any] = json.loads(json.dumps(full))
     return normal

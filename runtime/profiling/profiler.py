@@ -117,7 +117,7 @@ class Profiler:
         key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": _identity(spec)}
         if not own.all():
             key["carriers"] = [_identity(other) for other in devices if other.openvino_name in set(on)]
-        stored = self._cache.get(key)
+        stored = self._cache.get(key, self._effort.limit_s)
         if stored is None:
             begin_s = self._clock()
             left_s = self._effort.total_s - (begin_s - self._begin_s)
@@ -127,7 +127,7 @@ class Profiler:
             self._step(f"profiling {spec.name}")
             stored = self._named(self._measure(spec, on))
             self._longest_s = max(self._longest_s, self._clock() - begin_s)
-            self._cache.put(key, stored)
+            self._cache.put(key, stored, self._effort.limit_s)
         else:
             self._on_step(f"{spec.name} was profiled before; --fresh measures anew")
         return self._device_profile(stored, own)
@@ -177,11 +177,11 @@ class Profiler:
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         kind = "image" if "Convolution" in self._graph.op_types else "matrix"
         key = {"what": "links", "kind": kind, "devices": [_identity(spec) for spec in devices]}
-        stored = self._cache.get(key)
+        stored = self._cache.get(key, self._effort.probe_limit_s)
         if stored is None:
             self._step("profiling transfers")
             stored = self._probe_all([spec.openvino_name for spec in devices], kind)
-            self._cache.put(key, stored)
+            self._cache.put(key, stored, self._effort.probe_limit_s)
         return LinkProfile(
             np.array(stored["launch_s"]), np.array(stored["latency_s"]), np.array(stored["bandwidth_bytes_per_s"])
         )

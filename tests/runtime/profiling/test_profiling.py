@@ -14,6 +14,7 @@ from openvino import opset13
 from hsdag.ir import DeviceError, DeviceSpec
 from hsdag.runtime.measuring.messages import Probed
 from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler, fit_link
@@ -184,6 +185,30 @@ def test_a_device_that_would_take_a_profile_beyond_its_time_is_not_begun(tiny_re
         with pytest.raises(DeviceError, match="takes about 6 s, and 4 s of the time for profiling are left"):
             profiler.profile(PARTS, np.tile(np.arange(len(PARTS)), (session.graph.num_ops, 1)))
     assert now_s == 6.0
+
+
+def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_hasty_one(
+    profiled: Profiled, tiny_resnet: Path
+) -> None:
+    steps: list[str] = []
+    with Session(tiny_resnet, DeviceSet(PARTS[:1], ())) as session:
+        for limit_s in (1.0, 0.2):
+            effort = replace(QUICK, limit_s=limit_s)
+            session.profile(profiled[2], effort, on_step=steps.append)
+    found = [step.partition(";")[0] for step in steps if "P0" in step]
+    assert found == ["profiling P0", "P0 was profiled before"]
+
+
+def test_the_processors_that_the_process_may_use_are_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ProfileCache(tmp_path)
+    cache.put({"what": "x"}, {"a": 1}, 3.0)
+    assert cache.get({"what": "x"}, 3.0) == {"a": 1}
+    assert cache.get({"what": "x"}, 3.1) is None
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5, 6})
+    monkeypatch.setattr(usable_cpus, "__defaults__", (tmp_path / "none", tmp_path))
+    assert cache.get({"what": "x"}) is None
 
 
 def test_a_damaged_cache_entry_counts_as_none(tmp_path: Path) -> None:
