@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
 from hsdag.evaluators.simulated import SequentialEvaluator
+
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
@@ -38,13 +38,13 @@ class CountingEvaluator(Evaluator):
 
     def __init__(self, case: Case, budget: int) -> None:
         self._inner = SequentialEvaluator(case.problem, case.costs)
-        self._known: dict[bytes, Evaluation] = {}
+        self._known: dict[bytes, Score] = {}
         self._budget = budget
         self._calls = 0
         self.latencies_s: list[float] = []
         self.placements: list[IntArray] = []
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+    def evaluate(self, placements: Sequence[IntArray]) -> list[Score]:
         """Evaluations, repeated placements free of charge; a search that only repeats itself is stopped too."""
         results = []
         for placement in placements:

@@ -56,8 +56,8 @@ def main() -> int:
                 found = search_placements(session, options)
                 evaluations[reward] = found.recorder.num_evaluations
                 events = found.recorder.best(len(found.recorder.events))
-                placements = {"best": events[0].placement}
-                splits: list[IntArray] = [e.placement for e in events if len(np.unique(e.placement)) > 1]
+                placements = {"best": events[0].plan.placement}
+                splits: list[IntArray] = [e.placement for e in events if len(np.unique(e.plan.placement)) > 1]
                 if splits:
                     placements["best split"] = splits[0]
                 for label, placement in placements.items():

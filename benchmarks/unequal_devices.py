@@ -58,7 +58,7 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
     placer = HsdagPlacer(config, seed)
     with contextlib.suppress(SearchStopped):
         placer.search(problem, recorder)
-    best = next(e for e in recorder.best(len(recorder.events)) if len(np.unique(e.placement)) > 1)
+    best = next(e for e in recorder.best(len(recorder.events)) if len(np.unique(e.plan.placement)) > 1)
     result = final_comparison(
         session.runner,
         {
@@ -94,7 +94,7 @@ def main() -> int:
         median_ms, submodels = 1e3 * result.comparison.median_s(name), result.opened[name].submodels
         interval = f"[{ratio.low:.3f}, {ratio.high:.3f}]"
         print(f"{name:20s} {median_ms:8.2f} ms  x{ratio.value:.3f} {interval}  submodels {submodels}")
-    share = np.asarray([float((e.placement == 0).mean()) for e in events if len(np.unique(e.placement)) > 1])
+    share = np.asarray([float((e.placement == 0).mean()) for e in events if len(np.unique(e.plan.placement)) > 1])
     quarters = [float(part.mean()) for part in np.array_split(share, 4)]
     reached, rises = result.ratios["policy's choice"].value, quarters[-1] > quarters[0]
     print(f"{len(events)} placements evaluated in {budget_s:.0f} s, {len(share)} of them split")

@@ -14,8 +14,8 @@ from hsdag.ir.reader import load_model, parse_shapes
 from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions, parse_duration, parse_executor
-from hsdag.search.searching import Watcher
 
 if TYPE_CHECKING:
     from hsdag.runtime.openvino_backend import WorkConservingModel

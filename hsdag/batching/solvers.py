@@ -18,8 +18,8 @@ from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import Ending, SolverLimits, solve_aloud
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
-NUM_WORKERS = 2
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the time that is left when it begins."""
 TOLERANCE = 1e-6
@@ -110,4 +110,4 @@ def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
 def limits_of(incumbent: BatchIncumbent) -> SolverLimits:
     """What is left for a solver. Raises SearchStopped when that is nothing."""
     incumbent.wake()
-    return SolverLimits(max(incumbent.left_s * SHARE_OF_BUDGET, 1e-3), NUM_WORKERS, incumbent.seed)
+    return SolverLimits(max(incumbent.left_s * SHARE_OF_BUDGET, 1e-3), usable_cpus(), incumbent.seed)

@@ -16,7 +16,6 @@ from hsdag.batching.chains import FusedChains, fuse_chains
 from hsdag.batching.cpsat_model import BatchedIntervals, Standing, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import warm_start
-from hsdag.batching.solvers import NUM_WORKERS
 from hsdag.batching.walks import Cooling, search_walks
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray
@@ -24,6 +23,7 @@ from hsdag.placers.exact.batches import BatchSchedule
 from hsdag.placers.exact.cuts import CutRules, modules
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.solving import SolverLimits
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
 CHAINS, OPS = 0.3, 0.55
 """Shares of the budget: annealing of chains and of ops; the rest is for the bound."""
@@ -72,7 +72,7 @@ def _on_chains(
 
 def _bound(incumbent: BatchIncumbent, op2chain: IntArray, parts: Sequence[IntArray]) -> None:
     left_s, begin_s = incumbent.left_s, incumbent.elapsed_s
-    limits = SolverLimits(max(left_s / (4 * len(parts)), 1e-3), NUM_WORKERS, incumbent.seed)
+    limits = SolverLimits(max(left_s / (4 * len(parts)), 1e-3), usable_cpus(), incumbent.seed)
     bounds = BatchedBounds(incumbent.problem, limits, lambda: begin_s + left_s - incumbent.elapsed_s, incumbent.best_s)
     incumbent.prove(bounds.whole_s())
     incumbent.prove(bounds.recursive_s([np.flatnonzero(np.isin(op2chain, part)) for part in parts]))
@@ -91,7 +91,7 @@ def forward(incumbent: BatchIncumbent, parts: Sequence[IntArray], each_s: float)
         part = problem.of_ops(ops)
         standing = Standing(BatchSchedule(device[ops], start_s[ops]), is_free)
         model = BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s, standing, wake=incumbent.wake)
-        answer = solve_quickly(model, SolverLimits(each_s, NUM_WORKERS, incumbent.seed))
+        answer = solve_quickly(model, SolverLimits(each_s, usable_cpus(), incumbent.seed))
         incumbent.wake()
         if answer is None:
             return

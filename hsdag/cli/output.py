@@ -16,6 +16,12 @@ SHAPE_OPTION = typer.Option(None, "--shape", help="Fix input shapes: NAME[1,3,22
 DEVICES_OPTION = typer.Option(
     None, "--devices", "-d", help="Devices: CPU,GPU.0,... or NAME=PLUGIN[KEY=VALUE;...]. Default: all that load."
 )
+PRESET_OPTION = typer.Option(
+    "default", "--preset", help="A preset of the method's hyper-parameters, such as paper for hsdag."
+)
+SET_OPTION = typer.Option(
+    [], "--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."
+)
 INPUT_OPTION = typer.Option(None, "--input", "-i", help="An .npz file with one array per input. Default: random.")
 
 stdout = Console()

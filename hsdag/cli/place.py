@@ -11,6 +11,8 @@ from hsdag.cli.output import (
     DEVICES_OPTION,
     INPUT_OPTION,
     JSON_OPTION,
+    PRESET_OPTION,
+    SET_OPTION,
     SHAPE_OPTION,
     milliseconds,
     print_json,
@@ -34,7 +36,8 @@ def place(
     method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
     fresh: bool = typer.Option(False, "--fresh", help="Profile anew, whatever the cache holds."),
-    preset: str = typer.Option("default", "--preset", help="default, or paper: the HSDAG paper to the letter."),
+    preset: str = PRESET_OPTION,
+    changes: list[str] = SET_OPTION,
     objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
     budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
@@ -58,6 +61,7 @@ def place(
     from hsdag.commands.place import run_place
     from hsdag.ir import OutputError, parse_shapes
     from hsdag.ir.reader import check_model_path
+    from hsdag.placers.options import parse_changes
     from hsdag.runtime.measuring.references import parse_reference
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import (
@@ -73,6 +77,7 @@ def place(
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
+        changes=parse_changes(changes),
         objective=find_objective(objective),
         executor=parse_executor(executor),
         reward=reward,

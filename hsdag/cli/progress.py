@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from hsdag.cli.output import milliseconds, say, stderr
 from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.search.searching import Watcher
+from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is no terminal."""
@@ -60,8 +60,7 @@ class SearchProgress:
     def _event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         left_s = max(self._budget_s - recorder.elapsed_s, 0.0)
         best = recorder.best()
-        latency_s = best[0].evaluation.latency_s if best else None
-        shown = f"best {milliseconds(latency_s)} ms" if latency_s is not None else "nothing ran yet"
+        shown = f"best {milliseconds(best[0].score.value)} ms" if best else "nothing ran yet"
         detail = f"{recorder.num_evaluations} placements, {shown}, {left_s:.0f} s left"
         self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
         self._say_now_and_then(detail)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import typer
 
-from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table, say
+from hsdag.cli.output import JSON_OPTION, PRESET_OPTION, SET_OPTION, milliseconds, print_json, print_table, say
 from hsdag.cli.simulate import (
     EXECUTION_OPTION,
     GANTT_OPTION,
@@ -41,6 +41,8 @@ def solve(
     execution: str = EXECUTION_OPTION,
     order: str | None = ORDER_OPTION,
     links: str = LINKS_OPTION,
+    preset: str = PRESET_OPTION,
+    changes: list[str] = SET_OPTION,
     budget: str = typer.Option("10s", "--budget", help="Time to search: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
@@ -57,6 +59,7 @@ def solve(
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.commands.simulate import parse_semantics
+    from hsdag.placers.options import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
     from hsdag.search.solution import SolveOptions
@@ -68,6 +71,8 @@ def solve(
         budget_s=parse_duration(budget),
         max_evaluations=max_evaluations,
         seed=seed,
+        preset=preset,
+        changes=parse_changes(changes),
     )
     solution = _solve_one(problem, options, output, trace, gantt)
     if as_json:
@@ -81,15 +86,12 @@ def _solve_one(
 ) -> Solution:
     """Search, and write the files that were asked for."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.placers.base import PlacerSettings
-    from hsdag.placers.registry import make_placer
     from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.runtime.simulator import Execution
     from hsdag.search.solve import solve as run_solve
 
     semantics = options.semantics
-    settings = PlacerSettings(seed=options.seed, is_cheap=True, semantics=semantics, budget_s=options.budget_s)
-    placer = make_placer(options.method, settings)
+    placer = options.placer()
     check_files([output, trace, gantt], [problem], gantt)
     costs = read_problem(problem)
     if costs.devices and semantics.execution is Execution.WORK_CONSERVING:

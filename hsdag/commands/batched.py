@@ -19,9 +19,10 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.search.searching import Watcher
-from hsdag.search.solution import PROVEN_GAP, Status, relative_gap
+from hsdag.search.driver import Watcher
+from hsdag.search.solution import PROVEN_GAP, relative_gap
 
 _METHODS: Mapping[str, tuple[str, str]] = {
     "best-device": ("lists", "search_best_device"),

@@ -44,7 +44,7 @@ class Tally:
     @staticmethod
     def of(events: Sequence[Event], simulated: int = 0) -> Tally:
         """Of a search's events."""
-        failed = Counter(e.evaluation.failure for e in events if e.evaluation.failure is not None)
+        failed = Counter(e.score.failure for e in events if e.score.failure is not None)
         return Tally(len(events), dict(failed.most_common()), simulated)
 
     @property

@@ -18,15 +18,14 @@ from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.registry import make_placer
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.problem import Problem
+from hsdag.search.driver import Watcher
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
 from hsdag.search.options import PlaceOptions
-from hsdag.search.searching import Found, Watcher, search_placements
+from hsdag.search.searching import Found, search_placements
 from hsdag.search.session import Session
 from hsdag.search.verifying import Check
 from hsdag.version import __version__
@@ -60,7 +59,7 @@ def run_place(
     Raises a HsdagError for what the user can put right.
     """
     watcher = watcher or Watcher()
-    make_placer(options.method, PlacerSettings(options.preset))  # a wrong name is told at once
+    options.check()
     watcher.on_phase("loading devices")
     devices = resolve_devices(options.devices, options.partition_cpu)
     watcher.on_phase("reading the model")
@@ -107,7 +106,7 @@ def _conclude(
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     finalists = found.finalists if found is not None else []
-    names = {f"placement {rank}": placement for rank, placement in enumerate(finalists, start=1)}
+    names = {f"placement {rank}": plan.placement for rank, plan in enumerate(finalists, start=1)}
     baselines = {**_under_hetero(session, problem, options, names), **_automatic(session.devices)}
     result = final_comparison(
         session.runner,
@@ -246,7 +245,7 @@ def _why_uncompared(options: PlaceOptions, found: Found, result: FinalResult) ->
     if names:
         reasons = "; ".join(dict.fromkeys(result.comparison.failures[name] for name in names))
         return f"no split placement was compared ({reasons})"
-    split = Tally.of([event for event in found.recorder.events if len(np.unique(event.placement)) > 1])
+    split = Tally.of([event for event in found.recorder.events if event.plan.is_split])
     if split.tried:
         return split.words
     if found.search_s < options.budget_s:

@@ -21,6 +21,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.profiling.profile import ModelProfile
@@ -66,8 +67,8 @@ def run_profile(
         if num:
             on_step(f"measuring {num} cuts of the model")
             evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
-            found = [e.latency_s for e in evaluator.evaluate(list(placements))]
-            measured_s = np.array([np.nan if s is None else s for s in found])
+            scores = evaluator.evaluate([Plan(placement) for placement in placements])
+            measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
             costs = costs.calibrated(problem.expand(placements), measured_s)
         return ProfileResult(
             graph=session.graph,

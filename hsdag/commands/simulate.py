@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hsdag.evaluators.schedule import one_inference, over_memory
+from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.ir.errors import FileFormatError, OptionError, OutputError, PlacementError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.placement import FORMAT_NAME, Placement, read_text
@@ -23,6 +23,7 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.solution import semantics_document
 
 MAX_NOISE = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -123,16 +124,6 @@ def noise_document(samples_s: FloatArray) -> dict[str, float | int]:
         "median_s": float(np.median(samples_s)),
         "p95_s": float(np.quantile(samples_s, 0.95)),
         "max_s": float(samples_s.max()),
-    }
-
-
-def semantics_document(semantics: Semantics, objective: Objective) -> dict[str, object]:
-    """The semantics of an answer, as options."""
-    return {
-        "execution": semantics.execution.value,
-        "order": (semantics.order or Order.FIFO).value,
-        "links": semantics.links.value,
-        "objective": objective.name,
     }
 
 

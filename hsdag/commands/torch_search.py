@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
@@ -19,15 +17,12 @@ from hsdag.evaluators.torch.workload_graph import workload_graph
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.models import Workload
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.runtime.torch_backend import Inputs, LogicalDevice
-from hsdag.search.searching import NoJournal
-from hsdag.search.threads import one_torch_thread
+from hsdag.search.driver import Driver, Watcher
 
 BUDGET = Budget(seconds=60.0)
 
@@ -63,28 +58,24 @@ def search_measured(
     placement ran.
     """
     how = measurement or TorchMeasurement()
-    settings = PlacerSettings(
-        seed=seed, semantics=Semantics(execution=Execution.WORK_CONSERVING), budget_s=budget.seconds
-    )
-    placer = make_placer(method, settings)
+    placer = make_placer(method)
     known = measured_problem(workload, devices, inputs, share=how.share) if costs is None else costs
     problem = problem_of(known)
     labels = problem.units.partition.labels
     evaluator = TorchEvaluator(
         workload_graph(workload), devices, inputs, measurement=how, ranks=ranks, unit_of_op=labels
     )
-    recorder = RecordingEvaluator(evaluator, budget, NoJournal())
-    with one_torch_thread(), contextlib.suppress(SearchStopped):
-        alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
-        recorder.evaluate([placement for placement in alone if problem.is_legal(placement)])
-        placer.search(problem, recorder)
-    return _concluded(recorder, problem)
+    driver = Driver(placer, problem, evaluator, budget, Watcher(), seed=seed)
+    with contextlib.suppress(SearchStopped):
+        driver.guess()
+        driver.search()
+    return _concluded(driver.recorder, problem)
 
 
 def _concluded(recorder: RecordingEvaluator, problem: Problem) -> MeasuredSearch:
     if not recorder.best():
-        reason = recorder.events[0].evaluation.failure if recorder.events else "the budget allows none"
+        reason = recorder.events[0].score.failure if recorder.events else "the budget allows none"
         name = problem.units.graph.name
         raise SearchError(f"none of {len(recorder.events)} placements of {name!r} ran on the torch devices: {reason}")
     (best,) = recorder.best()
-    return MeasuredSearch(problem.expand(best.placement), best.evaluation.seconds, tuple(recorder.events), problem)
+    return MeasuredSearch(problem.expand(best.plan.placement), best.score.value, tuple(recorder.events), problem)

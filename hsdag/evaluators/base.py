@@ -1,13 +1,13 @@
-"""Evaluators: what a placement costs, simulated or measured. Legend: U placement units."""
+"""Evaluators: what plans cost under an objective, simulated or measured. Legend: U placement units."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from hsdag.ir.graph import IntArray
+from hsdag.runtime.problems.plan import Plan
 
 
 class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an error
@@ -15,33 +15,42 @@ class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an erro
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The cost of one placement: seconds per inference, or why there is none."""
+class Score:
+    """The value of one plan in the objective's unit, or infinity and why there is none."""
 
-    latency_s: float | None
+    value: float = math.inf
     failure: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.latency_s is None) == (self.failure is None):
-            raise ValueError("an evaluation has either a latency or a failure")
+        if math.isfinite(self.value) == (self.failure is not None):
+            raise ValueError("a score has either a finite value or a failure")
 
-    @property
-    def seconds(self) -> float:
-        """The latency, infinite where there is none."""
-        return float("inf") if self.latency_s is None else self.latency_s
+    @staticmethod
+    def failed(reason: str) -> Score:
+        """The score of a plan that has no value."""
+        return Score(failure=reason)
 
 
 class Evaluator(ABC):
-    """Costs placements, each an array [U] of device indices per placement unit.
+    """Scores plans of placement units.
 
-    ``batch`` is how many are best evaluated at once: one where each takes long and is worth keeping by itself.
+    ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
+    else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
+    ``version`` changes when costs are recalibrated: whoever holds scores asks for them anew.
     """
 
-    batch: ClassVar[int] = 1
+    is_cheap: bool = False
+    takes_order: bool = False
+    version: int = 0
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent, 0 where there is none."""
+        return 0.0
 
     def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own
         """Raise SearchStopped when the search has to end; methods that compute for long ask now and then."""
 
     @abstractmethod
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        """One evaluation per placement, in order. Raises SearchStopped when the search has to end."""
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan, in order. Raises SearchStopped when the search has to end."""

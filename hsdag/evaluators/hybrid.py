@@ -1,32 +1,37 @@
-"""Hybrid evaluation: simulate many placements, measure the few that promise most, and learn from those.
+"""Hybrid evaluation: simulate many plans, measure the few that promise most, and learn from those.
 
-Legend: U placement units, B placements.
+Legend: U placement units, B plans.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
-from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.schedule import UNSUPPORTED
+from hsdag.ir.graph import FloatArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
-ILLEGAL = "an op is on a device that does not support it"
+KEPT = 16
+"""Simulated plans that count as promising: what is no worse than the best so many is kept for a resumed search."""
 
 
 @dataclass(frozen=True)
-class HybridPlan:
+class HybridSchedule:
     """When to measure, and when to stop.
 
-    After ``first`` simulated placements, and again each time their number has doubled but at the latest after
+    After ``first`` simulated plans, and again each time their number has doubled but at the latest after
     ``longest`` more or ``share`` of the budget, the ``measured_each`` most promising are measured. The search ends
-    after ``patience`` such rounds in a row in which none of them was faster than what was known before by ``gain``,
-    or after ``most`` simulated placements. With ``measured_each`` 0 it never measures and ends at ``most``.
+    after ``patience`` such rounds in a row in which none of them was better than what was known before by ``gain``,
+    or after ``most`` simulated plans. With ``measured_each`` 0 it never measures and ends at ``most``.
     """
 
     first: int = 500
@@ -38,26 +43,31 @@ class HybridPlan:
     most: int = 20_000
 
     @staticmethod
-    def simulated() -> HybridPlan:
+    def simulated() -> HybridSchedule:
         """Nothing is measured during the search."""
-        return HybridPlan(measured_each=0)
+        return HybridSchedule(measured_each=0)
 
 
 class HybridEvaluator(Evaluator):
-    """Answers with simulated costs, or measured ones where a placement was measured.
+    """Answers with simulated values, or measured ones where a plan was measured.
 
     ``measured`` keeps what was measured, and its budget of seconds is the search's. What it holds already, from
     the first guesses or an earlier part of the search, calibrates the costs from the start; every round of
-    measurements refines them, so the same placement may cost something else later.
+    measurements refines them and raises ``version``. ``keep`` hears of promising simulated plans before their scores
+    are told; ``kept`` are those of an earlier part of the search. Plans that exceed the memory of a device fail.
     """
+
+    is_cheap = True
 
     def __init__(
         self,
         problem: Problem,
         costs: PlacementCosts,
         measured: RecordingEvaluator,
-        plan: HybridPlan | None = None,
+        schedule: HybridSchedule | None = None,
         *,
+        kept: Sequence[Plan] = (),
+        keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
     ) -> None:
         self.num_simulated = 0
@@ -65,93 +75,109 @@ class HybridEvaluator(Evaluator):
         self._prior = costs
         self._problem = problem
         self._measured = measured
-        self._plan = plan or HybridPlan()
+        self._schedule = schedule or HybridSchedule()
         self._on_round = on_round
-        self._seen: dict[bytes, IntArray] = {}
-        self._known: dict[bytes, float] = {}
-        self._failed: dict[bytes, Evaluation] = {}
+        self._memory = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
+        self._keep, self._kept = keep, set(kept)
+        self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
+        self._known: dict[Plan, Score] = {}
+        self._leaders: list[Plan] = []
         self._scale = 1.0
-        self._next_round = self._plan.first
+        self._next_round = self._schedule.first
         self._round_s = measured.elapsed_s
         self._idle_rounds = 0
-        self.recalibrate()
+        self._recalibrate()
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        """One evaluation per placement. Raises SearchStopped when the plan or the budget says so."""
+    @property
+    def progress(self) -> float:
+        """The share of the simulated plans that are allowed."""
+        return self.num_simulated / self._schedule.most
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
         self.check()
-        fresh = [np.ascontiguousarray(p, dtype=np.int64) for p in placements]
-        for placement in fresh:
-            key = placement.tobytes()
-            if key not in self._seen:
-                self._seen[key] = placement
-                self.num_simulated += 1
-        answers = [self._answer(p.tobytes(), s) for p, s in zip(fresh, self.simulated_s(fresh), strict=True)]
+        plans = [plan.unordered for plan in plans]
+        fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
+        self._seen |= dict(zip(fresh, self.simulated(fresh).tolist(), strict=True))
+        self.num_simulated += len(fresh)
+        self._keep_promising(fresh)
+        scores = [self._known.get(plan) or _score(self._seen[plan]) for plan in plans]
         waited_s = self._measured.elapsed_s - self._round_s
-        if self.num_simulated >= self._next_round or waited_s > self._plan.share * self._measured.budget.seconds:
-            self.measure_promising(self._plan.measured_each)
-            self._next_round = self.num_simulated + min(self.num_simulated, self._plan.longest)
+        if self.num_simulated >= self._next_round or waited_s > self._schedule.share * self._measured.budget.seconds:
+            self.measure_promising(self._schedule.measured_each)
+            self._next_round = self.num_simulated + min(self.num_simulated, self._schedule.longest)
             self._round_s = self._measured.elapsed_s
             self._on_round(self.num_simulated, self._measured.num_evaluations)
-        if self.num_simulated >= self._plan.most or 0 < self._plan.patience <= self._idle_rounds:
+        if self.num_simulated >= self._schedule.most or 0 < self._schedule.patience <= self._idle_rounds:
             raise SearchStopped
-        return answers
+        return scores
 
     def check(self) -> None:
         """Raise SearchStopped when the budget is spent."""
         self._measured.check()
 
-    @property
-    def events(self) -> Sequence[Event]:
-        """What was measured so far."""
-        return self._measured.events
-
-    def simulated_s(self, placements: Sequence[IntArray]) -> FloatArray:
-        """[B] simulated seconds of placements [U]; infinite where one is illegal."""
-        if not len(placements):
+    def simulated(self, plans: Sequence[Plan]) -> FloatArray:
+        """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
+        if not plans:
             return np.zeros(0)
-        ops = self._problem.expand(np.stack(placements))
-        return self._scale * self._problem.objective.of_model(self.costs, ops)
+        units = np.stack([plan.placement for plan in plans])
+        values = self._scale * self._problem.objective.of_model(self.costs, self._problem.expand(units))
+        if self._memory is not None and self._memory.has_limits:
+            legal = np.flatnonzero(np.isfinite(values))
+            values[[i for i in legal.tolist() if not self._memory.fits(units[i])]] = np.inf
+        return np.asarray(values, dtype=np.float64)
 
-    def promising(self, count: int) -> list[IntArray]:
-        """The placements [U] over several devices with the least simulated cost that were not measured, best first."""
-        open_ones = [p for key, p in self._seen.items() if key not in self._known and key not in self._failed]
-        open_ones = [p for p in open_ones if len(np.unique(p)) > 1]
-        if not open_ones or count <= 0:
-            return []
-        cost_s = self.simulated_s(open_ones)
-        order = [i for i in np.argsort(cost_s, kind="stable")[:count].tolist() if np.isfinite(cost_s[i])]
-        return [open_ones[i] for i in order]
+    def promising(self, count: int) -> list[Plan]:
+        """The plans over several devices with the least simulated value that were not measured, best first."""
+        return self._least(count, [plan for plan in self._seen if plan not in self._known])
 
-    def measure_promising(self, count: int) -> None:
-        """Measure the ``count`` most promising placements and recalibrate. Raises SearchStopped with the budget."""
-        before_s = self._best_s()
+    def measure_promising(self, count: int) -> int:
+        """Measure the ``count`` most promising plans and recalibrate; how many there were.
+
+        Raises SearchStopped with the budget.
+        """
+        before = self._best()
         chosen = self.promising(count)
         try:
             self._measured.evaluate(chosen)
         finally:
-            self.recalibrate()
-        gained = self._best_s() < (1.0 - self._plan.gain) * before_s
+            if chosen:
+                self._recalibrate()
         if chosen:
-            self._idle_rounds = 0 if gained else self._idle_rounds + 1
+            self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
+        return len(chosen)
 
-    def recalibrate(self) -> None:
+    def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
+        """Those of simulated plans over several devices that have the least values, least first."""
+        legal = [plan for plan in plans if plan.is_split and np.isfinite(self._seen[plan])]
+        return heapq.nsmallest(count, legal, key=self._seen.__getitem__)
+
+    def _keep_promising(self, plans: Sequence[Plan]) -> None:
+        """Hand over those that are among the best so far, before anything else can happen to them."""
+        self._leaders = self._least(KEPT, [*self._leaders, *plans])
+        new = [plan for plan in self._leaders if plan not in self._kept]
+        if new:
+            self._keep(new)
+            self._kept |= set(new)
+
+    def _recalibrate(self) -> None:
         """Fit the costs to all that was measured so far, starting from the profile each time."""
-        events = self._measured.events
-        self._known = {e.placement.tobytes(): e.evaluation.latency_s for e in events if e.evaluation.latency_s}
-        self._failed = {e.placement.tobytes(): e.evaluation for e in events if not e.evaluation.latency_s}
-        if not self._known:
-            return
-        done = [e for e in events if e.evaluation.latency_s]
-        ops = self._problem.expand(np.stack([e.placement for e in done]))
-        measured_s = np.array([e.evaluation.latency_s for e in done], dtype=np.float64)
-        self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured_s)
+        self.version += 1
+        self._known = {event.plan: event.score for event in self._measured.events}
+        done = [event for event in self._measured.events if event.score.failure is None]
+        if done:
+            ops = self._problem.expand(np.stack([event.plan.placement for event in done]))
+            measured = np.array([event.score.value for event in done], dtype=np.float64)
+            self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured)
+        seen = list(self._seen)
+        self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))
+        self._leaders = []
+        self._keep_promising([plan for plan in seen if plan not in self._known])
 
-    def _best_s(self) -> float:
+    def _best(self) -> float:
         best = self._measured.best()
-        return best[0].evaluation.seconds if best else np.inf
+        return best[0].score.value if best else np.inf
 
-    def _answer(self, key: bytes, simulated_s: float) -> Evaluation:
-        if key in self._failed:
-            return self._failed[key]
-        seconds = self._known.get(key, float(simulated_s))
-        return Evaluation(seconds) if np.isfinite(seconds) else Evaluation(None, ILLEGAL)
+
+def _score(value: float) -> Score:
+    return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
 _KEY = "search"
-
-
-@dataclass(frozen=True)
-class SearchMeasurement:
-    """How a placement is measured during a search: ``warm_ups`` runs, then the median of up to ``runs``.
-
-    A placement whose first runs are ``give_up`` times slower than the best so far is not measured further.
-    The HSDAG paper (Table 2) takes 10 runs and the mean of the last 5: ``paper()``.
-    """
-
-    warm_ups: int = 2
-    runs: int = 7
-    give_up: float = 1.5
-    use_mean: bool = False
-
-    @staticmethod
-    def paper() -> SearchMeasurement:
-        """Table 2 of the HSDAG paper."""
-        return SearchMeasurement(warm_ups=5, runs=5, give_up=float("inf"), use_mean=True)
 
 
 def candidate_of(
@@ -65,23 +47,19 @@ class MeasuredEvaluator(Evaluator):
         self._runner = runner
         self._best_s = np.inf
 
-    def candidate(self, placement: IntArray) -> Candidate:
-        """The placement [U] as something to compile."""
-        return candidate_of(self.problem, self._devices, placement, self._executor)
-
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """Compile and time each placement; those that fail, crash or hang say why."""
-        return [self._evaluate(placement) for placement in placements]
+        return [self._evaluate(plan) for plan in plans]
 
-    def _evaluate(self, placement: IntArray) -> Evaluation:
+    def _evaluate(self, plan: Plan) -> Score:
         try:
-            self._runner.open(_KEY, self.candidate(placement))
+            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan.placement, self._executor))
             seconds = self._seconds()
             self._runner.close(_KEY)
         except CandidateFailed as failure:
-            return Evaluation(None, failure.reason)
+            return Score.failed(failure.reason)
         self._best_s = min(self._best_s, seconds)
-        return Evaluation(seconds)
+        return Score(seconds)
 
     def _seconds(self) -> float:
         how = self.measurement

@@ -1,4 +1,4 @@
-"""Recording: caches evaluations, writes each one down, keeps the best, and ends a search in time."""
+"""Recording: caches scores, writes each one down, keeps the best, and ends a search in time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Protocol
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
-from hsdag.ir.graph import IntArray
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.runtime.problems.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One evaluated placement [U]: what it cost, and how many seconds into the search it was known."""
+    """One evaluated plan: its score, and how many seconds into the search it was known."""
 
-    placement: IntArray
-    evaluation: Evaluation
+    plan: Plan
+    score: Score
     elapsed_s: float
 
 
@@ -39,30 +39,31 @@ class Budget:
 
 
 class RecordingEvaluator(Evaluator):
-    """Wraps an evaluator: no placement is evaluated twice, and nothing found is lost.
+    """Wraps an evaluator: no plan is evaluated twice, and nothing found is lost.
 
     ``past`` are events of an earlier part of the same search; they answer from the cache and their time
-    counts against the budget.
+    counts against the budget. Where the order of plans does not matter, it is left out.
     """
 
     def __init__(
         self,
         inner: Evaluator,
-        budget: Budget,
-        journal: Journal,
+        budget: Budget | None = None,
+        journal: Journal | None = None,
         past: Sequence[Event] = (),
         *,
         should_stop: Callable[[], bool] = lambda: False,
         on_event: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self.budget = budget
+        self.budget = budget or Budget()
         self.events: list[Event] = list(past)
+        self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
         self._inner = inner
         self._best: Event | None = None
         for event in self.events:
             self._note(event)
         self._journal = journal
-        self._cache = {event.placement.tobytes(): event.evaluation for event in past}
+        self._cache = {event.plan: event.score for event in past}
         self._spent_s = max((event.elapsed_s for event in past), default=0.0)
         self._begin = time.monotonic()
         self._should_stop = should_stop
@@ -75,8 +76,14 @@ class RecordingEvaluator(Evaluator):
 
     @property
     def num_evaluations(self) -> int:
-        """Distinct placements evaluated, earlier parts included."""
+        """Distinct plans evaluated, earlier parts included."""
         return len(self.events)
+
+    @property
+    def progress(self) -> float:
+        """The share of the evaluations that is spent; where each takes long, that of the seconds if it is more."""
+        of_evaluations = self.num_evaluations / self.budget.evaluations
+        return of_evaluations if self.is_cheap else max(of_evaluations, self.elapsed_s / self.budget.seconds)
 
     def check(self) -> None:
         """Raise SearchStopped when the search has to end."""
@@ -84,39 +91,44 @@ class RecordingEvaluator(Evaluator):
             raise SearchStopped
 
     def best(self, count: int = 1) -> list[Event]:
-        """The fastest events, fastest first; fewer where fewer succeeded."""
+        """The events of the least values, least first; fewer where fewer succeeded."""
         if count == 1:  # asked after every event
             return [] if self._best is None else [self._best]
-        done = [event for event in self.events if event.evaluation.latency_s is not None]
-        return heapq.nsmallest(count, done, key=lambda event: event.evaluation.seconds)
+        done = [event for event in self.events if event.score.failure is None]
+        return heapq.nsmallest(count, done, key=lambda event: event.score.value)
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        """Evaluate those placements that are new. Raises SearchStopped at the end of the budget."""
-        keyed = [(p.tobytes(), p) for p in (np.ascontiguousarray(p, dtype=np.int64) for p in placements)]
-        self.check()
-        fresh = {key: placement for key, placement in keyed if key not in self._cache}
-        waiting = list(fresh.items())
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """Evaluate those plans that are new. Raises SearchStopped at the end of the budget."""
+        return self._evaluate(plans, self.check, self.budget.evaluations)
+
+    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget: for first guesses that cost next to nothing."""
+        return self._evaluate(plans, lambda: None, np.inf)
+
+    def _evaluate(self, plans: Sequence[Plan], check: Callable[[], None], most: float) -> list[Score]:
+        plans = plans if self.takes_order else [plan.unordered for plan in plans]
+        check()
+        waiting = list(dict.fromkeys(plan for plan in plans if plan not in self._cache))
         while waiting:
-            self.check()
-            room = min(self.budget.evaluations - self.num_evaluations, self._inner.batch)
+            check()
+            room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)
             if room < 1:
                 raise SearchStopped
             self._keep(waiting[: int(room)])
             waiting = waiting[int(room) :]
-        return [self._cache[key] for key, _ in keyed]
+        return [self._cache[plan] for plan in plans]
 
-    def _keep(self, items: Sequence[tuple[bytes, IntArray]]) -> None:
+    def _keep(self, plans: Sequence[Plan]) -> None:
         """Evaluate and write down."""
-        placements = [placement for _, placement in items]
-        for (key, placement), evaluation in zip(items, self._inner.evaluate(placements), strict=True):
-            event = Event(placement, evaluation, self.elapsed_s)
-            self._journal.append(event)
-            self._cache[key] = evaluation
+        for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
+            event = Event(plan, score, self.elapsed_s)
+            if self._journal is not None:
+                self._journal.append(event)
+            self._cache[plan] = score
             self.events.append(event)
             self._note(event)
             self._on_event(event)
 
     def _note(self, event: Event) -> None:
-        known_s = np.inf if self._best is None else self._best.evaluation.seconds
-        if event.evaluation.seconds < known_s:
+        if event.score.value < (np.inf if self._best is None else self._best.score.value):
             self._best = event

@@ -1,87 +1,82 @@
-"""Scheduled evaluation: placements of a scheduling problem, simulated; what exceeds a memory limit fails.
+"""Scheduled evaluation: plans of a scheduling problem, simulated; what exceeds a memory limit fails.
 
-Legend: N ops, U placement units, D devices, B placements.
+Legend: N ops, U placement units, D devices, B plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hsdag.evaluators.base import Evaluation, Evaluator
-from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.memory import MemoryJudge
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Semantics, simulate
+from hsdag.runtime.problems.units import op_ranks
+from hsdag.runtime.simulator import Order, Semantics
 
-MEMORY_TOLERANCE = 1e-9
-"""A peak this share above a limit is rounding, not excess."""
+UNSUPPORTED = "an op is on a device that does not support it"
 
 
 @dataclass(frozen=True, eq=False)
 class ScheduleEvaluator(Evaluator):
-    """Simulated makespans, or periods for throughput.
+    """Simulated values of an objective.
 
-    Placements are [N], or [U] where ``unit_of_op`` tells the unit of each op. The memory of a placement is
-    that of one inference.
+    Plans are of ops, or of units where ``unit_of_op`` tells the unit of each op. The memory of a plan is that of one
+    inference. With --order priority, a plan without an order runs in topological order.
     """
 
-    batch: ClassVar[int] = 1 << 20
     problem: ScheduleProblem
     semantics: Semantics
     objective: Objective = LATENCY
     unit_of_op: IntArray | None = None  # [N]
+    is_cheap = True
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        """One simulated evaluation per placement; those over memory or on a device that lacks an op fail."""
-        if not placements:
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        """Whether the objective depends on the order and none is prescribed."""
+        of_plan = self.semantics.order in (None, Order.PRIORITY)
+        return of_plan and self.objective.uses_order(self.semantics.execution)
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One simulated score per plan; those over memory or on a device that lacks an op fail."""
+        if not plans:
             return []
-        table = np.stack(placements)
-        ops = table if self.unit_of_op is None else table[:, self.unit_of_op]
-        seconds = self.objective.simulated(self.problem, ops, self.semantics)
-        return [self._judged(float(s), device) for s, device in zip(seconds, ops, strict=True)]
+        ops = np.stack([self.devices(plan) for plan in plans])
+        ranks = [self.ranks(plan) for plan in plans]
+        values = np.empty(len(plans))
+        alike = np.array([each is None for each in ranks], dtype=np.bool_)
+        if alike.any():
+            values[alike] = self._values(ops[alike], None)
+        for i in np.flatnonzero(~alike).tolist():
+            values[i] = self._values(ops[i][None], ranks[i])[0]
+        return [self._judged(float(v), *each) for v, *each in zip(values, ops, ranks, strict=True)]
 
-    def _judged(self, seconds: float, device: IntArray) -> Evaluation:
-        if not np.isfinite(seconds):
-            return Evaluation(None, "an op is on a device that does not support it")
-        full = self._over_memory(device)
-        if full.any():
-            names = ", ".join(self.problem.device_names[d] for d in np.flatnonzero(full))
-            return Evaluation(None, f"the memory of {names} is exceeded")
-        return Evaluation(seconds)
+    def devices(self, plan: Plan) -> IntArray:
+        """[N] the device of every op."""
+        return plan.placement if self.unit_of_op is None else plan.placement[self.unit_of_op]
+
+    def ranks(self, plan: Plan) -> IntArray | None:
+        """[N] the ranks that ops run by, smallest first; None where they run by another order."""
+        if plan.order is not None and self.takes_order:
+            return plan.order if self.unit_of_op is None else op_ranks(self.problem, self.unit_of_op, plan.order)
+        return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
+
+    def _values(self, ops: IntArray, ranks: IntArray | None) -> FloatArray:
+        return self.objective.simulated(self.problem, ops, self.semantics, ranks)
+
+    def _judged(self, value: float, device: IntArray, ranks: IntArray | None) -> Score:
+        if not np.isfinite(value):
+            return Score.failed(UNSUPPORTED)
+        reason = self._memory.reason(device, ranks)
+        return Score(value) if reason is None else Score.failed(reason)
 
     @cached_property
-    def _has_limits(self) -> bool:
-        return bool(np.isfinite(self.problem.memory_bytes).any())
-
-    def _over_memory(self, device: IntArray) -> BoolArray:
-        """[D] which devices a placement [N] overfills; simulated only where sums do not tell."""
-        problem = self.problem
-        nothing = np.zeros(problem.num_devices, dtype=np.bool_)
-        if not self._has_limits:
-            return nothing
-        src, dst, d = problem.edge_src, problem.edge_dst, problem.num_devices
-        weights = np.bincount(device, problem.weight_bytes, d)
-        if over_memory(problem, weights).any():
-            return over_memory(problem, weights)
-        away = device[src] != device[dst]
-        copies = np.bincount(device[dst][away], problem.edge_bytes[away], d)
-        if not over_memory(problem, weights + np.bincount(device, problem.output_bytes, d) + copies).any():
-            return nothing
-        return over_memory(problem, simulate(problem, device, one_inference(self.semantics)).peak_memory_bytes)
-
-
-def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
-    """[D] which devices have less memory than ``held_bytes`` [D]."""
-    return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
-
-
-def one_inference(semantics: Semantics) -> Semantics:
-    """The semantics of a single run: blocking links, which only a stream of runs has, become independent."""
-    return replace(semantics, links=Links.INDEPENDENT) if semantics.links is Links.BLOCKING else semantics
+    def _memory(self) -> MemoryJudge:
+        return MemoryJudge(self.problem, self.semantics)

@@ -1,54 +1,117 @@
-"""Placer: a method that searches for placements through an evaluator."""
+"""Placer: a method that searches for plans through an evaluator, and what a search ends with."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
 
-import torch
-
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.graph import IntArray
+from hsdag.evaluators.base import Evaluator, SearchStopped
+from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.ir.errors import OptionError
+from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Result, Status
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.simulator import Semantics
+from hsdag.runtime.simulator import Execution, Order, Semantics
+
+O = TypeVar("O")  # noqa: E741 - options
 
 
 @dataclass(frozen=True)
-class PlacerSettings:
-    """What a placer is made with.
+class NoOptions:
+    """A method without hyper-parameters."""
 
-    ``is_cheap`` says that evaluations are simulated, so that thousands can be had; ``semantics`` is what placements
-    run under (HETERO's is sequential); ``budget_s`` is for methods that do not ask the evaluator all the time.
+
+@dataclass(frozen=True)
+class Preset(Generic[O]):
+    """Hyper-parameters of a method under a name, with what suits them.
+
+    ``reward`` is what plans are judged by unless another is asked for. ``max_share`` is the largest share of all work
+    that one unit of a model may have; None leaves the default. ``measurement`` is how a plan is timed in a search.
     """
 
-    preset: str = "default"
-    seed: int = 0
-    is_cheap: bool = False
-    semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
-    budget_s: float = float("inf")
+    options: O
+    reward: str = "hybrid"
+    max_share: float | None = None
+    measurement: SearchMeasurement = field(default_factory=SearchMeasurement)
 
 
-class Checkpoint(Protocol):
-    """Where a placer keeps its state, so that a search can be resumed."""
+class Placer(ABC, Generic[O]):
+    """A placement method: a file in a family's folder that ends with ``PLACER = ...``, named like the file.
 
-    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the stored state: tensors by name, and a JSON-able mapping."""
-
-    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The stored state, or None when nothing was stored yet."""
-
-
-class Placer(ABC):
-    """A placement method.
-
-    Anytime: the best placement is kept by the evaluator, which ends the search with SearchStopped.
+    ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
+    that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
+    from scores: methods that do not are started anew when costs were recalibrated.
     """
+
+    name: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...] | None] = None
+    executions: ClassVar[tuple[Execution, ...]] = tuple(Execution)
+    gives_order: ClassVar[bool] = False
+    needs_costs: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    def __init__(self, options: O | None = None) -> None:
+        self.options: O = self.presets(is_cheap=False)["default"].options if options is None else options
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[O]]:  # noqa: ARG003
+        """The presets by name, 'default' among them; ``is_cheap`` says that plans will be simulated."""
+        return {"default": Preset(NoOptions())}  # type: ignore[arg-type]
+
+    @classmethod
+    def check(cls, problem: Problem) -> None:
+        """Raise OptionError for a problem that the method cannot search, before anything is evaluated."""
+        cls.check_request(problem.objective, problem.semantics, has_costs=problem.costs is not None)
+
+    @classmethod
+    def check_request(cls, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
+        """Raise OptionError for an objective, an execution or an order that the method does not know."""
+        name, execution = cls.name, semantics.execution
+        if cls.objectives is not None and objective.name not in cls.objectives:
+            choices = " or ".join(cls.objectives)
+            raise OptionError(
+                f"method {name!r} is for --objective {choices}, not {objective.name}; choose another method"
+            )
+        if execution not in cls.executions:
+            choices = " or ".join(each.value for each in cls.executions)
+            raise OptionError(f"method {name!r} is for {choices} execution, not {execution.value}")
+        if cls.needs_costs and not has_costs:
+            raise OptionError(
+                f"method {name!r} needs the costs of ops and transfers, which are unknown here; "
+                "use --reward hybrid or a problem file"
+            )
+        by_priority = semantics.order is Order.PRIORITY and objective.uses_order(execution)
+        if by_priority and not cls.gives_order:
+            raise OptionError(f"--order priority needs priorities, and method {name!r} gives none")
+
+    def search(
+        self,
+        problem: Problem,
+        evaluator: Evaluator,
+        limits: Limits | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
+        """Search until the method ends or the evaluator stops it; the best plan it had evaluated, and how it ended.
+
+        Goes on from what ``checkpoint`` holds where the method can. Raises OptionError as ``check`` does, SearchError
+        for a checkpoint of another search.
+        """
+        self.check(problem)
+        incumbent = Incumbent(problem, evaluator, limits or Limits(), checkpoint)
+        try:
+            status, note = self._search(incumbent), ""
+        except SearchStopped:
+            status, note = Status.TIME_LIMIT, ""
+        except GaveUp as reason:
+            status, note = Status.FEASIBLE, str(reason)
+        return incumbent.result(status, note)
 
     @abstractmethod
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
-        """Search until the method converges, and return the best placement [U] it evaluated.
+    def _search(self, incumbent: Incumbent) -> Status:
+        """Search through ``incumbent``, which keeps the best; how it ended.
 
-        Raises SearchStopped when the evaluator's budget is spent first.
+        Raises SearchStopped when the evaluator does, GaveUp with the reason where the method found nothing.
         """

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from hsdag.evaluators.schedule import one_inference, over_memory
+from hsdag.evaluators.memory import MemoryJudge, over_memory
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.runtime.simulator import Semantics
 
 MOST_ROUNDS = 32
 """Simulations after which a repair gives up."""
@@ -28,14 +26,13 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     """
     if not np.isfinite(problem.memory_bytes).any():
         return placement
-    if semantics.order is Order.PRIORITY:  # ranks are given to what is legal, not to what is being repaired
-        semantics = replace(semantics, order=None)
+    judge = MemoryJudge(problem, semantics)
     device, movable = placement.copy(), np.ones(problem.num_ops, dtype=np.bool_)
     weights = np.asarray(np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)
     if over_memory(problem, weights).any():
         _relieve(problem, device, movable, weights, problem.weight_bytes)
     for _ in range(MOST_ROUNDS):
-        held = simulate(problem, device, one_inference(semantics)).peak_memory_bytes.copy()
+        held = judge.peak_bytes(device).copy()
         if not over_memory(problem, held).any():
             return device
         if not _relieve(problem, device, movable, held, problem.weight_bytes + problem.output_bytes):

@@ -1,64 +1,60 @@
-"""Placers by name: each method is one file, imported when it is asked for."""
+"""Methods by name: each is a file of a family's folder that defines PLACER, imported when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from typing import Protocol, cast
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
 
 from hsdag.ir.errors import OptionError
-from hsdag.placers.base import Placer, PlacerSettings
+from hsdag.placers.base import Placer, Preset
+from hsdag.placers.options import changed_options
 
-PRESETS = ("default", "paper")
-
-_METHODS = (
-    "hsdag",
-    "best-device",
-    "met",
-    "greedy",
-    "heft",
-    "cpop",
-    "etf",
-    "m-etf",
-    "critical-path",
-    "enumerative",
-    "ea",
-    "sa",
-    "mincut",
-    "pipeline",
-    "cpsat",
-    "milp",
-    "milp-split",
-)
+_DEFINES = "\nPLACER = "
 
 
-_FAMILIES = ("lists", "cuts", "local", "exact", "learned")
-
-
-class _Method(Protocol):
-    """What the file of a method offers."""
-
-    def make(self, settings: PlacerSettings) -> Placer:
-        """A placer of this method."""
+@cache
+def _modules() -> Mapping[str, str]:
+    """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
+    families = [each for each in resources.files(__package__).iterdir() if each.joinpath("__init__.py").is_file()]
+    found = {}
+    for family in families:
+        for file in family.iterdir():
+            if file.name.endswith(".py") and _DEFINES in file.read_text(encoding="utf-8"):
+                stem = file.name.removesuffix(".py")
+                found[stem.replace("_", "-")] = f"{__package__}.{family.name}.{stem}"
+    return dict(sorted(found.items()))
 
 
 def method_names() -> tuple[str, ...]:
     """Every method that ``--method`` takes."""
-    return tuple(name for name in _METHODS if importlib.util.find_spec(_module(name)) is not None)
+    return tuple(_modules())
 
 
-def make_placer(method: str, settings: PlacerSettings | None = None) -> Placer:
-    """A placer by name. Raises OptionError that lists the choices."""
-    settings = settings or PlacerSettings()
-    if method not in method_names():
-        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(method_names())}")
-    if settings.preset not in PRESETS:
-        raise OptionError(f"unknown preset {settings.preset!r}; choose one of {', '.join(PRESETS)}")
-    return cast(_Method, importlib.import_module(_module(method))).make(settings)
+def find_method(name: str) -> type[Placer[Any]]:
+    """A method by name. Raises OptionError that lists the choices."""
+    if name not in _modules():
+        raise OptionError(f"unknown method {name!r}; choose one of {', '.join(method_names())}")
+    placer: type[Placer[Any]] = importlib.import_module(_modules()[name]).PLACER
+    return placer
 
 
-def _module(method: str) -> str:
-    """The module of a method: the file of its name in one of the families' folders."""
-    name = method.replace("-", "_")
-    modules = [f"hsdag.placers.{family}.{name}" for family in _FAMILIES]
-    return next((module for module in modules if importlib.util.find_spec(module) is not None), modules[0])
+def make_placer(
+    method: str, preset: str = "default", changes: Mapping[str, str] | None = None, *, is_cheap: bool = False
+) -> Placer[Any]:
+    """A placer with the hyper-parameters of a preset, some of them changed; ``is_cheap`` as in ``Placer.presets``.
+
+    Raises OptionError for an unknown method, preset or hyper-parameter, with the choices.
+    """
+    chosen = find_preset(method, preset, is_cheap=is_cheap)
+    return find_method(method)(changed_options(method, chosen.options, changes or {}))
+
+
+def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[Any]:
+    """A preset of a method. Raises OptionError that lists the choices."""
+    presets = find_method(method).presets(is_cheap=is_cheap)
+    if preset not in presets:
+        raise OptionError(f"method {method!r} has no preset {preset!r}; choose one of {', '.join(presets)}")
+    return presets[preset]

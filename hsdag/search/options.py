@@ -7,18 +7,25 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.ir.placement import ExecutorName
+from hsdag.placers.base import Placer, Preset
+from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.simulator import Execution, Semantics
 
 if TYPE_CHECKING:
     from hsdag.runtime.measuring.references import ReferenceName  # not at run time: it loads OpenVINO
 
 EXECUTORS: tuple[ExecutorName, ...] = ("hetero", "work-conserving")
+EXECUTION: dict[ExecutorName, Execution] = {
+    "hetero": Execution.SEQUENTIAL,
+    "work-conserving": Execution.WORK_CONSERVING,
+}
 REWARDS = ("measured", "simulated", "hybrid")
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -35,6 +42,7 @@ class PlaceOptions:
     partition_cpu: int | None = None
     method: str = "hsdag"
     preset: str = "default"
+    changes: Mapping[str, str] = field(default_factory=dict)
     objective: Objective = LATENCY
     executor: ExecutorName = "hetero"
     reward: str | None = None
@@ -69,13 +77,31 @@ class PlaceOptions:
 
     @property
     def resolved_reward(self) -> str:
-        """What placements are judged by: hybrid unless told otherwise, but measured where that is the method.
+        """What placements are judged by: what was asked for, or what suits the method's preset."""
+        return self.reward or self.chosen_preset.reward
 
-        The paper's preset measures every placement, and best-device has nothing to simulate.
+    @property
+    def chosen_preset(self) -> Preset[Any]:
+        """The method's preset. Raises OptionError for names that are unknown."""
+        return find_preset(self.method, self.preset)
+
+    @property
+    def semantics(self) -> Semantics:
+        """What the executor's runs are like."""
+        return Semantics(execution=EXECUTION[self.executor])
+
+    def placer(self, *, is_cheap: bool) -> Placer[Any]:
+        """The method with its hyper-parameters; ``is_cheap`` as in ``Placer.presets``.
+
+        Raises OptionError for names and values that it does not know.
         """
-        if self.reward is not None:
-            return self.reward
-        return "measured" if self.preset == "paper" or self.method == "best-device" else "hybrid"
+        return make_placer(self.method, self.preset, self.changes, is_cheap=is_cheap)
+
+    def check(self) -> None:
+        """Raise OptionError for what the method cannot do, before any work is done for it."""
+        self.objective.check(self.semantics)
+        placer = self.placer(is_cheap=False)
+        placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
 
 
 def parse_duration(text: str, option: str = "--budget") -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import FloatArray
@@ -17,7 +17,8 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.options import PlaceOptions
-from hsdag.search.session import PAPER_SHARE, Session, with_costs
+from hsdag.search.run_folder import RunFolder
+from hsdag.search.session import Session, with_costs
 
 LEAST_SEARCH_SHARE = 0.25
 """Share of the budget that is left to the search, however long the profile took."""
@@ -42,13 +43,21 @@ class Ground:
         return with_costs(self.problem, evaluator.costs.costs, self.memory_bytes)
 
     def evaluator(
-        self, options: PlaceOptions, measured: RecordingEvaluator, on_round: Callable[[int, int], None]
+        self,
+        options: PlaceOptions,
+        measured: RecordingEvaluator,
+        folder: RunFolder | None,
+        on_round: Callable[[int, int], None],
     ) -> Evaluator:
         """What the placer asks; ``measured`` itself where every placement is to be measured."""
         if self.costs is None:
             return measured
-        plan = HybridPlan.simulated() if options.resolved_reward == "simulated" else HybridPlan()
-        return HybridEvaluator(self.problem, self.costs, measured, plan, on_round=on_round)
+        schedule = HybridSchedule.simulated() if options.resolved_reward == "simulated" else HybridSchedule()
+        if folder is None:
+            return HybridEvaluator(self.problem, self.costs, measured, schedule, on_round=on_round)
+        return HybridEvaluator(
+            self.problem, self.costs, measured, schedule, kept=folder.kept(), keep=folder.keep, on_round=on_round
+        )
 
 
 def prepare(
@@ -62,9 +71,10 @@ def prepare(
     A device that cannot be profiled leaves measuring, unless simulation was asked for by name; so does an
     interrupt. Raises DeviceError then, and when an op runs nowhere.
     """
-    max_share = PAPER_SHARE if options.preset == "paper" else None
+    max_share, semantics = options.chosen_preset.max_share, options.semantics
+    measured_alone = Ground(replace(session.problem(max_share=max_share), semantics=semantics), None)
     if options.resolved_reward == "measured":
-        return Ground(session.problem(max_share=max_share), None)
+        return measured_alone
     try:
         profile = session.profile(
             ProfileCache(None) if options.fresh else None,
@@ -76,8 +86,8 @@ def prepare(
         if options.reward is not None and not should_stop():
             raise
         on_phase(f"{error}; measuring every placement instead")
-        return Ground(session.problem(max_share=max_share), None)
-    problem = session.problem(max_share=max_share, profile=profile)
+        return measured_alone
+    problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     if options.executor == "hetero":
         costs: PlacementCosts = HeteroCosts.of(session.graph, profile.costs())
     else:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
+from hsdag.runtime.problems.plan import Plan
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
@@ -31,11 +32,12 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["hsdag-run"] = "hsdag-run"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     model: ModelRecord
     devices: list[DeviceRecord]
     method: str
     preset: str
+    changes: dict[str, str] = {}
     seed: int
     objective: str
     reward: str = "measured"
@@ -47,15 +49,23 @@ class _EventRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     placement: str | list[int]
-    latency_s: float | None = None
+    order: list[int] | None = None
+    value: float | None = None
     failure: str | None = None
     elapsed_s: float
 
 
-class RunFolder:
-    """A folder with ``run.json``, ``events.jsonl`` and ``policy.safetensors``.
+class _CandidateRecord(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    Events are appended and fsynced one by one; a line cut short by a kill is dropped when the run is resumed.
+    placement: str | list[int]
+
+
+class RunFolder:
+    """A folder with ``run.json``, ``events.jsonl``, ``candidates.jsonl`` and ``policy.safetensors``.
+
+    Events, and simulated plans that promise much, are appended and fsynced as they come; a line cut short by a kill is
+    dropped when the run is resumed.
     """
 
     def __init__(self, path: Path, record: RunRecord) -> None:
@@ -67,6 +77,11 @@ class RunFolder:
     def events_path(self) -> Path:
         """Every evaluated placement, one JSON object a line."""
         return self.path / "events.jsonl"
+
+    @property
+    def candidates_path(self) -> Path:
+        """Simulated plans that were among the best when they came, one JSON object a line."""
+        return self.path / "candidates.jsonl"
 
     @property
     def policy_path(self) -> Path:
@@ -115,29 +130,34 @@ class RunFolder:
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
         record = _EventRecord(
-            placement=_written(event.placement.tolist(), len(self.record.devices)),
-            latency_s=event.evaluation.latency_s,
-            failure=event.evaluation.failure,
+            placement=_written(event.plan.placement.tolist(), len(self.record.devices)),
+            order=None if event.plan.order is None else event.plan.order.tolist(),
+            value=event.score.value if event.score.failure is None else None,
+            failure=event.score.failure,
             elapsed_s=event.elapsed_s,
         )
-        try:
-            with self.events_path.open("ab") as file:
-                file.write(record.model_dump_json(exclude_none=True).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OutputError(f"{self.events_path} cannot be written: {error.strerror or error}") from error
+        _append(self.events_path, [record])
 
     def events(self) -> list[Event]:
-        """All events, after cutting off a last line that was never finished. Raises FileFormatError."""
-        if not self.events_path.exists():
-            return []
-        content = self.events_path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            with self.events_path.open("r+b") as file:
-                file.truncate(len(whole))
-        return [self._event(number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+        """All events. Raises FileFormatError."""
+        return [self._event(number, line) for number, line in enumerate(_whole_lines(self.events_path), start=1)]
+
+    def keep(self, plans: Sequence[Plan]) -> None:
+        """Write simulated plans to the disk. Raises OutputError."""
+        count = len(self.record.devices)
+        placements = [_written(plan.placement.tolist(), count) for plan in plans]
+        _append(self.candidates_path, [_CandidateRecord(placement=placement) for placement in placements])
+
+    def kept(self) -> list[Plan]:
+        """The simulated plans that were kept, in order. Raises FileFormatError."""
+        found = []
+        for number, line in enumerate(_whole_lines(self.candidates_path), start=1):
+            try:
+                written = _CandidateRecord.model_validate_json(line).placement
+            except ValueError as error:
+                raise FileFormatError(f"{self.candidates_path}, line {number}: not a plan of a search") from error
+            found.append(self._plan(written, None, f"{self.candidates_path}, line {number}"))
+        return found
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
@@ -157,17 +177,43 @@ class RunFolder:
         return tensors, state
 
     def _event(self, number: int, line: bytes) -> Event:
+        where = f"{self.events_path}, line {number}"
         try:
             record = _EventRecord.model_validate_json(line)
-            written = record.placement
-            devices = [_ALPHABET.index(c) for c in written] if isinstance(written, str) else written
-            placement = np.asarray(devices, dtype=np.int64)
-            evaluation = Evaluation(record.latency_s, record.failure)
+            score = Score.failed(record.failure or "") if record.value is None else Score(record.value, record.failure)
         except ValueError as error:
-            raise FileFormatError(f"{self.events_path}, line {number}: not an event of a search") from error
-        if len(placement) != self.record.num_units or placement.max() >= len(self.record.devices):
-            raise FileFormatError(f"{self.events_path}, line {number}: the placement does not fit the model")
-        return Event(placement, evaluation, record.elapsed_s)
+            raise FileFormatError(f"{where}: not an event of a search") from error
+        return Event(self._plan(record.placement, record.order, where), score, record.elapsed_s)
+
+    def _plan(self, written: str | list[int], order: list[int] | None, where: str) -> Plan:
+        devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
+        fits = len(devices) == self.record.num_units and 0 <= min(devices) <= max(devices) < len(self.record.devices)
+        if not fits or (order is not None and len(order) != len(devices)):
+            raise FileFormatError(f"{where}: the placement does not fit the model")
+        return Plan(np.asarray(devices), None if order is None else np.asarray(order))
+
+
+def _append(path: Path, records: Sequence[BaseModel]) -> None:
+    """Append a line each, durably."""
+    try:
+        with path.open("ab") as file:
+            file.write(b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, after cutting off a last one that was never finished; none where there is no file."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return whole.splitlines()
 
 
 def _written(devices: list[int], num_devices: int) -> str | list[int]:

@@ -7,61 +7,40 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator, SearchStopped
+from hsdag.evaluators.checkpoint import Checkpoint
 from hsdag.evaluators.hybrid import HybridEvaluator
-from hsdag.evaluators.measured import MeasuredEvaluator, SearchMeasurement
-from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.ir.graph import IntArray
-from hsdag.ir.placement import ExecutorName
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.registry import make_placer
+from hsdag.evaluators.measured import MeasuredEvaluator
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.ir.errors import SearchError
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.measuring.candidate import automatic_targets
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import PlaceOptions
 from hsdag.search.rewards import Ground, prepare
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
-from hsdag.search.threads import one_torch_thread
-
-LEARNING_METHODS = ("hsdag", "best-device")
-"""Methods that learn from evaluations alone, or have nothing to learn."""
-
-EXECUTION: dict[ExecutorName, Execution] = {
-    "hetero": Execution.SEQUENTIAL,
-    "work-conserving": Execution.WORK_CONSERVING,
-}
-"""What methods that compute on costs take for granted, by executor."""
 
 MOST_ROUNDS = 4
 """Rounds of solving and measuring for methods that compute on costs."""
 
 
-@dataclass(frozen=True)
-class Watcher:
-    """What the caller wants to hear, and its wish to stop. All silent by default."""
-
-    on_phase: Callable[[str], None] = lambda _: None
-    on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
-    on_step: Callable[[str], None] = lambda _: None
-    on_simulated: Callable[[int, int], None] = lambda _simulated, _measured: None
-    should_stop: Callable[[], bool] = lambda: False
-
-
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a search found: all that it measured, how many it simulated, and the placements [U] worth comparing."""
+    """What a search found: all that it measured, how many it simulated, and the plans worth comparing."""
 
     problem: Problem
     recorder: RecordingEvaluator
     num_simulated: int
-    finalists: list[IntArray]
+    finalists: list[Plan]
     search_s: float
     folder: RunFolder | None
 
@@ -82,50 +61,68 @@ def search_placements(
     begin = time.monotonic()
     session.client.should_abandon = watcher.should_stop
     ground = prepare(session, options, watcher.on_phase, watcher.should_stop)
+    placer = options.placer(is_cheap=ground.costs is not None)
+    placer.check(ground.problem)
     options = replace(options, budget_s=ground.left_s(options.budget_s, time.monotonic() - begin))
     folder = _open_folder(run_folder, session, ground.problem, options, resume)
-    recorder = _recorder(session, ground.problem, options, folder, watcher)
+    inner = MeasuredEvaluator(
+        ground.problem, session.devices.placed, session.runner, options.chosen_preset.measurement, options.executor
+    )
+    driver = Driver(
+        placer,
+        ground.problem,
+        inner,
+        Budget(options.budget_s, np.inf if options.max_evaluations is None else options.max_evaluations),
+        watcher,
+        seed=options.seed,
+        journal=folder,
+        past=folder.events() if folder is not None else (),
+    )
     watcher.on_phase("searching")
-    evaluator: Evaluator = recorder
-    with one_torch_thread(), contextlib.suppress(SearchStopped):
-        recorder.evaluate(_first_guesses(session, ground.problem))
-        evaluator = ground.evaluator(options, recorder, watcher.on_simulated)
-        settings = PlacerSettings(
-            preset=options.preset,
-            seed=options.seed,
-            is_cheap=evaluator is not recorder,
-            semantics=Semantics(execution=EXECUTION[options.executor]),
-            budget_s=options.budget_s,
+    evaluator: Evaluator = driver.recorder
+    with contextlib.suppress(SearchStopped):
+        driver.guess(_automatic(session, ground.problem))
+        evaluator = ground.evaluator(options, driver.recorder, folder, watcher.on_simulated)
+        _search_in_rounds(
+            driver, ground, evaluator, options, folder, 1 if placer.learns else MOST_ROUNDS, watcher.on_phase
         )
-        _search_in_rounds(ground, options, settings, evaluator, folder)
     session.client.should_abandon = lambda: False
     simulated = evaluator.num_simulated if isinstance(evaluator, HybridEvaluator) else 0
-    finalists = _finalists(recorder, evaluator, options)
-    return Found(ground.problem, recorder, simulated, finalists, time.monotonic() - begin, folder)
+    finalists = _finalists(driver.recorder, evaluator, options)
+    return Found(ground.problem, driver.recorder, simulated, finalists, time.monotonic() - begin, folder)
 
 
-def _finalists(recorder: RecordingEvaluator, evaluator: Evaluator, options: PlaceOptions) -> list[IntArray]:
-    """The fastest split placements measured, and where there are too few, those of the best simulated cost."""
-    measured = [event.placement for event in recorder.best(len(recorder.events))]
-    found = [p for p in measured if len(np.unique(p)) > 1][: options.finalists]
+def _finalists(recorder: RecordingEvaluator, evaluator: Evaluator, options: PlaceOptions) -> list[Plan]:
+    """The best split plans measured, and where there are too few, those of the best simulated value."""
+    measured = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
+    found = measured[: options.finalists]
     if isinstance(evaluator, HybridEvaluator):
         found += evaluator.promising(options.finalists - len(found))
     return found
 
 
 def _search_in_rounds(
-    ground: Ground, options: PlaceOptions, settings: PlacerSettings, evaluator: Evaluator, folder: RunFolder | None
+    driver: Driver,
+    ground: Ground,
+    evaluator: Evaluator,
+    options: PlaceOptions,
+    checkpoint: Checkpoint | None,
+    most_rounds: int,
+    on_phase: Callable[[str], None],
 ) -> None:
     """Search; with the hybrid reward, measure the best, and let methods that compute on costs start anew from those
     that were learned, until that changes nothing."""
     problem = ground.problem
-    for _ in range(1 if options.method in LEARNING_METHODS else MOST_ROUNDS):
-        make_placer(options.method, settings).search(problem, evaluator, folder)
+    for _ in range(most_rounds):
+        result = driver.search(evaluator, checkpoint, problem)
+        if result is not None and result.note:
+            if not driver.recorder.best():
+                raise SearchError(result.note)
+            on_phase(result.note)
         if not isinstance(evaluator, HybridEvaluator) or options.resolved_reward != "hybrid":
             return
-        before = len(evaluator.events)
-        evaluator.measure_promising(options.finalists)
-        if len(evaluator.events) == before:
+        stopped = result is None or result.status is Status.TIME_LIMIT
+        if stopped or not evaluator.measure_promising(options.finalists):
             return
         problem = ground.relearned(evaluator)
 
@@ -140,6 +137,7 @@ def _open_folder(
         devices=session.device_records,
         method=options.method,
         preset=options.preset,
+        changes=dict(options.changes),
         seed=options.seed,
         objective=options.objective.name,
         reward=options.resolved_reward,
@@ -149,37 +147,9 @@ def _open_folder(
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 
 
-class NoJournal:
-    """A journal for searches that need not survive."""
-
-    def append(self, event: Event) -> None:
-        """Keep nothing beyond the process."""
-
-
-def _recorder(
-    session: Session, problem: Problem, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
-) -> RecordingEvaluator:
-    how = SearchMeasurement.paper() if options.preset == "paper" else SearchMeasurement()
-    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, how, options.executor)
-    evaluations = options.max_evaluations if options.max_evaluations is not None else float("inf")
-    recorder = RecordingEvaluator(
-        inner,
-        Budget(options.budget_s, evaluations),
-        folder or NoJournal(),
-        folder.events() if folder else (),
-        should_stop=watcher.should_stop,
-        on_event=lambda event: watcher.on_event(event, recorder),
-    )
-    return recorder
-
-
-def _first_guesses(session: Session, problem: Problem) -> list[IntArray]:
-    """Every device alone, and what HETERO would do by itself: a search never ends with less than these."""
-    guesses = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
+def _automatic(session: Session, problem: Problem) -> Iterator[Plan]:
+    """What HETERO would do by itself: a search never ends with less."""
     for target in automatic_targets(session.devices.placed, ()):
-        if target.startswith("HETERO:"):
-            guess = session.automatic(problem, target)
-            if guess is not None:
-                guesses.append(guess)
-    distinct = {guess.tobytes(): guess for guess in guesses if problem.is_legal(guess)}
-    return list(distinct.values())
+        guess = session.automatic(problem, target) if target.startswith("HETERO:") else None
+        if guess is not None:
+            yield Plan(guess)

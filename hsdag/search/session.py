@@ -35,9 +35,6 @@ from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler
 
-PAPER_SHARE = 1.0
-"""App. G as it stands: chains of any length are one unit."""
-
 
 class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.

@@ -5,16 +5,19 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from typing import Any
 
 import numpy as np
 
-from hsdag.commands.simulate import semantics_document
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
+from hsdag.placers.base import Placer
+from hsdag.placers.incumbent import Status
+from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -27,28 +30,6 @@ PROVEN_GAP = 1e-9
 """A gap up to which any answer counts as optimal: rounding. Exact methods that come to their end say theirs."""
 
 
-class Status(Enum):
-    """How a search ended."""
-
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"
-    INFEASIBLE = "infeasible"
-    TIME_LIMIT = "time-limit"
-
-    @property
-    def sentence(self) -> str:
-        """The ending in words."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
-    Status.FEASIBLE: "The method came to its end; a better placement may exist.",
-    Status.INFEASIBLE: "No placement fits into the memory of the devices.",
-    Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
-}
-
-
 @dataclass(frozen=True)
 class SolveOptions:
     """What a search may spend and how its placements are judged. Raises OptionError for what is out of range."""
@@ -59,6 +40,12 @@ class SolveOptions:
     budget_s: float = 10.0
     max_evaluations: int | None = None
     seed: int = 0
+    preset: str = "default"
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+    def placer(self) -> Placer[Any]:
+        """The method with its hyper-parameters. Raises OptionError for names and values that it does not know."""
+        return make_placer(self.method, self.preset, self.changes, is_cheap=True)
 
     def __post_init__(self) -> None:
         if not self.budget_s > 0:
@@ -176,6 +163,16 @@ class Solution:
             priority={canonical[op]: rank for op, rank in self.ranks.items()} if self.ranks else None,
             created_with={"hsdag": __version__, "problem": problem.name},
         )
+
+
+def semantics_document(semantics: Semantics, objective: Objective) -> dict[str, object]:
+    """The semantics of an answer, as options."""
+    return {
+        "execution": semantics.execution.value,
+        "order": (semantics.order or Order.FIFO).value,
+        "links": semantics.links.value,
+        "objective": objective.name,
+    }
 
 
 def relative_gap(value_s: float, bound_s: float) -> float:

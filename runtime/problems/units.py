@@ -19,12 +19,17 @@ from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problems.semantics import Semantics
 
 LARGEST_BYTES = 2.0**53
 """Graphs count bytes in whole numbers; more than this is cut off."""
 
 
-def problem_of(problem: ScheduleProblem, objective: Objective = LATENCY) -> Problem:
+def problem_of(
+    problem: ScheduleProblem,
+    objective: Objective = LATENCY,
+    semantics: Semantics = Semantics(),  # noqa: B008 - frozen
+) -> Problem:
     """The placement problem of a scheduling problem; ``costs`` are those of the units.
 
     Where co-location sets wrap around each other, some edges between their units are left out of the unit
@@ -44,7 +49,7 @@ def problem_of(problem: ScheduleProblem, objective: Objective = LATENCY) -> Prob
             f"problem {problem.name!r}: no device supports all ops of the co-location set {name!r}; "
             "give them a time on the same device"
         )
-    return Problem(units, problem.device_names, supported, objective, _unit_costs(problem, units, kept))
+    return Problem(units, problem.device_names, supported, objective, _unit_costs(problem, units, kept), semantics)
 
 
 def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:

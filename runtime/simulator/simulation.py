@@ -6,7 +6,6 @@ Legend: N ops, E edges, D devices, B placements, R transfer records.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.buses import run_buses
@@ -107,7 +107,7 @@ def simulate_makespans(
 
 def in_parts(count: int, num_threads: int | None, run_part: Callable[[slice], None]) -> None:
     """Run a part of ``count`` rows on each thread; by default there are as many as cores this process may use."""
-    num_parts = max(1, min(num_threads or len(os.sched_getaffinity(0)), count))
+    num_parts = max(1, min(num_threads or usable_cpus(), count))
     bounds = np.linspace(0, count, num_parts + 1).astype(int).tolist()
     parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
     if num_parts == 1:

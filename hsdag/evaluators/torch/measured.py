@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluation, Evaluator
-from hsdag.evaluators.measured import SearchMeasurement
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.evaluators.torch import Mode, random_inputs
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.torch_backend import Inputs, LogicalDevice, TorchExecutor, TorchGraph, build_program
 from hsdag.runtime.torch_backend.residents import tensor_of
 
@@ -43,7 +44,7 @@ class TorchEvaluator(Evaluator):
     """Makespans of placements [N], or [U] where ``unit_of_op`` [N] tells the unit of each op, one at a time.
 
     ``inputs`` are whole tensors by name, random by default; they lie on the devices of their ops before the clock
-    starts. ``ranks`` [N] order what is ready, smallest first. No placement is run twice.
+    starts. ``ranks`` [N] order what is ready, smallest first.
     """
 
     def __init__(
@@ -63,21 +64,14 @@ class TorchEvaluator(Evaluator):
         self._inputs = _nearby(random_inputs(graph) if inputs is None else inputs, self.devices)
         self._ranks = ranks
         self._unit_of_op = unit_of_op
-        self._known: dict[bytes, Evaluation] = {}
         self._best_s = np.inf
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        """Run each placement that is new; those that fail or take too long say why."""
-        return [self._evaluate(np.ascontiguousarray(placement, dtype=np.int64)) for placement in placements]
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """Run each placement; those that fail or take too long say why."""
+        return [self._measured(plan.placement) for plan in plans]
 
-    def _evaluate(self, placement: IntArray) -> Evaluation:
-        key = placement.tobytes()
-        if key not in self._known:
-            self.num_measured += 1
-            self._known[key] = self._measured(placement)
-        return self._known[key]
-
-    def _measured(self, placement: IntArray) -> Evaluation:
+    def _measured(self, placement: IntArray) -> Score:
+        self.num_measured += 1
         ops = placement if self._unit_of_op is None else placement[self._unit_of_op]
         how = self.measurement
         try:
@@ -86,9 +80,9 @@ class TorchEvaluator(Evaluator):
                 executor.load(self._inputs)
                 seconds = self._seconds(executor)
         except HsdagError as failure:
-            return Evaluation(None, str(failure))
+            return Score.failed(str(failure))
         self._best_s = min(self._best_s, seconds)
-        return Evaluation(seconds)
+        return Score(seconds)
 
     def _seconds(self, executor: TorchExecutor) -> float:
         how = self.measurement.times

@@ -24,7 +24,10 @@ class Baseline(Enum):
 
 @dataclass(frozen=True)
 class HsdagConfig:
-    """Hyper-parameters of HSDAG. Raises OptionError for a value outside its range."""
+    """Hyper-parameters of HSDAG, made for budgets of 40 to 200 measurements; see docs/hsdag-method.md.
+
+    Raises OptionError for a value outside its range.
+    """
 
     hidden: int = 128
     """Width of all hidden layers (Table 6: hidden_channel)."""
@@ -144,25 +147,11 @@ class HsdagConfig:
         )
 
     @staticmethod
-    def default() -> HsdagConfig:
-        """Made for budgets of 40 to 200 measurements; every departure is argued in docs/hsdag-method.md."""
-        return HsdagConfig()
-
-    @staticmethod
     def many() -> HsdagConfig:
         """The default's choices where evaluations are simulated and thousands of them can be had."""
         return HsdagConfig(
             placements_per_step=20, entropy_half_life=24.0, exploration_half_life=24.0, epochs=3, elites=16
         )
-
-    @staticmethod
-    def preset(name: str) -> HsdagConfig:
-        """The preset of that name. Raises OptionError for another name."""
-        if name == "paper":
-            return HsdagConfig.paper()
-        if name == "default":
-            return HsdagConfig.default()
-        raise OptionError(f"preset must be 'paper' or 'default', not {name!r}")
 
     def as_dict(self) -> dict[str, int | float | bool | str | None]:
         """All fields as JSON values."""

@@ -9,23 +9,24 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Evaluator, Score
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.hsdag.config import HsdagConfig, Reward
+from hsdag.runtime.problems.plan import Plan
 
 DIGEST_BYTES = 16
 
 
 class Memory:
-    """Placements seen, the best of them, the reference latency and the worst latency."""
+    """Placements seen, and three of them with their values: the best, the worst, and the reference.
+
+    The reference is the best single device, or else the first success.
+    """
 
     def __init__(self, config: HsdagConfig) -> None:
         self._config = config
         self._seen: dict[bytes, None] = {}
-        self._best: IntArray | None = None
-        self.best_s = math.inf
-        self.worst_s = 0.0
-        self.reference_s = math.inf  # best single device, else the first success
+        self._held: dict[str, tuple[IntArray, float]] = {}
 
     def __contains__(self, placement: IntArray) -> bool:
         return _digest(placement) in self._seen
@@ -35,54 +36,63 @@ class Memory:
 
     @property
     def best(self) -> IntArray | None:
-        """[U] the fastest placement evaluated, None before the first success."""
-        return self._best
+        """[U] the best placement evaluated, None before the first success."""
+        return self._held["best"][0] if "best" in self._held else None
 
-    def add(self, placements: Sequence[IntArray], results: Sequence[Evaluation], *, single: bool) -> FloatArray:
-        """Enter evaluated placements; their latencies in seconds, NaN where they failed.
+    @property
+    def best_s(self) -> float:
+        """The value of the best, infinite before the first success."""
+        return self._held["best"][1] if "best" in self._held else math.inf
+
+    def add(self, placements: Sequence[IntArray], scores: Sequence[Score], *, single: bool) -> FloatArray:
+        """Enter evaluated placements; their values, NaN where they failed.
 
         ``single`` says that they are single-device placements, which set the reference.
         """
-        latencies = np.full(len(placements), np.nan)
-        for i, (placement, result) in enumerate(zip(placements, results, strict=True)):
+        for placement, score in zip(placements, scores, strict=True):
             self._seen[_digest(placement)] = None
-            if result.latency_s is None:
+            if score.failure is not None:
                 continue
-            latencies[i] = result.latency_s
-            self.worst_s = max(self.worst_s, result.latency_s)
-            if result.latency_s < self.best_s:
-                self.best_s, self._best = result.latency_s, placement.copy()
-            if single or math.isinf(self.reference_s):
-                self.reference_s = min(self.reference_s, result.latency_s)
-        return latencies
+            entry = placement.copy(), score.value
+            if "worst" not in self._held or score.value > self._held["worst"][1]:
+                self._held["worst"] = entry
+            if score.value < self.best_s:
+                self._held["best"] = entry
+            if "reference" not in self._held or (single and score.value < self._held["reference"][1]):
+                self._held["reference"] = entry
+        return np.array([np.nan if score.failure is not None else score.value for score in scores])
 
-    def rewards(self, latencies_s: FloatArray) -> FloatArray:
-        """Rewards of latencies; a failure counts as ``failure_factor`` times the worst latency seen."""
-        if self.worst_s == 0.0:
-            return np.zeros(len(latencies_s))
-        penalised = np.where(np.isnan(latencies_s), self._config.failure_factor * self.worst_s, latencies_s)
+    def rescore(self, evaluator: Evaluator) -> None:
+        """Have the placements that it holds scored anew, since costs were recalibrated; failures keep their value."""
+        scores = evaluator.evaluate([Plan(placement) for placement, _ in self._held.values()])
+        for (name, (placement, value)), score in zip(list(self._held.items()), scores, strict=True):
+            self._held[name] = placement, value if score.failure is not None else score.value
+
+    def rewards(self, values: FloatArray) -> FloatArray:
+        """Rewards of values; a failure, NaN, counts as ``failure_factor`` times the worst value seen."""
+        if not self._held or self._held["worst"][1] == 0.0:
+            return np.zeros(len(values))
+        penalised = np.where(np.isnan(values), self._config.failure_factor * self._held["worst"][1], values)
         if self._config.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
-        return np.asarray(np.log(self.reference_s / penalised), dtype=np.float64)
+        return np.asarray(np.log(self._held["reference"][1] / penalised), dtype=np.float64)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The state as tensors by name."""
         seen = np.frombuffer(b"".join(self._seen), dtype=np.uint8).reshape(-1, DIGEST_BYTES).copy()
-        best = np.zeros(0, dtype=np.int64) if self._best is None else self._best
-        latencies = np.asarray([self.best_s, self.worst_s, self.reference_s])
-        return {
-            "memory.seen": torch.from_numpy(seen),
-            "memory.best": torch.from_numpy(best.copy()),
-            "memory.latencies_s": torch.from_numpy(latencies),
-        }
+        tensors = {"memory.seen": torch.from_numpy(seen)}
+        for name, (placement, value) in self._held.items():
+            tensors[f"memory.{name}.placement"] = torch.from_numpy(placement.copy())
+            tensors[f"memory.{name}.value"] = torch.tensor(value, dtype=torch.float64)
+        return tensors
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over the state that ``tensors`` gave."""
-        rows = tensors["memory.seen"].numpy()
-        self._seen = {row.tobytes(): None for row in rows}
-        best = tensors["memory.best"].numpy()
-        self._best = best.astype(np.int64) if len(best) else None
-        self.best_s, self.worst_s, self.reference_s = tensors["memory.latencies_s"].tolist()
+        self._seen = {row.tobytes(): None for row in tensors["memory.seen"].numpy()}
+        for name in ("best", "worst", "reference"):
+            if f"memory.{name}.value" in tensors:
+                placement = tensors[f"memory.{name}.placement"].numpy().astype(np.int64)
+                self._held[name] = placement, float(tensors[f"memory.{name}.value"])
 
 
 def _digest(placement: IntArray) -> bytes:

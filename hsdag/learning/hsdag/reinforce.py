@@ -6,12 +6,13 @@ Legend: U placement units, F features, B placements of one update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from hsdag.evaluators.base import Evaluator
+from hsdag.evaluators.checkpoint import Checkpoint
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig
 from hsdag.learning.hsdag.memory import Memory
@@ -23,7 +24,7 @@ from hsdag.learning.hsdag.snapshot import (
     load_optimiser,
     optimiser_tensors,
 )
-from hsdag.placers.base import Checkpoint
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
 ADVANTAGE_LIMIT = 3.0  # standard deviations
@@ -36,7 +37,7 @@ class Experience:
     """A placement that was drawn and evaluated; ``step`` counts from 1 within its episode (i of Eq. 14)."""
 
     draw: Draw
-    latency_s: float  # NaN when the evaluation failed
+    value: float  # NaN when the evaluation failed
     step: int
 
 
@@ -57,9 +58,10 @@ class Trainer:
         self._elites: list[Experience] = []
         self._episode = 0
         self._idle_updates = 0
+        self._scored_in = evaluator.version
 
-    def run(self, checkpoint: Checkpoint | None = None) -> IntArray:
-        """Search, and return the best placement [U] evaluated.
+    def run(self, checkpoint: Checkpoint | None = None) -> None:
+        """Search until the policy converges; the evaluator keeps what is found.
 
         Goes on from ``checkpoint`` where it holds a state, and saves after every update. Raises SearchStopped
         when the evaluator does.
@@ -74,8 +76,6 @@ class Trainer:
             self._keep_elites(experiences)
             self._episode += 1
             self._save(checkpoint)
-        best = self.memory.best
-        return best if best is not None else self._fallback()
 
     def most_probable(self) -> IntArray:
         """[U] the placement that the policy finds most probable at the start of an episode."""
@@ -84,9 +84,6 @@ class Trainer:
 
     def _converged(self) -> bool:
         return 0 < self._config.patience <= self._idle_updates
-
-    def _fallback(self) -> IntArray:
-        return np.asarray(self._problem.supported.argmax(axis=1), dtype=np.int64)
 
     def _try_single_devices(self) -> list[Experience]:
         situation = Situation(None, None)
@@ -134,8 +131,19 @@ class Trainer:
 
     def _evaluate(self, draws: Sequence[Draw], step: int, *, single: bool = False) -> list[Experience]:
         placements = [draw.placement for draw in draws]
-        latencies = self.memory.add(placements, self._evaluator.evaluate(placements), single=single)
-        return [Experience(d, float(s), step) for d, s in zip(draws, latencies, strict=True)]
+        scores = self._evaluator.evaluate([Plan(placement) for placement in placements])
+        if self._evaluator.version != self._scored_in:
+            self._rescore()
+        values = self.memory.add(placements, scores, single=single)
+        return [Experience(d, float(v), step) for d, v in zip(draws, values, strict=True)]
+
+    def _rescore(self) -> None:
+        """Ask for all scores that are held anew: costs were recalibrated."""
+        self._scored_in = self._evaluator.version
+        self.memory.rescore(self._evaluator)
+        scores = self._evaluator.evaluate([Plan(elite.draw.placement) for elite in self._elites])
+        kept = [(elite, score) for elite, score in zip(self._elites, scores, strict=True) if score.failure is None]
+        self._elites = [replace(elite, value=score.value) for elite, score in kept]
 
     def learn(self, experiences: list[Experience]) -> None:
         """K_epochs of Adam on the experiences and the elites."""
@@ -174,7 +182,7 @@ class Trainer:
 
     def advantages(self, experiences: list[Experience], batch: list[Experience]) -> FloatArray:
         """[B] weight of every experience: discounted reward, less the baseline and in unit scale if asked."""
-        rewards = self.memory.rewards(np.asarray([e.latency_s for e in batch]))
+        rewards = self.memory.rewards(np.asarray([e.value for e in batch]))
         discount = self._config.discount ** np.asarray([e.step for e in batch], dtype=np.float64)
         if self._config.baseline is Baseline.NONE:
             return rewards * discount
@@ -187,11 +195,11 @@ class Trainer:
         """Keep the fastest distinct experiences; earlier ones win ties."""
         if not self._config.elites:
             return
-        pool = [e for e in self._elites + experiences if not np.isnan(e.latency_s)]
+        pool = [e for e in self._elites + experiences if not np.isnan(e.value)]
         distinct: dict[bytes, Experience] = {}
         for experience in pool:
             distinct.setdefault(experience.draw.placement.tobytes(), experience)
-        self._elites = sorted(distinct.values(), key=lambda e: e.latency_s)[: self._config.elites]
+        self._elites = sorted(distinct.values(), key=lambda e: e.value)[: self._config.elites]
 
     def _view(self, situation: Situation) -> View:
         with torch.no_grad():
@@ -209,7 +217,7 @@ class Trainer:
         tensors = {f"policy.{name}": t.detach().clone() for name, t in self.policy.state_dict().items()}
         tensors |= optimiser_tensors(self._optimiser, self.policy)
         tensors |= self.memory.tensors()
-        tensors |= elites_to_tensors([(e.draw, e.latency_s, e.step) for e in self._elites])
+        tensors |= elites_to_tensors([(e.draw, e.value, e.step) for e in self._elites])
         tensors["generator"] = self._generator.get_state()
         state = {
             "method": "hsdag",
@@ -233,7 +241,7 @@ class Trainer:
         load_optimiser(self._optimiser, self.policy, tensors)
         self.memory.restore(tensors)
         rebuilt = elites_from_tensors(tensors, int(state["num_elites"]), self.policy.groupable)
-        self._elites = [Experience(draw, latency_s, step) for draw, latency_s, step in rebuilt]
+        self._elites = [Experience(draw, value, step) for draw, value, step in rebuilt]
         self._generator.set_state(tensors["generator"])
         self._episode, self._idle_updates = int(state["episode"]), int(state["idle_updates"])
         return True

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numba
 import numpy as np
 
-from hsdag.evaluators.schedule import one_inference, over_memory
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.evaluators.memory import MemoryJudge, over_memory
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.cuts.alpha_expansion import best_cut, expanded
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Transfers, sent_s
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Order, Semantics, simulate
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
@@ -32,42 +30,6 @@ MAX_RETURNS = 50
 def never() -> bool:
     """Time is without end."""
     return False
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryJudge:
-    """Which devices a placement [N] overfills: the peak of a simulated run is what counts."""
-
-    problem: ScheduleProblem
-    semantics: Semantics
-
-    @property
-    def held_bytes(self) -> FloatArray:
-        """[N] what an op may hold: its weights and its result."""
-        return self.problem.weight_bytes + self.problem.output_bytes
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether any device has a limit."""
-        return bool(np.isfinite(self.problem.memory_bytes).any())
-
-    def peak_bytes(self, placement: IntArray) -> FloatArray:
-        """[D] simulated peaks of one inference."""
-        order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
-        semantics = replace(one_inference(self.semantics), order=order)
-        return simulate(self.problem, placement, semantics).peak_memory_bytes
-
-    def overfull(self, placement: IntArray) -> BoolArray:
-        """[D] whether a device is overfilled."""
-        problem = self.problem
-        if not self.has_limits:
-            return np.zeros(problem.num_devices, dtype=np.bool_)
-        weights = over_memory(problem, np.bincount(placement, problem.weight_bytes, problem.num_devices))
-        return weights if weights.any() else over_memory(problem, self.peak_bytes(placement))
-
-    def fits(self, placement: IntArray) -> bool:
-        """Whether no device is overfilled."""
-        return not self.overfull(placement).any()
 
 
 def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool] = never) -> IntArray | None:

@@ -6,25 +6,22 @@ Legend: U placement units, D devices.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.evaluators.memory import MemoryJudge
 from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
+from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.alpha_expansion import best_cut, cheapest, simple
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
-from hsdag.placers.cuts.candidate_round import best_of
+from hsdag.placers.cuts.candidate_round import evaluate_each
 from hsdag.placers.cuts.cut_graph import pair_cut
 from hsdag.placers.cuts.cut_program import solved_program
-from hsdag.placers.cuts.memory_prices import MemoryJudge, fitting, repaired
+from hsdag.placers.cuts.memory_prices import fitting, repaired
 from hsdag.placers.cuts.pipeline import stages
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
-from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics
@@ -45,81 +42,71 @@ ROUNDING = 1e-12
 """Share by which a bound is lowered: sums of many costs round."""
 
 
-class MincutPlacer(Placer):
+class MincutPlacer(Placer[NoOptions]):
     """Minimum cuts at several prices of a boundary; the evaluator, which may measure, has the last word.
 
     For throughput balanced stages are candidates too. The same problem gives the same placements; there is no
     randomness.
     """
 
-    def __init__(self, semantics: Semantics, budget_s: float = np.inf) -> None:
-        self._semantics, self._budget_s = semantics, budget_s
-        self._bound_s: float | None = None
-        self._proven: IntArray | None = None  # [U] what the integer program found when it was asked for the bound
+    name = "mincut"
+    objectives = ("latency", "throughput")
 
-    @property
-    def lower_bound_s(self) -> float | None:
-        """Seconds that no placement beats in sequential execution; None before a search, and where none is known.
+    def _search(self, incumbent: Incumbent) -> Status:
+        nothing = "method mincut found no placement that fits into memory; try --method cpsat"
+        evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
+        return Status.FEASIBLE
 
-        With two devices it is the cut, the optimum but for rounding, as long as memories have no limits. For more
-        devices it is known for small problems. Where units are several ops, it is the cut without launches and then
-        one launch on each device, or a single device if that takes less. Other executions have no such bound.
-        """
-        return self._bound_s
-
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        """Evaluate single devices, the cut, and cuts at other prices; the best placement [U] of these.
-
-        Raises OptionError without costs, SearchError where nothing that fits into memory was found.
-        """
-        if problem.costs is None:
-            raise OptionError("method mincut needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
-        best = best_of(self._candidates(problem, problem.costs, evaluator), problem, evaluator, MAX_CANDIDATES)
-        if best is None:
-            raise SearchError("method mincut found no placement that fits into memory; try --method cpsat")
-        return best
-
-    def _candidates(self, problem: Problem, costs: ScheduleProblem, evaluator: Evaluator) -> Iterator[IntArray]:
+    def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
         """Placements that fit into memory, the plainest first."""
-        deadline = time.monotonic() + self._budget_s
+        problem, costs = incumbent.problem, incumbent.costs
 
         def left_s() -> float:
-            evaluator.check()
-            return deadline - time.monotonic()
+            incumbent.check()
+            return incumbent.left_s
 
-        judge = MemoryJudge(costs, self._semantics)
+        judge = MemoryJudge(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
-        self._proven = None
-        self._bound_s = self._proven_bound_s(costs, each_alone=problem.num_units == problem.units.partition.num_items)
-        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, self._proven)
-        if problem.objective is THROUGHPUT:
+        each_alone = problem.num_units == problem.units.partition.num_items
+        bound_s, proven = _proven_bound_s(costs, problem.semantics, each_alone=each_alone)
+        if bound_s is not None:
+            incumbent.prove(bound_s)
+        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, proven)
+        if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
-            yield from stages(costs, self._semantics)
+            yield from stages(problem)
         yield from cuts
 
-    def _proven_bound_s(self, problem: ScheduleProblem, *, each_alone: bool) -> float | None:
-        """What sequential execution takes at least, memories being without limits."""
-        how = self._semantics
-        if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
-            return None
-        costs = BoundaryCosts.of(problem, Launches.RUNS if each_alone else Launches.NOTHING)
-        if problem.num_devices <= 2:
-            cut = pair_cut(costs, 0, problem.num_devices - 1)
-            bound_s = cut.bound_s if cut is not None else np.inf
-        elif _is_small(costs) and how.links is not Links.EGRESS:
-            proven = solved_program(costs, best_cut(costs))
-            if proven is None:
-                return None
-            bound_s = proven.bound_s
-            self._proven = proven.placement if each_alone else None
-        else:
-            return None
-        if not each_alone:
-            alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
-            bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
-        return bound_s * (1 - ROUNDING)
+
+def _proven_bound_s(
+    problem: ScheduleProblem, how: Semantics, *, each_alone: bool
+) -> tuple[float | None, IntArray | None]:
+    """Seconds that no placement beats in sequential execution, and the placement [U] of the program that proved it.
+
+    With two devices the bound is the cut, the optimum but for rounding, as long as memories have no limits. For more
+    devices it is known for small problems. Where units are several ops, it is the cut without launches and then one
+    launch on each device, or a single device if that takes less. Other executions have no such bound.
+    """
+    if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
+        return None, None
+    costs, placement = BoundaryCosts.of(problem, Launches.RUNS if each_alone else Launches.NOTHING), None
+    if problem.num_devices <= 2:
+        cut = pair_cut(costs, 0, problem.num_devices - 1)
+        bound_s = cut.bound_s if cut is not None else np.inf
+    elif _is_small(costs) and how.links is not Links.EGRESS:
+        proven = solved_program(costs, best_cut(costs))
+        if proven is None:
+            return None, None
+        bound_s = proven.bound_s
+        placement = proven.placement if each_alone else None
+    else:
+        return None, None
+    if not each_alone:
+        alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
+        bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
+    return bound_s * (1 - ROUNDING), placement
 
 
 def _cuts(problem: ScheduleProblem, proven: IntArray | None) -> Iterator[IntArray]:
@@ -194,6 +181,4 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> It
         yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
 
 
-def make(settings: PlacerSettings) -> MincutPlacer:
-    """The placer of this method."""
-    return MincutPlacer(settings.semantics, settings.budget_s)
+PLACER = MincutPlacer

@@ -11,14 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.evaluators.memory import MemoryJudge
 from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
-from hsdag.placers.cuts.candidate_round import best_of
-from hsdag.placers.cuts.memory_prices import MemoryJudge
+from hsdag.placers.base import NoOptions, Placer
+from hsdag.placers.cuts.candidate_round import evaluate_each
 from hsdag.placers.cuts.stage_partition import Line, balanced_stages
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
@@ -30,37 +28,28 @@ MAX_TIGHTENINGS = 20
 """Rounds in which a stage gets less room for weights because its results need more."""
 
 
-class PipelinePlacer(Placer):
+class PipelinePlacer(Placer[NoOptions]):
     """Contiguous stages in topological order, the busiest as little busy as can be.
 
     The same problem gives the same placements; there is no randomness.
     """
 
-    def __init__(self, semantics: Semantics) -> None:
-        self._semantics = semantics
+    name = "pipeline"
+    objectives = ("throughput",)
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        """Evaluate the best single device and balanced stages; the best placement [U] of these.
-
-        Raises OptionError without costs and for the latency objective, SearchError where no stages that fit into
-        memory were found.
-        """
-        costs = problem.costs
-        if problem.objective is not THROUGHPUT:
-            raise OptionError("method pipeline is for --objective throughput; for latency use --method mincut")
-        if costs is None:
-            raise OptionError("method pipeline needs the costs of ops; use --reward hybrid, or hsdag solve with a file")
-        best = best_of(stages(costs, self._semantics), problem, evaluator, MAX_CANDIDATES)
-        if best is None:
-            raise SearchError("method pipeline found no stages that fit into memory; try --method mincut")
-        return best
+    def _search(self, incumbent: Incumbent) -> Status:
+        nothing = "method pipeline found no stages that fit into memory; try --method mincut"
+        evaluate_each(stages(incumbent.problem), incumbent, MAX_CANDIDATES, nothing)
+        return Status.FEASIBLE
 
 
-def stages(problem: ScheduleProblem, semantics: Semantics) -> Iterator[IntArray]:
-    """Placements [N] that fit into memory: the best single device, then balanced stages.
+def stages(units: Problem) -> Iterator[IntArray]:
+    """Placements [U] that fit into memory: the best single device, then balanced stages.
 
     Stages come under the links as they are charged, and at other prices.
     """
+    problem, semantics = units.costs, units.semantics
+    assert problem is not None
     judge = MemoryJudge(problem, semantics)
     able = np.flatnonzero(problem.supported.all(axis=0))
     by_load = able[np.argsort(problem.time_s[:, able].sum(axis=0), kind="stable")].tolist()
@@ -111,6 +100,4 @@ def fitting_stages(
     return placement if placement is not None and judge.fits(placement) else None
 
 
-def make(settings: PlacerSettings) -> PipelinePlacer:
-    """The placer of this method."""
-    return PipelinePlacer(settings.semantics)
+PLACER = PipelinePlacer

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.evaluators.schedule import MEMORY_TOLERANCE
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.cuts.boundary_costs import readers
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from hsdag.ir.graph import IntArray
 from hsdag.placers.exact.formulation import Formulation, Symmetry
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
-from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.simulator import Execution, Links
 
 Amounts = Callable[[ArrayLike], np.ndarray]
 Pair = tuple[int, int, float]  # consumer, its device, and what it costs to send there
@@ -28,8 +27,8 @@ class AssignmentModel:
     launches, and overheads. Throughput: the load of the busiest device, bus, channel, or device with its transfers.
     """
 
-    def __init__(self, f: Formulation, semantics: Semantics, objective: Objective, of_seconds: Amounts) -> None:
-        p = f.problem
+    def __init__(self, f: Formulation, problem: Problem, of_seconds: Amounts) -> None:
+        p, semantics = f.problem, problem.semantics
         self._f, self._p, self._links, self._of = f, p, semantics.links, of_seconds
         self.linear = LinearModel()
         self.on = [{d: self.linear.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
@@ -43,7 +42,7 @@ class AssignmentModel:
             self._charge_ops()
             self._charge_transfers()
             self._charge_launches()
-        elif objective is THROUGHPUT:
+        elif problem.objective.name == "throughput":
             self._busiest()
         else:
             raise ValueError("work-conserving latency depends on the order; it is no assignment")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hsdag.placers.base import PlacerSettings
+from hsdag.placers.base import NoOptions, O
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.base import ExactPlacer, horizon_of
 from hsdag.placers.exact.cpsat_model import LatencyModel, TickSchedule
@@ -21,11 +21,8 @@ from hsdag.placers.exact.ticks import Ticks
 T = TypeVar("T")
 
 
-class CpSatPlacer(ExactPlacer):
-    """See docs/exact.md: optional intervals for latency, a program of zeros and ones for the other objectives."""
-
-    method = "cpsat"
-    knows_peaks = True
+class CpSatMethod(ExactPlacer[O]):
+    """See docs/exact.md: optional intervals for latency, a program of zeros and ones for what has no order."""
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
@@ -52,8 +49,7 @@ class CpSatPlacer(ExactPlacer):
         costs = formulation.problem
         horizon_s = horizon_of(costs, judge)
         ticks = ticks_of(formulation, horizon_s)
-        objective = judge.problem.objective
-        assignment = AssignmentModel(formulation, self._settings.semantics, objective, ticks.down)
+        assignment = AssignmentModel(formulation, judge.problem, ticks.down)
         model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
         if judge.best is not None:
             model.hint(assignment.chosen(judge.best))
@@ -89,6 +85,11 @@ def ticks_of(formulation: Formulation, horizon_s: float) -> Ticks:
     )
 
 
-def make(settings: PlacerSettings) -> CpSatPlacer:
-    """The placer of this method."""
-    return CpSatPlacer(settings)
+class CpSatPlacer(CpSatMethod[NoOptions]):
+    """The whole problem as one program."""
+
+    name = "cpsat"
+    knows_peaks = True
+
+
+PLACER = CpSatPlacer

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.formulation import Formulation
 
@@ -20,15 +21,18 @@ FLOWS_UP_TO = 400
 
 @dataclass(frozen=True)
 class CutRules:
-    """How modules should be: channels are results that cross a cut. Raises ValueError for no channels or no ops."""
+    """How modules should be. Raises OptionError for no channels or no ops."""
 
     most_channels: int = 4
+    """Results that cross a cut at most, but where no other cut is found."""
     usual_ops: int = 16
+    """Ops of a module from which on the narrowest cut is looked for,"""
     most_ops: int = 40
+    """and up to which."""
 
     def __post_init__(self) -> None:
         if self.most_channels < 1 or not 1 <= self.usual_ops <= self.most_ops:
-            raise ValueError(f"modules need channels and ops, not {self}")
+            raise OptionError("modules take most_channels of at least 1, and 1 <= usual_ops <= most_ops")
 
 
 def pivots(f: Formulation) -> list[int]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.base import Checkpoint, PlacerSettings
+from hsdag.ir.graph import FloatArray
+from hsdag.placers.base import NoOptions
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.base import ExactPlacer, horizon_of
 from hsdag.placers.exact.formulation import Formulation
@@ -17,7 +16,6 @@ from hsdag.placers.exact.highs import LinearAnswer, solve_linear
 from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
 from hsdag.placers.exact.solving import Ending, SolverLimits
-from hsdag.runtime.problems.problem import Problem
 
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
@@ -25,22 +23,13 @@ MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
 """Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
 
 
-class MilpPlacer(ExactPlacer):
+class MilpPlacer(ExactPlacer[NoOptions]):
     """Work-conserving latency by big-M constraints and order variables; the other objectives without an order.
 
     Where the program is too large to be made within the budget, the warm start is the answer.
     """
 
-    method = "milp"
-
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
-        """See ExactPlacer.search; ``hit_limit`` also says that there was no time for the program."""
-        self._is_out_of_time = False
-        try:
-            return super().search(problem, evaluator, checkpoint)
-        finally:
-            if self._is_out_of_time:
-                self.hit_limit, self._tolerance = True, 0.0
+    name = "milp"
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
@@ -49,7 +38,7 @@ class MilpPlacer(ExactPlacer):
             model = _made(formulation, horizon_of(costs, judge) * (1 + TOLERANCE), deadline, judge)
             limits = replace(limits, seconds=judge.left_s(deadline))
         except OutOfTime:
-            self._is_out_of_time = True
+            self.is_cut_off = True
             return
 
         def on_solution(values: FloatArray) -> None:
@@ -67,9 +56,7 @@ class MilpPlacer(ExactPlacer):
 
     def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         unit_s = max(horizon_of(formulation.problem, judge), 1e-12) / 1000
-        model = AssignmentModel(
-            formulation, self._settings.semantics, judge.problem.objective, lambda seconds: np.asarray(seconds) / unit_s
-        )
+        model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
 
         def on_wait(bound: float) -> None:
             self._prove(formulation, bound * unit_s * (1 - TOLERANCE), judge)
@@ -101,6 +88,4 @@ def _take(judge: Judge, model: AssignmentModel, values: FloatArray) -> None:
     judge.consider(model.placement(values[model.wanted]))
 
 
-def make(settings: PlacerSettings) -> MilpPlacer:
-    """The placer of this method."""
-    return MilpPlacer(settings)
+PLACER = MilpPlacer

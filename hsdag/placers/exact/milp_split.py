@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.exact.base import NUM_WORKERS
-from hsdag.placers.exact.cpsat import CpSatPlacer
+from hsdag.placers.base import Preset
+from hsdag.placers.exact.cpsat import CpSatMethod
 from hsdag.placers.exact.cuts import CutRules, modules, pivots
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.judging import Judge, start_ranks
@@ -19,7 +19,7 @@ from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.single_channel import ChainAnswer, solve_chain
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.split_bound import submit_bound
-from hsdag.placers.exact.windows import Judged, Plan, WindowSolver, sweeps
+from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 
 MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
@@ -37,22 +37,31 @@ SIDE_BY_SIDE = 8
 """Windows of one plan; the next ones see what became of them."""
 
 
-class MilpSplitPlacer(CpSatPlacer):
+@dataclass(frozen=True)
+class MilpSplitOptions(CutRules):
+    """How modules are cut, and what solves them."""
+
+    use_milp: bool = False
+    """Solve modules without pinned ops by HiGHS, as DiviML does, and not by CP-SAT."""
+
+
+class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
     One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
     again, side by side, while that helps, from the best list schedule or from modules solved in turn.
     """
 
-    method = "milp-split"
-    knows_peaks = False
+    name = "milp-split"
+    num_modules = 0
+    num_solved = 0
+    progress: Sequence[tuple[float, float]] = ()
+    """Seconds into the search, best value in seconds."""
 
-    def __init__(self, settings: PlacerSettings, rules: CutRules | None = None, *, use_milp: bool = False) -> None:
-        super().__init__(settings)
-        self._cut_rules, self._use_milp = rules or CutRules(), use_milp
-        self.num_modules = 0
-        self.num_solved = 0
-        self.progress: list[tuple[float, float]] = []  # seconds into the search, best value in seconds
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[MilpSplitOptions]]:  # noqa: ARG003
+        """One preset."""
+        return {"default": Preset(MilpSplitOptions())}
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
@@ -60,17 +69,19 @@ class MilpSplitPlacer(CpSatPlacer):
         found = pivots(formulation)
         gaps = np.diff([0, *(int(formulation.reach[:, o].sum()) + 1 for o in found), formulation.problem.num_ops])
         is_chain = bool(gaps.max(initial=0) <= MOST_OPS_OF_A_SEGMENT)
-        parts = modules(formulation, self._cut_rules)
+        parts = modules(formulation, self.options)
         self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
         if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
-            self._join(formulation, parts, judge, deadline, limits.seed)
+            self._join(formulation, parts, judge, deadline, limits)
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return
         pairs = len(gaps) * formulation.problem.num_devices**2
-        each_s = min(MODULE_S, max(left_s * NUM_WORKERS / pairs, LEAST_S)) if is_chain else MODULE_S
+        each_s = min(MODULE_S, max(left_s * limits.num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
         of_module = SolverLimits(min(each_s, left_s), 1, limits.seed)
-        solving = ModuleSolver(of_module, NUM_WORKERS, use_milp=self._use_milp, deadline=deadline, on_wait=judge.wake)
+        solving = ModuleSolver(
+            of_module, limits.num_workers, use_milp=self.options.use_milp, deadline=deadline, on_wait=judge.wake
+        )
         with solving as solver:
             if is_chain:
                 self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
@@ -86,20 +97,20 @@ class MilpSplitPlacer(CpSatPlacer):
 
     def _note_progress(self, judge: Judge) -> None:
         if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):
-            self.progress.append((judge.best_after_s, float(judge.best_s)))
+            self.progress = [*self.progress, (judge.incumbent.best_after_s, float(judge.best_s))]
 
     def _join(
-        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, seed: int
+        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, limits: SolverLimits
     ) -> None:
         """The best list schedule, or modules in turn; then windows over modules and seams."""
-        search_lists(judge, deadline, seed, lambda: self._note_progress(judge))
+        search_lists(judge, deadline, limits.seed, lambda: self._note_progress(judge))
 
-        def judged(device: IntArray, start_s: FloatArray) -> Plan | None:
+        def judged(device: IntArray, start_s: FloatArray) -> Schedule | None:
             judge.consider(device, start_ranks(judge.costs, start_s))
             self._note_progress(judge)
             return _plan_of(judge, device)
 
-        with WindowSolver(formulation, EFFORT, deadline, NUM_WORKERS, seed) as windows:
+        with WindowSolver(formulation, EFFORT, deadline, limits.num_workers, limits.seed) as windows:
             plan = _plan_of(judge, judge.best) if judge.best is not None else None
             if plan is None:
                 first = windows.forward(parts, judge.wake)
@@ -114,7 +125,9 @@ class MilpSplitPlacer(CpSatPlacer):
                         break
 
 
-def _swept(plan: Plan, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float) -> Plan | None:
+def _swept(
+    plan: Schedule, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float
+) -> Schedule | None:
     """Every window once, disjoint ones side by side; None where none is better."""
     is_better = False
     for first in (0, 1):
@@ -129,15 +142,13 @@ def _swept(plan: Plan, size: int, windows: WindowSolver, judged: Judged, judge: 
     return plan if is_better else None
 
 
-def _plan_of(judge: Judge, device: IntArray) -> Plan | None:
+def _plan_of(judge: Judge, device: IntArray) -> Schedule | None:
     """The schedule that the simulator makes of a placement and its best order; None where it has none."""
     if judge.ranks(device) is None:
         return None
     run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), device]
     start_s = judge.start_s(device)
-    return Plan(device, start_s, float((start_s + run_s).max()))
+    return Schedule(device, start_s, float((start_s + run_s).max()))
 
 
-def make(settings: PlacerSettings) -> MilpSplitPlacer:
-    """The placer of this method."""
-    return MilpSplitPlacer(settings)
+PLACER = MilpSplitPlacer

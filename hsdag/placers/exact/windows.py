@@ -25,7 +25,7 @@ IMPROVEMENT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Schedule:
     """A schedule of all ops: devices and starts in seconds, with the makespan that is simulated for it."""
 
     device: IntArray  # [N]
@@ -33,7 +33,7 @@ class Plan:
     makespan_s: float
 
 
-Judged = Callable[[IntArray, FloatArray], Plan | None]
+Judged = Callable[[IntArray, FloatArray], Schedule | None]
 """Simulates devices [N] in the order of starts [N]; None where that is not legal."""
 
 
@@ -85,7 +85,7 @@ class WindowSolver:
                 break
         return device, start_s
 
-    def improve(self, plan: Plan, windows: Sequence[IntArray], judged: Judged) -> Plan | None:
+    def improve(self, plan: Schedule, windows: Sequence[IntArray], judged: Judged) -> Schedule | None:
         """A better plan with disjoint ``windows``, each of neighbours in time, solved anew side by side.
 
         What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
@@ -99,7 +99,7 @@ class WindowSolver:
                 better = better or _better(plan, judged(*_joined(plan, [part])))
         return better
 
-    def _anew(self, plan: Plan, ops: IntArray) -> _Part | None:
+    def _anew(self, plan: Schedule, ops: IntArray) -> _Part | None:
         behind = _behind_of(plan, ops)
         before = ~behind
         before[ops] = False
@@ -128,7 +128,7 @@ class WindowSolver:
                     tail_s[k] = np.maximum(tail_s[k], least + self._f.tails_s[w])
         return Surroundings(arrival_s, free_s, tail_s, np.zeros(d))
 
-    def _before_block(self, ops: IntArray, around: Surroundings, plan: Plan, behind: BoolArray) -> Surroundings:
+    def _before_block(self, ops: IntArray, around: Surroundings, plan: Schedule, behind: BoolArray) -> Surroundings:
         """The surroundings with all that is ``behind`` as a block that ends the plan."""
         p = self._p
         tail_s, device_tail_s = np.zeros_like(around.tail_s), np.zeros(p.num_devices)
@@ -141,7 +141,7 @@ class WindowSolver:
                     tail_s[k] = np.maximum(tail_s[k], plan.makespan_s - plan.start_s[w] + sent)
         return Surroundings(around.arrival_s, around.device_free_s, tail_s, device_tail_s)
 
-    def _solve(self, ops: IntArray, around: Surroundings, plan: Plan | None, horizon_s: float) -> _Part | None:
+    def _solve(self, ops: IntArray, around: Surroundings, plan: Schedule | None, horizon_s: float) -> _Part | None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             return None
@@ -169,14 +169,14 @@ class WindowSolver:
         return solver
 
 
-def _behind_of(plan: Plan, ops: IntArray) -> BoolArray:
+def _behind_of(plan: Schedule, ops: IntArray) -> BoolArray:
     """[N] what begins with a window or later and is not of it."""
     behind = plan.start_s >= plan.start_s[ops].min()
     behind[ops] = False
     return np.asarray(behind, dtype=np.bool_)
 
 
-def _joined(plan: Plan, parts: Sequence[_Part]) -> tuple[IntArray, FloatArray]:
+def _joined(plan: Schedule, parts: Sequence[_Part]) -> tuple[IntArray, FloatArray]:
     """Devices and starts of a plan with windows, in order of time, put in; each gains for all behind it."""
     device, start_s = plan.device.copy(), plan.start_s.copy()
     gained_s = 0.0
@@ -187,14 +187,14 @@ def _joined(plan: Plan, parts: Sequence[_Part]) -> tuple[IntArray, FloatArray]:
     return device, start_s
 
 
-def _better(plan: Plan, other: Plan | None) -> Plan | None:
+def _better(plan: Schedule, other: Schedule | None) -> Schedule | None:
     """``other`` where it is better than ``plan`` by what counts."""
     if other is None or other.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
         return None
     return other
 
 
-def sweeps(plan: Plan, size: int) -> list[IntArray]:
+def sweeps(plan: Schedule, size: int) -> list[IntArray]:
     """Windows of ``size`` neighbours in time, each sharing half of its ops with the next."""
     order = np.lexsort((np.arange(len(plan.start_s)), plan.start_s))
     step = max(size // 2, 1)

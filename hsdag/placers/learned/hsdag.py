@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
-from hsdag.evaluators.base import Evaluator
+from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.encoder import standardise
 from hsdag.learning.hsdag.reinforce import Trainer
-from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
-from hsdag.runtime.problems.problem import Problem
+from hsdag.placers.base import Placer, Preset
+from hsdag.placers.incumbent import Incumbent, Status
 
 
-class HsdagPlacer(Placer):
+class HsdagPlacer(Placer[HsdagConfig]):
     """Learns groups of units and their devices together; see docs/hsdag-method.md.
 
     The same config, seed and evaluations give the same sequence of placements.
     """
 
-    def __init__(self, config: HsdagConfig, seed: int) -> None:
-        self._config = config
-        self._seed = seed
-        self._trainer: Trainer | None = None
+    name = "hsdag"
+    needs_costs = False
+    learns = True
+    _trainer: Trainer | None = None
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:
-        """Learn until the method converges, and return the best placement [U] it evaluated.
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[HsdagConfig]]:
+        """Ours, for few or for many evaluations; and the paper's, which measures all, with units of any share."""
+        paper = Preset(HsdagConfig.paper(), reward="measured", max_share=1.0, measurement=SearchMeasurement.paper())
+        return {"default": Preset(HsdagConfig.many() if is_cheap else HsdagConfig()), "paper": paper}
 
-        Raises SearchStopped when the evaluator does, SearchError when ``checkpoint`` holds another search.
-        """
-        x = standardise(feature_matrix(problem.units, feature_groups(self._config)).values)
-        self._trainer = Trainer(problem, evaluator, x, self._config, self._seed)
-        return self._trainer.run(checkpoint)
+    def _search(self, incumbent: Incumbent) -> Status:
+        x = standardise(feature_matrix(incumbent.problem.units, feature_groups(self.options)).values)
+        self._trainer = Trainer(incumbent.problem, incumbent, x, self.options, incumbent.limits.seed)
+        self._trainer.run(incumbent.checkpoint)
+        return Status.FEASIBLE
 
     def most_probable(self) -> IntArray:
         """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
@@ -60,8 +65,4 @@ def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
     return tuple(group for group in GROUPS if group not in off)
 
 
-def make(settings: PlacerSettings) -> HsdagPlacer:
-    """The placer of this method."""
-    if settings.preset == "paper":
-        return HsdagPlacer(HsdagConfig.paper(), settings.seed)
-    return HsdagPlacer(HsdagConfig.many() if settings.is_cheap else HsdagConfig(), settings.seed)
+PLACER = HsdagPlacer

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, IntArray
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import Levels, levels_of, on_grid, tables_of
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Links
 
 
-class CpopPlacer(ListPlacer):
+class CpopPlacer(SchedulePlacer):
     """Topcuoglu et al. 2002, section 4.2; for throughput ops in the same order balance the loads, without a path."""
 
     name = "cpop"
 
-    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
-        """One placement."""
-        if objective is THROUGHPUT:
-            tables = tables_of(costs)
-            levels = levels_of(tables)
-            priority = on_grid(levels.upward_s + levels.downward_s)
-            yield Proposal(balanced_placement(tables, priority, self._settings.semantics.links))
-        else:
-            yield Proposal.of(cpop_schedule(costs))
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        """See ``cpop_schedule``."""
+        return cpop_schedule(costs)
+
+    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
+        """Ops by upward plus downward rank."""
+        tables = tables_of(costs)
+        levels = levels_of(tables)
+        return balanced_placement(tables, on_grid(levels.upward_s + levels.downward_s), links)
 
 
 def cpop_schedule(problem: ScheduleProblem) -> ListSchedule:
@@ -58,6 +54,4 @@ def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
     return np.asarray(path, dtype=np.int64)
 
 
-def make(settings: PlacerSettings) -> CpopPlacer:
-    """The placer of this method."""
-    return CpopPlacer(settings)
+PLACER = CpopPlacer

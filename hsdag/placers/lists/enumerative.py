@@ -9,13 +9,14 @@ from functools import cache
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hsdag.evaluators.schedule import over_memory
+from hsdag.evaluators.memory import over_memory
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.placers.base import NoOptions
+from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.tables import Tables, tables_of
-from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 MOST_PERMUTATIONS = 50_000
@@ -24,7 +25,7 @@ NO_DEVICE_S = 1e30
 """Cost of a device that may not take an op: more than all else, and finite."""
 
 
-class EnumerativePlacer(ListPlacer):
+class EnumerativePlacer(ListPlacer[NoOptions]):
     """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for latency and throughput alike.
 
     Meta-ops in topological order, first their shards, then their reductions. Every permutation of the devices over
@@ -35,8 +36,19 @@ class EnumerativePlacer(ListPlacer):
 
     name = "enumerative"
 
-    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:  # noqa: ARG002
-        """One placement. Raises OptionError when no op has a meta-op, or meta-ops depend on each other."""
+    gives_order = False
+
+    @classmethod
+    def check(cls, problem: Problem) -> None:
+        """Raise OptionError when no op has a meta-op, or meta-ops depend on each other, too."""
+        super().check(problem)
+        assert problem.costs is not None
+        shard_groups(problem.costs)
+
+    def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
+        """One placement."""
+        costs = problem.costs
+        assert costs is not None
         tables = tables_of(costs)
         device, held = np.full(costs.num_ops, -1, dtype=np.int64), np.zeros(costs.num_devices)
         for shards in shard_groups(costs):
@@ -44,7 +56,7 @@ class EnumerativePlacer(ListPlacer):
                 ops = shards[first : first + costs.num_devices]
                 device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, held))
                 np.add.at(held, device[ops], costs.weight_bytes[ops])
-        yield Proposal(device)
+        yield Plan(device)
 
 
 def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
@@ -110,6 +122,4 @@ def _permutations(d: int, k: int) -> IntArray:
     return np.asarray(list(itertools.permutations(range(d), k)), dtype=np.int64)
 
 
-def make(settings: PlacerSettings) -> EnumerativePlacer:
-    """The placer of this method."""
-    return EnumerativePlacer(settings)
+PLACER = EnumerativePlacer

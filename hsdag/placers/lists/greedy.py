@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from hsdag.ir.graph import topological_order
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.ir.graph import IntArray, topological_order
+from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import tables_of
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Links
 
 
-class GreedyPlacer(ListPlacer):
+class GreedyPlacer(SchedulePlacer):
     """DiviML's Greedy (section V-A); for throughput the load of the busiest resource stays smallest."""
 
     name = "greedy"
 
-    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
-        """One placement."""
-        if objective is THROUGHPUT:
-            yield Proposal(balanced_placement(tables_of(costs), _turns(costs), self._settings.semantics.links))
-        else:
-            yield Proposal.of(greedy_schedule(costs))
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        """See ``greedy_schedule``."""
+        return greedy_schedule(costs)
+
+    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
+        """Ops in breadth-first order."""
+        return balanced_placement(tables_of(costs), _turns(costs), links)
 
 
 def greedy_schedule(problem: ScheduleProblem) -> ListSchedule:
@@ -46,6 +43,4 @@ def _turns(problem: ScheduleProblem) -> np.ndarray:
     return priority
 
 
-def make(settings: PlacerSettings) -> GreedyPlacer:
-    """The placer of this method."""
-    return GreedyPlacer(settings)
+PLACER = GreedyPlacer

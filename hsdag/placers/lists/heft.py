@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.ir.graph import IntArray
+from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import levels_of, tables_of
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Links
 
 
-class HeftPlacer(ListPlacer):
+class HeftPlacer(SchedulePlacer):
     """Topcuoglu et al. 2002, section 4.1; for throughput ops in the same order balance the loads."""
 
     name = "heft"
 
-    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:
-        """One placement."""
-        if objective is THROUGHPUT:
-            tables = tables_of(costs)
-            priority = levels_of(tables).upward_s
-            yield Proposal(balanced_placement(tables, priority, self._settings.semantics.links))
-        else:
-            yield Proposal.of(heft_schedule(costs))
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        """See ``heft_schedule``."""
+        return heft_schedule(costs)
+
+    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
+        """Ops by upward rank."""
+        tables = tables_of(costs)
+        return balanced_placement(tables, levels_of(tables).upward_s, links)
 
 
 def heft_schedule(problem: ScheduleProblem) -> ListSchedule:
@@ -39,6 +36,4 @@ def heft_schedule(problem: ScheduleProblem) -> ListSchedule:
     return list_schedule(tables, levels_of(tables).upward_s, insertion=True)
 
 
-def make(settings: PlacerSettings) -> HeftPlacer:
-    """The placer of this method."""
-    return HeftPlacer(settings)
+PLACER = HeftPlacer

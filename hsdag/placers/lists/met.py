@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.lists.base import ListPlacer, Proposal
+from hsdag.placers.base import NoOptions
+from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.memory_repair import fastest_devices
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 
 
-class MetPlacer(ListPlacer):
+class MetPlacer(ListPlacer[NoOptions]):
     """Minimum execution time (DiviML, section V-A), for latency and throughput alike; transfers do not count."""
 
     name = "met"
+    gives_order = False
 
-    def proposals(self, costs: ScheduleProblem, objective: Objective) -> Iterator[Proposal]:  # noqa: ARG002
+    def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One placement."""
-        yield Proposal(fastest_devices(costs))
+        assert problem.costs is not None
+        yield Plan(fastest_devices(problem.costs))
 
 
-def make(settings: PlacerSettings) -> MetPlacer:
-    """The placer of this method."""
-    return MetPlacer(settings)
+PLACER = MetPlacer

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.evaluators.schedule import MEMORY_TOLERANCE
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.placers.lists.tables import Tables, arrival_s

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
-from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import inlined
 
@@ -49,16 +47,6 @@ class Levels(NamedTuple):
     downward_s: FloatArray  # from the beginning, own time left out: t-level, rank_d (eq. 10)
     static_s: FloatArray  # as upward, without communication
     heaviest: IntArray  # the consumer on the longest way to the end, -1 at its end; ties by op index
-
-
-def costs_of(problem: Problem, method: str) -> ScheduleProblem:
-    """The costs of the units. Raises OptionError that names the method where they are not known."""
-    if problem.costs is None:
-        raise OptionError(
-            f"method {method!r} needs the costs of ops and transfers, which are unknown here; "
-            "use --reward hybrid or a problem file"
-        )
-    return problem.costs
 
 
 def tables_of(problem: ScheduleProblem) -> Tables:

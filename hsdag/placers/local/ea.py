@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
-from hsdag.placers.lists.tables import costs_of
-from hsdag.placers.local.moves import BATCH, LocalMoves, judged_s
+from hsdag.ir.errors import OptionError
+from hsdag.placers.base import Placer, Preset
+from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.placers.local.moves import LocalMoves
 from hsdag.placers.memory_repair import fastest_devices, repaired
-from hsdag.runtime.problems.problem import Problem
-
-PATIENCE, PATIENCE_PER_UNIT = 2000, 50
-"""The search ends after so many neighbours in a row, and so many more for each unit, none of which was better."""
 
 
-class EaPlacer(Placer):
-    """DiviML's biased (1+1) EA (section V-A), for latency and throughput as the evaluator has it.
+@dataclass(frozen=True)
+class EaOptions:
+    """Raises OptionError for a value out of range."""
+
+    patience: int = 2000
+    """The search ends after so many neighbours in a row none of which was better,"""
+    patience_per_unit: int = 50
+    """and so many more for each unit that can move."""
+    batch: int = 8
+    """Neighbours that are evaluated at a time where evaluations are cheap; else one by one."""
+
+    def __post_init__(self) -> None:
+        if min(self.patience, self.batch) < 1 or self.patience_per_unit < 0:
+            raise OptionError("ea takes a patience and a batch of at least 1 and a patience_per_unit of at least 0")
+
+
+class EaPlacer(Placer[EaOptions]):
+    """DiviML's biased (1+1) EA (section V-A), for whatever objective the evaluator has.
 
     A neighbour moves each unit with probability one by their number, and replaces the placement when it is not
-    worse. Where evaluations are cheap, neighbours of one placement are drawn ``BATCH`` at a time, each still compared
-    with the best before it.
+    worse. Where evaluations are cheap, neighbours of one placement are drawn ``batch`` at a time, each still compared
+    with the best before it. The same seed and evaluations give the same search.
     """
 
-    def __init__(self, settings: PlacerSettings) -> None:
-        self._settings = settings
+    name = "ea"
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        """The best placement [U] found; the same seed and evaluations give the same one.
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[EaOptions]]:  # noqa: ARG003
+        """One preset."""
+        return {"default": Preset(EaOptions())}
 
-        Raises OptionError when costs are unknown, SearchStopped when the evaluator does.
-        """
-        costs = costs_of(problem, "ea")
-        moves = LocalMoves(problem.supported, np.random.default_rng(self._settings.seed))
-        current = repaired(costs, fastest_devices(costs), self._settings.semantics)
-        current_s = float(judged_s(evaluator, [current])[0])
-        batch = BATCH if self._settings.is_cheap else 1
-        patience = PATIENCE + PATIENCE_PER_UNIT * len(moves.movable)
+    def _search(self, incumbent: Incumbent) -> Status:
+        costs, options = incumbent.costs, self.options
+        moves = LocalMoves(incumbent.problem.supported, np.random.default_rng(incumbent.limits.seed))
+        current = repaired(costs, fastest_devices(costs), incumbent.problem.semantics)
+        current_value, version = float(incumbent.values([current])[0]), incumbent.version
+        batch = options.batch if incumbent.is_cheap else 1
+        patience = options.patience + options.patience_per_unit * len(moves.movable)
         idle = 0
         while len(moves.movable) and idle < patience:
             neighbours = [moves.flipped(current) for _ in range(batch)]
-            for neighbour, seconds in zip(neighbours, judged_s(evaluator, neighbours).tolist(), strict=True):
-                idle = 0 if seconds < current_s else idle + 1
-                if seconds <= current_s:
-                    current, current_s = neighbour, seconds
-        return current
+            values = incumbent.values(neighbours).tolist()
+            if incumbent.version != version:
+                current_value, version = float(incumbent.values([current])[0]), incumbent.version
+            for neighbour, value in zip(neighbours, values, strict=True):
+                idle = 0 if value < current_value else idle + 1
+                if value <= current_value:
+                    current, current_value = neighbour, value
+        return Status.FEASIBLE
 
 
-def make(settings: PlacerSettings) -> EaPlacer:
-    """The placer of this method."""
-    return EaPlacer(settings)
+PLACER = EaPlacer

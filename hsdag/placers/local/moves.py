@@ -1,24 +1,13 @@
-"""Random neighbours of a placement, and their costs in seconds. Legend: U placement units, D devices."""
+"""Random neighbours of a placement. Legend: U placement units, D devices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
 
-BATCH = 8
-"""Neighbours that are evaluated at a time where evaluations are cheap; else one by one."""
 LONGEST_STRETCH = 0.5
 """Share of all units that one move may put on one device."""
-
-
-def judged_s(evaluator: Evaluator, placements: Sequence[IntArray]) -> FloatArray:
-    """[B] seconds of placements [U], infinite where one failed. Raises SearchStopped when the evaluator does."""
-    evaluations = evaluator.evaluate(placements)
-    return np.asarray([np.inf if e.latency_s is None else e.latency_s for e in evaluations], dtype=np.float64)
 
 
 class LocalMoves:

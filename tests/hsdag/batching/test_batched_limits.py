@@ -22,9 +22,9 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
 from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.search.searching import Watcher
-from hsdag.search.solution import Status
+from hsdag.search.driver import Watcher
 from tests.hsdag.batching.batched_reference import random_batched
 
 

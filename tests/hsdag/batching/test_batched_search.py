@@ -22,9 +22,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.search.solution import Status
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 CHAIN = ScheduleProblem.from_arrays([[1.0, 1.0], [2.0, 2.0]], [(0, 1)], output_bytes=1.0)

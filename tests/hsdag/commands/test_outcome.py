@@ -12,20 +12,20 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.commands.outcome import Tally, budget_shortage, speed_sentence
 from hsdag.commands.place import run_place, telling_what_it_takes
-from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.ir.graph import IntArray
 from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.problems.plan import Plan
+from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
-from hsdag.search.searching import NoJournal, Watcher
 
 DIED = "the worker was ended by SIGFPE"
 EQUAL = Ratio(1.0, 1.0, 1.0)
 
 
 def event(failure: str | None) -> Event:
-    latency_s = None if failure is not None else 1e-3
-    return Event(np.zeros(3, dtype=np.int64), Evaluation(latency_s, failure), 5.0)
+    score = Score(1e-3) if failure is None else Score.failed(failure)
+    return Event(Plan(np.zeros(3, dtype=np.int64)), score, 5.0)
 
 
 def test_placements_that_all_failed_are_not_called_measured() -> None:
@@ -98,12 +98,12 @@ def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> Non
 class Unused(Evaluator):
     """Evaluates nothing."""
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         raise NotImplementedError
 
 
 def test_a_search_says_so_after_its_first_placement() -> None:
     phases: list[str] = []
-    recorder = RecordingEvaluator(Unused(), Budget(seconds=20.0), NoJournal(), [event(None)])
+    recorder = RecordingEvaluator(Unused(), Budget(seconds=20.0), past=[event(None)])
     telling_what_it_takes(Watcher(on_phase=phases.append), 20.0)(event(None), recorder)
     assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hsdag.commands.torch_search import search_measured
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Budget
 from hsdag.evaluators.torch import random_inputs, run_workload, workload_graph
 from hsdag.evaluators.torch.measured import TorchEvaluator
@@ -49,26 +49,26 @@ def test_the_best_of_a_measured_search_is_what_the_evaluator_measured_fastest(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload, costs = tiny()
-    measured: dict[bytes, Evaluation] = {}
+    measured: dict[bytes, Score] = {}
     original = TorchEvaluator._measured
 
-    def noted(self: TorchEvaluator, placement: IntArray) -> Evaluation:
+    def noted(self: TorchEvaluator, placement: IntArray) -> Score:
         measured[placement.tobytes()] = original(self, placement)
         return measured[placement.tobytes()]
 
     monkeypatch.setattr(TorchEvaluator, "_measured", noted)
     found = search_measured(workload, DEVICES, method, Budget(evaluations=K + 3), costs=free_links(costs))
     assert len(measured) == len(found.events) > K
-    assert {event.placement.tobytes(): event.evaluation for event in found.events} == measured
-    fastest = min(measured, key=lambda key: measured[key].seconds)
-    assert found.latency_s == measured[fastest].seconds
+    assert {event.plan.placement.tobytes(): event.score for event in found.events} == measured
+    fastest = min(measured, key=lambda key: measured[key].value)
+    assert found.latency_s == measured[fastest].value
     assert found.problem.expand(np.frombuffer(fastest, dtype=np.int64)).tolist() == found.placement.tolist()
 
 
 def test_the_placement_found_is_legal_and_computes_what_one_device_does() -> None:
     workload, costs = tiny()
     found = search_measured(workload, DEVICES, "critical-path", Budget(evaluations=K + 4), costs=costs)
-    assert all(found.problem.is_legal(event.placement) for event in found.events)
+    assert all(found.problem.is_legal(event.plan.placement) for event in found.events)
     inputs = random_inputs(workload_graph(workload))
     spread, alone = (
         run_workload(workload, placement, DEVICES, inputs).outputs

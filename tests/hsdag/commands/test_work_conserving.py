@@ -17,8 +17,8 @@ from hsdag.cli.app import run
 from hsdag.commands.bench import placed_candidate, run_bench
 from hsdag.commands.outcome import Outcome, speed_sentence
 from hsdag.commands.place import run_place
-from hsdag.evaluators.base import Evaluation, Evaluator
-from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir import OptionError, Placement, PlacementError, SearchError, load_model, placement_units, read_graph
 from hsdag.ir.build import fingerprint
@@ -32,11 +32,11 @@ from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution
-from hsdag.search.options import PlaceOptions
+from hsdag.search.options import EXECUTION, PlaceOptions
 from hsdag.search.rewards import prepare
-from hsdag.search.searching import EXECUTION, NoJournal
 from hsdag.search.session import Session
 
 FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
@@ -206,9 +206,9 @@ class Machine(Evaluator):
     def __init__(self, problem: Problem, true: WorkConservingCosts) -> None:
         self.problem, self.true = problem, true
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        ops = self.problem.expand(np.stack(placements))
-        return [Evaluation(float(s)) for s in self.true.latency_s(ops)]
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        ops = self.problem.expand(np.stack([plan.placement for plan in plans]))
+        return [Score(float(s)) for s in self.true.latency_s(ops)]
 
 
 def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> None:
@@ -221,15 +221,15 @@ def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> N
         for launch_s in (1e-4, 4e-4)
     ]
     prior, true = (WorkConservingCosts.of(graph, model) for model in models)
-    recorder = RecordingEvaluator(Machine(problem, true), Budget(), NoJournal())
-    evaluator = HybridEvaluator(problem, prior, recorder, HybridPlan(first=10, longest=10, measured_each=3))
+    recorder = RecordingEvaluator(Machine(problem, true), Budget())
+    evaluator = HybridEvaluator(problem, prior, recorder, HybridSchedule(first=10, longest=10, measured_each=3))
     rng = np.random.default_rng(1)
-    others = list(rng.integers(0, 2, (20, problem.num_units)))
-    true_s = true.latency_s(problem.expand(np.stack(others)))
-    before = np.abs(evaluator.simulated_s(others) / true_s - 1).mean()
+    others = [Plan(row) for row in rng.integers(0, 2, (20, problem.num_units))]
+    true_s = true.latency_s(problem.expand(np.stack([plan.placement for plan in others])))
+    before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
     for _ in range(4):
-        evaluator.evaluate(list(rng.integers(0, 2, (10, problem.num_units))))
-    assert np.abs(evaluator.simulated_s(others) / true_s - 1).mean() < 0.3 * before
+        evaluator.evaluate([Plan(row) for row in rng.integers(0, 2, (10, problem.num_units))])
+    assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.3 * before
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
-from hsdag.evaluators.hybrid import HybridEvaluator, HybridPlan
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.evaluators.hybrid import KEPT, HybridEvaluator, HybridSchedule
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir import graph_from_edges
 from hsdag.ir.coarsen import coarsen
@@ -19,12 +19,13 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.searching import NoJournal
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 NUM = 12
 GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)
-PLAN = HybridPlan(first=10, longest=10, measured_each=2, patience=2, most=1000)
+PLAN = HybridSchedule(first=10, longest=10, measured_each=2, patience=2, most=1000)
 
 
 def costs(launch_s: float) -> HeteroCosts:
@@ -36,31 +37,35 @@ def costs(launch_s: float) -> HeteroCosts:
 class Device(Evaluator):
     """Stands for the hardware: launches cost more there than the profile says."""
 
-    def __init__(self, launch_s: float = 1e-3, failing: Sequence[bytes] = ()) -> None:
+    def __init__(self, launch_s: float = 1e-3, failing: Sequence[Plan] = ()) -> None:
         self.true = costs(launch_s)
-        self.asked: list[IntArray] = []
+        self.asked: list[Plan] = []
         self.failing = failing
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        self.asked += placements
-        return [self._one(placement) for placement in placements]
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.asked += plans
+        return [self._one(plan) for plan in plans]
 
-    def _one(self, placement: IntArray) -> Evaluation:
-        if placement.tobytes() in self.failing:
-            return Evaluation(None, "crashed")
-        return Evaluation(float(self.true.latency_s(PROBLEM.expand(placement)[None])[0]))
+    def _one(self, plan: Plan) -> Score:
+        if plan in self.failing:
+            return Score.failed("crashed")
+        return Score(float(self.true.latency_s(PROBLEM.expand(plan.placement)[None])[0]))
 
 
 PROBLEM = Problem(coarsen(GRAPH, Partition.identity(NUM)), ("a", "b"), np.ones((NUM, 2), dtype=np.bool_))
 
 
-def hybrid(device: Device, plan: HybridPlan = PLAN, budget: Budget | None = None) -> HybridEvaluator:
-    return HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(device, budget or Budget(), NoJournal()), plan)
+def hybrid(device: Device, plan: HybridSchedule = PLAN, budget: Budget | None = None) -> HybridEvaluator:
+    return HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(device, budget or Budget()), plan)
 
 
-def drawn(count: int, seed: int = 0) -> list[IntArray]:
+def drawn(count: int, seed: int = 0) -> list[Plan]:
     rng = np.random.default_rng(seed)
-    return [rng.integers(0, 2, NUM) for _ in range(count)]
+    return [Plan(rng.integers(0, 2, NUM)) for _ in range(count)]
+
+
+def stacked(plans: Sequence[Plan]) -> IntArray:
+    return np.stack([plan.placement for plan in plans])
 
 
 def run_out(evaluator: HybridEvaluator) -> None:
@@ -74,19 +79,19 @@ def run_out(evaluator: HybridEvaluator) -> None:
 def test_most_placements_are_simulated_and_only_the_most_promising_measured() -> None:
     device = Device()
     evaluator, placements = hybrid(device), drawn(10)
-    simulated_s = costs(1e-6).latency_s(PROBLEM.expand(np.stack(placements)))
+    simulated_s = costs(1e-6).latency_s(PROBLEM.expand(stacked(placements)))
     evaluator.evaluate(placements)
     best = [placements[i] for i in np.argsort(simulated_s)[:2]]
-    assert [p.tolist() for p in device.asked] == [p.tolist() for p in best]
+    assert device.asked == best
 
 
 def test_measuring_teaches_what_the_profile_did_not_know() -> None:
     evaluator, others = hybrid(Device()), drawn(30, 9)
-    true_s = costs(1e-3).latency_s(PROBLEM.expand(np.stack(others)))
-    before = np.abs(evaluator.simulated_s(others) / true_s - 1).mean()
+    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
     for seed in range(3):
         evaluator.evaluate(drawn(10, seed))
-    after = np.abs(evaluator.simulated_s(others) / true_s - 1).mean()
+    after = np.abs(evaluator.simulated(others) / true_s - 1).mean()
     assert after < 0.2 * before
 
 
@@ -98,10 +103,10 @@ def test_a_measured_placement_answers_with_what_was_measured() -> None:
 
 
 def test_a_placement_that_failed_on_the_devices_fails_in_simulation_too() -> None:
-    device = Device(failing=[p.tobytes() for p in drawn(10)])
+    device = Device(failing=drawn(10))
     evaluator = hybrid(device)
     evaluator.evaluate(drawn(10))
-    assert evaluator.evaluate(device.asked[:1]) == [Evaluation(None, "crashed")]
+    assert evaluator.evaluate(device.asked[:1]) == [Score.failed("crashed")]
 
 
 def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
@@ -114,7 +119,7 @@ def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
 
 def test_a_simulated_search_measures_nothing_and_ends_at_its_number() -> None:
     device = Device()
-    evaluator = hybrid(device, replace(HybridPlan.simulated(), most=40))
+    evaluator = hybrid(device, replace(HybridSchedule.simulated(), most=40))
     run_out(evaluator)
     assert device.asked == []
     assert evaluator.num_simulated == 40
@@ -128,25 +133,59 @@ def test_the_budget_of_the_measured_search_ends_it() -> None:
 
 def test_earlier_measurements_calibrate_from_the_start() -> None:
     device, others = Device(), drawn(30, 9)
-    recorder = RecordingEvaluator(device, Budget(), NoJournal())
+    recorder = RecordingEvaluator(device, Budget())
     recorder.evaluate(drawn(8, 4))
     evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, PLAN)
-    true_s = costs(1e-3).latency_s(PROBLEM.expand(np.stack(others)))
-    assert np.abs(evaluator.simulated_s(others) / true_s - 1).mean() < 0.05
+    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.05
 
 
 def test_throughput_is_scaled_to_what_was_measured() -> None:
     problem = replace(PROBLEM, objective=THROUGHPUT)
-    recorder = RecordingEvaluator(Device(), Budget(), NoJournal())
+    recorder = RecordingEvaluator(Device(), Budget())
     seen = drawn(3)
     recorder.evaluate(seen)
     evaluator = HybridEvaluator(problem, costs(1e-6), recorder, PLAN)
-    periods = costs(1e-6).period_s(PROBLEM.expand(np.stack(seen)))
-    scale = np.median([e.evaluation.seconds for e in recorder.events] / periods)
-    assert evaluator.simulated_s(seen) == pytest.approx(scale * periods)
+    periods = costs(1e-6).period_s(PROBLEM.expand(stacked(seen)))
+    scale = np.median([e.score.value for e in recorder.events] / periods)
+    assert evaluator.simulated(seen) == pytest.approx(scale * periods)
 
 
 def test_single_devices_are_never_the_promising_ones() -> None:
     evaluator = hybrid(Device())
-    evaluator.evaluate([np.zeros(NUM, dtype=np.int64), *drawn(3)])
-    assert all(len(np.unique(p)) == 2 for p in evaluator.promising(10))
+    evaluator.evaluate([Plan(np.zeros(NUM, dtype=np.int64)), *drawn(3)])
+    assert all(plan.is_split for plan in evaluator.promising(10))
+
+
+def test_measuring_raises_the_version_so_that_scores_that_are_held_are_asked_for_anew() -> None:
+    evaluator, plans = hybrid(Device()), drawn(10)
+    before = evaluator.version
+    first = evaluator.evaluate(plans[:9])
+    assert evaluator.version == before
+    evaluator.evaluate(plans[9:])
+    assert evaluator.version == before + 1
+    assert evaluator.evaluate(plans[:9]) != first
+
+
+def test_promising_simulated_plans_are_kept_before_their_scores_are_told_and_proposed_again() -> None:
+    kept: list[Plan] = []
+    recorder = RecordingEvaluator(Device())
+    evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, HybridSchedule.simulated(), keep=kept.extend)
+    for seed in range(30):
+        evaluator.evaluate(drawn(10, seed))
+        assert set(evaluator.promising(KEPT)) <= set(kept)
+    assert len(kept) == len(set(kept)) < 300
+    resumed = HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(Device()), kept=kept)
+    assert resumed.promising(KEPT) == evaluator.promising(KEPT)
+
+
+def test_a_plan_that_exceeds_the_memory_of_a_device_fails_in_simulation() -> None:
+    model = costs(1e-6).costs
+    limited = ScheduleProblem.from_graph(GRAPH, model, ("a", "b"), np.array([5_500.0, np.inf]))
+    limited = replace(limited, weight_bytes=np.full(NUM, 1000.0))
+    evaluator = HybridEvaluator(replace(PROBLEM, costs=limited), costs(1e-6), RecordingEvaluator(Device()))
+    fits, exceeds = Plan(np.where(np.arange(NUM) % 4 > 0, 1, 0)), Plan(np.arange(NUM) % 2)
+    first, second = evaluator.evaluate([fits, exceeds])
+    assert first.failure is None
+    assert "memory" in str(second.failure)
+    assert evaluator.promising(5) == [fits]

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.ir.graph import IntArray
+from hsdag.runtime.problems.plan import Plan
 
 
 class CountingEvaluator(Evaluator):
     """Latency 1 + number of ones; fails where the first unit is on device 2."""
 
     def __init__(self) -> None:
-        self.asked: list[IntArray] = []
+        self.asked: list[Plan] = []
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        self.asked += placements
-        return [Evaluation(None, "broken") if p[0] == 2 else Evaluation(1.0 + float(p.sum())) for p in placements]
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.asked += plans
+        values = [(plan.placement[0] == 2, 1.0 + float(plan.placement.sum())) for plan in plans]
+        return [Score.failed("broken") if fails else Score(value) for fails, value in values]
 
 
 class ListJournal:
@@ -31,46 +32,46 @@ class ListJournal:
         self.events.append(event)
 
 
-def placement(*devices: int) -> IntArray:
-    return np.asarray(devices, dtype=np.int64)
+def plan(*devices: int, order: tuple[int, ...] | None = None) -> Plan:
+    return Plan(np.asarray(devices), None if order is None else np.asarray(order))
 
 
-def test_a_placement_is_evaluated_once_whatever_its_array() -> None:
+def test_a_plan_is_evaluated_once_whatever_its_array() -> None:
     inner = CountingEvaluator()
     recorder = RecordingEvaluator(inner, Budget(), ListJournal())
-    first = recorder.evaluate([placement(0, 1), placement(0, 1)])
-    again = recorder.evaluate([placement(0, 1).astype(np.int32).astype(np.int64)])
+    first = recorder.evaluate([plan(0, 1), plan(0, 1)])
+    again = recorder.evaluate([Plan(np.array([0, 1], dtype=np.int32))])
     assert len(inner.asked) == 1
-    assert first == [Evaluation(2.0), Evaluation(2.0)]
-    assert again == [Evaluation(2.0)]
+    assert first == [Score(2.0), Score(2.0)]
+    assert again == [Score(2.0)]
 
 
 def test_every_event_is_written_before_the_next_evaluation() -> None:
     journal = ListJournal()
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(evaluations=2), journal)
     with pytest.raises(SearchStopped):
-        recorder.evaluate([placement(0, 0), placement(0, 1), placement(1, 1)])
-    assert [e.placement.tolist() for e in journal.events] == [[0, 0], [0, 1]]
+        recorder.evaluate([plan(0, 0), plan(0, 1), plan(1, 1)])
+    assert [e.plan.placement.tolist() for e in journal.events] == [[0, 0], [0, 1]]
 
 
 def test_the_best_leaves_out_failures() -> None:
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(), ListJournal())
-    recorder.evaluate([placement(1, 1), placement(2, 0), placement(0, 1)])
-    assert [e.placement.tolist() for e in recorder.best(5)] == [[0, 1], [1, 1]]
+    recorder.evaluate([plan(1, 1), plan(2, 0), plan(0, 1)])
+    assert [e.plan.placement.tolist() for e in recorder.best(5)] == [[0, 1], [1, 1]]
 
 
 def test_time_is_counted_over_resumed_parts() -> None:
-    past = [Event(placement(0, 0), Evaluation(1.0), elapsed_s=59.0)]
+    past = [Event(plan(0, 0), Score(1.0), elapsed_s=59.0)]
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(seconds=58.0), ListJournal(), past)
     with pytest.raises(SearchStopped):
-        recorder.evaluate([placement(0, 1)])
+        recorder.evaluate([plan(0, 1)])
 
 
 def test_past_events_answer_from_the_cache() -> None:
     inner = CountingEvaluator()
-    past = [Event(placement(0, 0), Evaluation(0.5), elapsed_s=1.0)]
+    past = [Event(plan(0, 0), Score(0.5), elapsed_s=1.0)]
     recorder = RecordingEvaluator(inner, Budget(), ListJournal(), past)
-    assert recorder.evaluate([placement(0, 0)]) == [Evaluation(0.5)]
+    assert recorder.evaluate([plan(0, 0)]) == [Score(0.5)]
     assert inner.asked == []
     assert recorder.num_evaluations == 1
 
@@ -78,4 +79,29 @@ def test_past_events_answer_from_the_cache() -> None:
 def test_a_wish_to_stop_ends_the_search_also_on_cached_placements() -> None:
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(), ListJournal(), should_stop=lambda: True)
     with pytest.raises(SearchStopped):
-        recorder.evaluate([placement(0, 0)])
+        recorder.evaluate([plan(0, 0)])
+
+
+def test_the_order_of_plans_is_left_out_where_it_does_not_matter() -> None:
+    inner = CountingEvaluator()
+    recorder = RecordingEvaluator(inner)
+    recorder.evaluate([plan(0, 1, order=(0, 1)), plan(0, 1, order=(1, 0))])
+    assert inner.asked == [plan(0, 1)]
+    inner.takes_order = True
+    RecordingEvaluator(inner).evaluate([plan(0, 1, order=(0, 1)), plan(0, 1, order=(1, 0)), plan(0, 1)])
+    assert len(inner.asked) == 4
+
+
+def test_first_guesses_of_cheap_evaluations_are_had_whatever_the_budget() -> None:
+    inner = CountingEvaluator()
+    inner.is_cheap = True
+    recorder = RecordingEvaluator(inner, Budget(seconds=0.0, evaluations=1))
+    assert recorder.evaluate_all([plan(0, 1), plan(1, 1)]) == [Score(2.0), Score(3.0)]
+    with pytest.raises(SearchStopped):
+        recorder.evaluate([plan(0, 0)])
+
+
+@pytest.mark.parametrize(("value", "failure"), [(1.0, "and yet it failed"), (float("inf"), None), (float("nan"), None)])
+def test_a_score_is_either_a_value_or_a_failure(value: float, failure: str | None) -> None:
+    with pytest.raises(ValueError, match="either a finite value or a failure"):
+        Score(value, failure)

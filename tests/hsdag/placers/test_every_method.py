@@ -12,21 +12,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hsdag.commands.workload import workload_problem
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.ir.graph import IntArray
 from hsdag.models import find_workload
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.registry import make_placer, method_names
+from hsdag.placers.incumbent import Status
+from hsdag.placers.registry import method_names
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
-from hsdag.search.searching import Watcher
-from hsdag.search.solution import Solution, SolveOptions, Status
+from hsdag.search.driver import Watcher
+from hsdag.search.solution import Solution, SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
@@ -51,8 +51,7 @@ def answer(
     problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, budget_s: float = 3.0
 ) -> Solution:
     options = SolveOptions(method=method, objective=FOR.get(method, LATENCY), budget_s=budget_s)
-    settings = PlacerSettings(is_cheap=True, semantics=options.semantics, budget_s=budget_s)
-    return solve(problem, make_placer(method, settings), options, Watcher(should_stop=should_stop))
+    return solve(problem, options.placer(), options, Watcher(should_stop=should_stop))
 
 
 def check(solution: Solution) -> None:
@@ -91,10 +90,10 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
     known_s, asked = [np.inf], itertools.count()
     evaluate = ScheduleEvaluator.evaluate
 
-    def evaluated(self: ScheduleEvaluator, placements: Sequence[IntArray]) -> list[Evaluation]:
-        evaluations = evaluate(self, placements)
-        known_s.extend(evaluation.seconds for evaluation in evaluations)
-        return evaluations
+    def evaluated(self: ScheduleEvaluator, plans: Sequence[Plan]) -> list[Score]:
+        scores = evaluate(self, plans)
+        known_s.extend(score.value for score in scores)
+        return scores
 
     answer(chain, method, lambda: next(asked) < 0, budget_s=0.5)
     num_asked = next(asked)
@@ -146,8 +145,8 @@ def legal_costs_s(problem: ScheduleProblem, semantics: Semantics, objective: Obj
     together = [v for v in range(problem.num_ops) if sets[v]]
     every = every[(every[:, together] == every[:, together[:1]]).all(axis=1)]
     every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
-    judged = ScheduleEvaluator(problem, semantics, objective).evaluate(list(every)) if len(every) else []
-    return np.array([evaluation.seconds for evaluation in judged] or [np.inf])
+    judged = ScheduleEvaluator(problem, semantics, objective).evaluate([Plan(device) for device in every])
+    return np.array([score.value for score in judged] or [np.inf])
 
 
 @pytest.mark.parametrize("method", method_names())
@@ -159,22 +158,20 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     semantics, objective = how
     objective = FOR.get(method, objective)
     options = SolveOptions(method, objective, semantics, budget_s=2.0, max_evaluations=15 if method == "hsdag" else 60)
-    placer = make_placer(method, PlacerSettings(is_cheap=True, semantics=semantics, budget_s=2.0))
     costs_s = legal_costs_s(problem, semantics, objective)
     try:
-        solution = solve(problem, placer, options)
+        solution = solve(problem, options.placer(), options)
     except (SearchError, OptionError):  # tight memory that the method gave up on, or no single device for best-device
         assert method == "best-device" or np.isfinite(problem.memory_bytes).any()
         return
-    bounds_s = [solution.lower_bound_s, getattr(placer, "lower_bound_s", None) or 0.0]
     if solution.status is Status.INFEASIBLE:
         assert np.isinf(costs_s).all()
-    assert max(bounds_s) <= costs_s.min() * (1 + 1e-9)
+    assert solution.lower_bound_s <= costs_s.min() * (1 + 1e-9)
     if solution.device is None:
         return
     check(solution)
     assert solution.value_s is not None
-    assert solution.value_s >= max(bounds_s) * (1 - 1e-9)
+    assert solution.value_s >= solution.lower_bound_s * (1 - 1e-9)
     assert problem.supported[np.arange(problem.num_ops), solution.device].all()
     assert len({d for d, s in zip(solution.device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
     if semantics.execution is Execution.SEQUENTIAL or objective is THROUGHPUT:
@@ -182,4 +179,5 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     elif semantics.links is Links.INDEPENDENT:
         best_s = BruteForce(problem).makespan_s()  # without memories and ties
         assert solution.value_s >= best_s * (1 - 1e-9)
-        assert any(problem.labels.colocate) or np.isfinite(problem.memory_bytes[0]) or max(bounds_s) <= best_s + 1e-9
+        is_limited = any(problem.labels.colocate) or np.isfinite(problem.memory_bytes[0])
+        assert is_limited or solution.lower_bound_s <= best_s + 1e-9

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.ir import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.problems.plan import Plan
 from hsdag.search.run_folder import RunFolder, RunRecord
 
 RECORD = RunRecord(
@@ -24,8 +25,8 @@ RECORD = RunRecord(
     num_units=3,
 )
 EVENTS = [
-    Event(np.array([0, 1, 1]), Evaluation(0.25), 1.5),
-    Event(np.array([1, 1, 1]), Evaluation(None, "the worker was ended by SIGSEGV"), 2.5),
+    Event(Plan(np.array([0, 1, 1]), np.array([2, 0, 1])), Score(0.25), 1.5),
+    Event(Plan(np.array([1, 1, 1])), Score.failed("the worker was ended by SIGSEGV"), 2.5),
 ]
 
 
@@ -38,8 +39,7 @@ def started(path: Path) -> RunFolder:
 
 def same(left: list[Event], right: list[Event]) -> bool:
     return all(
-        np.array_equal(a.placement, b.placement) and a.evaluation == b.evaluation and a.elapsed_s == b.elapsed_s
-        for a, b in zip(left, right, strict=True)
+        (a.plan, a.score, a.elapsed_s) == (b.plan, b.score, b.elapsed_s) for a, b in zip(left, right, strict=True)
     )
 
 
@@ -59,12 +59,27 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Pa
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     folder = started(tmp_path)
-    folder.events_path.write_text('{"placement": "01", "latency_s": 1.0, "elapsed_s": 1.0}\n')
+    folder.events_path.write_text('{"placement": "01", "value": 1.0, "elapsed_s": 1.0}\n')
     with pytest.raises(FileFormatError, match="line 1: the placement does not fit"):
         folder.events()
     folder.events_path.write_text("nonsense\n")
     with pytest.raises(FileFormatError, match="line 1: not an event"):
         folder.events()
+
+
+def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path) -> None:
+    folder, plans = started(tmp_path), [Plan(np.array([0, 1, 0])), Plan(np.array([1, 0, 0]))]
+    assert folder.kept() == []
+    folder.keep(plans)
+    assert folder.kept() == plans
+    folder.candidates_path.write_bytes(folder.candidates_path.read_bytes()[:-2])
+    assert folder.kept() == plans[:1]
+    folder.candidates_path.write_text('{"placement": "0?1"}\n')
+    with pytest.raises(FileFormatError, match=r"candidates\.jsonl, line 1: the placement does not fit"):
+        folder.kept()
+    folder.candidates_path.write_text("{}\n")
+    with pytest.raises(FileFormatError, match="line 1: not a plan of a search"):
+        folder.kept()
 
 
 def test_the_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
@@ -119,7 +134,7 @@ def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
 def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
     many = [DeviceRecord(name=f"D{i}", plugin="CPU") for i in range(50)]
     folder = RunFolder.create(tmp_path / "many", RECORD.model_copy(update={"devices": many}))
-    event = Event(np.array([0, 49, 36]), Evaluation(1.0), 1.0)
+    event = Event(Plan(np.array([0, 49, 36])), Score(1.0), 1.0)
     folder.append(event)
     assert same(folder.events(), [event])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,59 +13,65 @@ from hypothesis import strategies as st
 
 from hsdag.commands.batched import BatchOptions
 from hsdag.commands.simulate import PlacedOps, simulate_placement
-from hsdag.evaluators.base import Evaluator, SearchStopped
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Checkpoint, Placer, PlacerSettings
-from hsdag.placers.learned.hsdag import HsdagPlacer
+from hsdag.placers.base import NoOptions, Placer
+from hsdag.placers.cuts.pipeline import PipelinePlacer
+from hsdag.placers.incumbent import GaveUp, Incumbent, Status
 from hsdag.placers.lists.best_device import BestDevicePlacer
+from hsdag.placers.lists.enumerative import EnumerativePlacer
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.packing import Packing, pack_weights, running_bytes
-from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
-from hsdag.search.searching import Watcher
-from hsdag.search.solution import Solution, SolveOptions, Status
+from hsdag.search.driver import Watcher
+from hsdag.search.solution import Solution, SolveOptions
 from hsdag.search.solve import solve
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 
 
-class Everything(Placer):
+class Everything(Placer[NoOptions]):
     """Tries all placements."""
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
+    name = "test"
+    needs_costs = False
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem = incumbent.problem
         every = itertools.product(range(problem.num_devices), repeat=problem.num_units)
-        placements = [np.array(choice) for choice in every]
-        costs = [e.latency_s if e.latency_s is not None else np.inf for e in evaluator.evaluate(placements)]
-        return placements[int(np.argmin(costs))]
+        incumbent.evaluate([Plan(np.array(choice)) for choice in every])
+        return Status.FEASIBLE
 
 
 class Worst(Everything):
     """Believes in all units on the last device."""
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        return np.full(problem.num_units, problem.num_devices - 1)
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.evaluate([Plan(np.full(incumbent.problem.num_units, incumbent.problem.num_devices - 1))])
+        return Status.FEASIBLE
 
 
-class Ranked(Worst):
+class Ranked(Everything):
     """Puts 'far' on the second device and the rest on the first, with ranks."""
 
+    gives_order = True
+
     def __init__(self, unit_ranks: dict[str, int]) -> None:
+        super().__init__()
         self.unit_ranks = unit_ranks
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        self.names = problem.units.graph.op_names
-        placement = np.array([0 if name != "far" else 1 for name in self.names])
-        evaluator.evaluate([placement])
-        return placement
-
-    def ranks(self, placement: IntArray) -> IntArray | None:  # noqa: ARG002
-        return np.array([self.unit_ranks[name] for name in self.names])
+    def _search(self, incumbent: Incumbent) -> Status:
+        names = incumbent.problem.units.graph.op_names
+        placement = np.array([0 if name != "far" else 1 for name in names])
+        incumbent.consider(placement, np.array([self.unit_ranks[name] for name in names]))
+        return Status.FEASIBLE
 
 
 def random_problem(seed: int, memory: float = np.inf) -> ScheduleProblem:
@@ -230,12 +237,26 @@ def test_ranks_that_harm_are_left_out() -> None:
         return solve(problem, delaying, replace(OPTIONS, semantics=Semantics(order=order))).value_s
 
     assert value(None) == 1 + 5
-    assert value(Order.PRIORITY) == 5 + 1 + 5
+    assert value(Order.PRIORITY) == 1 + 5  # in topological order, which needs no ranks of the method
 
 
-def test_order_priority_needs_a_method_that_gives_ranks() -> None:
-    with pytest.raises(OptionError, match="method 'test' gives none"):
-        solve(urgent(), Everything(), replace(OPTIONS, semantics=Semantics(order=Order.PRIORITY)))
+@pytest.mark.parametrize(
+    ("placer", "objective", "semantics", "message"),
+    [
+        (Everything(), LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
+        (PipelinePlacer(), LATENCY, Semantics(), "'pipeline' is for --objective throughput, not latency"),
+        (Everything(), LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
+        (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
+    ],
+)
+def test_what_can_be_refused_is_refused_before_anything_is_evaluated(
+    placer: Placer[Any], objective: Objective, semantics: Semantics, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Plan] = []
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: asked.extend(plans))
+    with pytest.raises(OptionError, match=message):
+        solve(urgent(), placer, replace(OPTIONS, objective=objective, semantics=semantics))
+    assert asked == []
 
 
 def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
@@ -256,18 +277,14 @@ def test_hsdag_beats_the_single_devices_where_two_branches_can_overlap() -> None
     n = 9
     edges = [(0, v) for v in range(1, n - 1)] + [(v, n - 1) for v in range(1, n - 1)]
     problem = ScheduleProblem.from_arrays(np.ones((n, 2)), edges)
-    placer = make_placer("hsdag")
-    assert isinstance(placer, HsdagPlacer)
-    solution = solve(problem, placer, replace(OPTIONS, max_evaluations=60))
+    solution = solve(problem, make_placer("hsdag"), replace(OPTIONS, max_evaluations=60))
     assert solution.value_s is not None
     assert solution.value_s < min(solution.single_s.values())
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     def answer() -> Solution:
-        return solve(
-            random_problem(3), make_placer("hsdag", PlacerSettings(seed=5)), replace(OPTIONS, max_evaluations=20)
-        )
+        return solve(random_problem(3), make_placer("hsdag"), replace(OPTIONS, max_evaluations=20, seed=5))
 
     first, second = answer(), answer()
     assert first.value_s == second.value_s
@@ -288,25 +305,24 @@ def test_options_out_of_range_are_refused(change: dict[str, object], message: st
         replace(OPTIONS, **change)  # type: ignore[arg-type]
 
 
-class GivesUp(Placer):
+class GivesUpAtOnce(Everything):
     """A method that finds nothing legal."""
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        raise SearchError("nothing fits")
+    def _search(self, incumbent: Incumbent) -> Status:  # noqa: ARG002
+        raise GaveUp("nothing fits")
 
 
-class Proves(GivesUp):
+class Proves(Everything):
     """A method that ends with a bound of its own."""
 
-    lower_bound_s: float | None = 2.5
-
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        return np.zeros(problem.num_units, dtype=np.int64)
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.prove(2.5)
+        return Status.FEASIBLE
 
 
 def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)], link_latency_s=1.0)
-    solution = solve(problem, GivesUp(), OPTIONS)
+    solution = solve(problem, GivesUpAtOnce(), OPTIONS)
     assert (solution.value_s, solution.status) == (2.0, Status.OPTIMAL)
 
 
@@ -327,7 +343,7 @@ def crossed() -> ScheduleProblem:
 def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
     with pytest.raises(SearchError, match="in the order that devices take ops by themselves; try --method cpsat"):
         solve(crossed(), make_placer("heft"), replace(OPTIONS, method="heft"))
-    found = solve(crossed(), make_placer("cpsat", PlacerSettings(budget_s=30.0)), replace(OPTIONS, method="cpsat"))
+    found = solve(crossed(), make_placer("cpsat"), replace(OPTIONS, method="cpsat"))
     assert found.value_s == 4.0
 
 
@@ -348,18 +364,14 @@ def test_running_bytes_are_weights_and_the_largest_op_with_what_it_reads() -> No
     assert running_bytes(problem, np.array([0, 1, 1])).tolist() == [105.0, 10.0 + 2 + 7 + 1]
 
 
-class StoppedWithRanks(Placer):
-    """Holds a placement whose order is what makes it fast, and is stopped."""
+class StoppedWithRanks(Everything):
+    """Evaluates a placement whose order is what makes it fast, and is stopped."""
 
-    incumbent: IntArray | None = None
+    gives_order = True
 
-    def search(self, problem: Problem, evaluator: Evaluator, checkpoint: Checkpoint | None = None) -> IntArray:  # noqa: ARG002
-        self.incumbent = np.array([0, 0, 1])
-        evaluator.evaluate([self.incumbent])
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.evaluate([Plan(np.array([0, 0, 1]), np.array([1, 0, 2]))])
         raise SearchStopped
-
-    def ranks(self, placement: IntArray) -> IntArray | None:
-        return np.array([1, 0, 2]) if np.array_equal(placement, np.array([0, 0, 1])) else None
 
 
 def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
@@ -372,8 +384,7 @@ def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
 def test_order_priority_works_with_memory_limits(method: str) -> None:
     problem = replace(crossed(), memory_bytes=np.array([30.0]))
     options = replace(OPTIONS, method=method, semantics=Semantics(order=Order.PRIORITY))
-    settings = PlacerSettings(semantics=options.semantics, budget_s=2.0)
-    assert solve(problem, make_placer(method, settings), options).value_s == 4.0
+    assert solve(problem, make_placer(method), replace(options, budget_s=2.0)).value_s == 4.0
 
 
 def test_a_batch_of_more_inputs_than_numbers_can_tell_is_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,25 +13,24 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.commands.simulate import PlacedOps, simulate_placement
-from hsdag.evaluators.base import Evaluation, Evaluator
+from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.ir.graph import IntArray
-from hsdag.placers.base import PlacerSettings
-from hsdag.placers.exact.base import ExactPlacer
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.judging import Judge
+from hsdag.placers.incumbent import Incumbent, Limits, Status
 from hsdag.placers.lists.best_device import BestDevicePlacer
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
-from hsdag.search.solution import Solution, SolveOptions, Status
+from hsdag.search.solution import Solution, SolveOptions
 from hsdag.search.solve import MAX_ENUMERATED, solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
@@ -47,8 +45,7 @@ def solved(
     budget_s: float = 20.0,
 ) -> Solution:
     options = SolveOptions(method, objective, semantics or Semantics(), budget_s)
-    settings = PlacerSettings(is_cheap=True, semantics=options.semantics, budget_s=budget_s)
-    return solve(problem, make_placer(method, settings), options)
+    return solve(problem, options.placer(), options)
 
 
 def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> ScheduleProblem:
@@ -142,11 +139,8 @@ def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantic
     claims = 0
     for seed in range(8):
         problem = tight(seed)
-        placer = make_placer(method, PlacerSettings(is_cheap=True, semantics=semantics, budget_s=1.0))
-        assert isinstance(placer, ExactPlacer)
-        with suppress(SearchError):
-            placer.search(problem_of(problem), ScheduleEvaluator(problem, semantics))
-        if placer.is_proven_infeasible:
+        units, evaluator = problem_of(problem, LATENCY, semantics), ScheduleEvaluator(problem, semantics)
+        if make_placer(method).search(units, evaluator, Limits(seconds=1.0)).status is Status.INFEASIBLE:
             claims += 1
             ordered = replace(semantics, order=Order.PRIORITY)
             for device, ranks in itertools.product(
@@ -173,34 +167,30 @@ def test_what_no_order_fits_is_infeasible_where_every_op_alone_would_fit() -> No
 class Fails(Evaluator):
     """Judges nothing to be legal."""
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        return [Evaluation(None, "fails")] * len(placements)
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        return [Score.failed("fails")] * len(plans)
 
 
 @pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
 def test_units_of_several_ops_prove_nothing_infeasible(objective: Objective) -> None:
     """The set counts all its results at once, 12 bytes, of which its ops need 8 at a time."""
     problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (1, 2)], output_bytes=4.0, memory_bytes=9.0)
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
     tied = replace(problem, labels=replace(problem.labels, colocate=("s", "s", "s")))
-    with pytest.raises(SearchError, match="found no placement"):
-        placer.search(problem_of(tied, objective), Fails())
-    assert not placer.is_proven_infeasible
+    result = CpSatPlacer().search(problem_of(tied, objective), Fails())
+    assert result.status is Status.FEASIBLE
+    assert "found no placement" in result.note
 
 
 def test_a_bound_beyond_every_schedule_is_no_bound_and_only_infinity_a_proof() -> None:
     problem = chain(3, 6.5)
-    units = problem_of(problem)
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
-    placer._is_bound_valid = placer._are_units_ops = True
-    judge = Judge(units, problem, Fails(), PlacerSettings())
+    placer, judge = CpSatPlacer(), Judge(Incumbent(problem_of(problem), Fails(), Limits()))
     for bound_s, rule in ((1e30, MemoryRule.RUNNING), (np.inf, MemoryRule.RESERVED), (2.0, MemoryRule.RUNNING)):
         placer._prove(Formulation(problem, rule), bound_s, judge)
         assert not placer.is_proven_infeasible
-    assert placer.lower_bound_s == 2.0
+    assert judge.incumbent.lower_bound == 2.0
     placer._prove(Formulation(problem, MemoryRule.RUNNING), np.inf, judge)
     assert placer.is_proven_infeasible
-    assert placer.lower_bound_s == 2.0
+    assert judge.incumbent.lower_bound == 2.0
 
 
 def irregular(seed: int) -> ScheduleProblem:
@@ -227,10 +217,9 @@ def test_a_small_gap_of_a_method_without_proof_is_not_optimal() -> None:
 
 
 def test_a_solver_that_was_cut_off_has_proven_nothing() -> None:
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True, budget_s=1e-3))
-    options = SolveOptions("cpsat", budget_s=1e-3)
-    solve(irregular(2), placer, options)
-    assert placer.proven_gap == 0.0
+    problem = irregular(2)
+    result = CpSatPlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=1e-3))
+    assert result.status is Status.TIME_LIMIT
 
 
 def test_ops_that_must_share_a_device_and_cannot_are_named_by_their_set() -> None:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.commands.workload import first_devices, workload_problem
+from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.torch import Mode, RunPlan, problem_graph, random_inputs, run_workload, workload_graph
 from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
 from hsdag.ir.errors import ExecutionError, ModelError, OptionError
@@ -22,6 +23,7 @@ from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
 from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program, logical_devices
 from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
@@ -152,10 +154,11 @@ def test_the_evaluator_runs_no_placement_twice_and_times_it() -> None:
     workload, _ = expected("chainmm")
     evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2))
     n = workload.graph.num_ops
-    found = evaluator.evaluate([np.zeros(n, dtype=np.int64), np.arange(n) % 2, np.zeros(n, dtype=np.int64)])
+    plans = [Plan(np.zeros(n, dtype=np.int64)), Plan(np.arange(n) % 2), Plan(np.zeros(n, dtype=np.int64))]
+    found = RecordingEvaluator(evaluator).evaluate(plans)
     assert evaluator.num_measured == 2
     assert found[0] is found[2]
-    assert all(0 < evaluation.seconds < 60 for evaluation in found)
+    assert all(0 < evaluation.value < 60 for evaluation in found)
 
 
 def test_the_evaluator_says_why_a_placement_fails() -> None:
@@ -163,8 +166,8 @@ def test_the_evaluator_says_why_a_placement_fails() -> None:
     devices = (LogicalDevice("roomy"), LogicalDevice("tight", memory_bytes=100))
     evaluator = TorchEvaluator(workload_graph(workload), devices, measurement=TorchMeasurement(limit_s=5))
     n = workload.graph.num_ops
-    good, bad = evaluator.evaluate([np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64)])
-    assert good.latency_s is not None
+    good, bad = evaluator.evaluate([Plan(np.zeros(n, dtype=np.int64)), Plan(np.ones(n, dtype=np.int64))])
+    assert good.failure is None
     assert "on device tight: out of memory" in (bad.failure or "")
 
 
@@ -172,5 +175,5 @@ def test_the_evaluator_expands_units() -> None:
     workload, _ = expected("ffnn")
     units = np.arange(workload.graph.num_ops) % 3
     evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2), unit_of_op=units)
-    (found,) = evaluator.evaluate([np.array([0, 1, 0])])
-    assert found.latency_s is not None
+    (found,) = evaluator.evaluate([Plan(np.array([0, 1, 0]))])
+    assert found.failure is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.evaluators.base import Evaluation
+from hsdag.evaluators.base import Score
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.parsing import Level, Parse
 from hsdag.learning.hsdag.policy import Draw, HsdagPolicy, Situation
@@ -39,7 +39,7 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
 ) -> None:
     trainer, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
     faster, slower = (grouped(trainer.policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
-    trainer.memory.add([faster.placement] * 2, [Evaluation(1.0), Evaluation(2.0)], single=True)
+    trainer.memory.add([faster.placement] * 2, [Score(1.0), Score(2.0)], single=True)
     assert edge_scores(trainer.policy).tolist() == [0.5] * 11
     trainer.learn([Experience(faster, 1.0, 1), Experience(slower, 2.0, 1)])
     change = edge_scores(trainer.policy)[torch.tensor(faster.parse.levels[0].nominated)] - 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,16 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
-from hsdag.evaluators.simulated import SequentialEvaluator
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import IntArray, graph_from_edges
+from hsdag.ir.graph import graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.learned.hsdag import HsdagPlacer, feature_groups
 from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Semantics
 
 SMALL = HsdagConfig(hidden=32)
 WITH_DROPOUT = replace(SMALL, dropout=0.2, steps_per_episode=2, episodes=6)
@@ -49,18 +52,25 @@ class Recorder(Evaluator):
         self.asked: list[tuple[int, ...]] = []
         self.latencies_s: list[float] = []
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         results = []
-        for placement in placements:
+        for plan in plans:
             if len(self.asked) >= self.limit:
                 raise SearchStopped
-            self.asked.append(tuple(placement.tolist()))
-            results += self.inner.evaluate([placement])
-            self.latencies_s.append(results[-1].latency_s or np.inf)
+            self.asked.append(tuple(plan.placement.tolist()))
+            results += self.inner.evaluate([plan])
+            self.latencies_s.append(results[-1].value)
         return results
 
 
-def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, SequentialEvaluator]:
+def in_turn(problem: Problem, costs: CostModel) -> ScheduleEvaluator:
+    """Simulated latency of sequential execution."""
+    memory = np.full(problem.num_devices, np.inf)
+    table = ScheduleProblem.from_graph(problem.units.graph, costs, problem.devices, memory)
+    return ScheduleEvaluator(table, Semantics(Execution.SEQUENTIAL))
+
+
+def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, ScheduleEvaluator]:
     """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
     edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
     shapes = [(1, 8, 64, 64)] * 24 + [(1, 64, 8, 8)] * 24
@@ -73,7 +83,7 @@ def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem,
     table = np.ones((48, num_devices), dtype=np.bool_)
     units = CoarseGraph(graph, Partition.identity(48), graph)
     problem = Problem(units, tuple(f"D{d}" for d in range(num_devices)), table)
-    return problem, SequentialEvaluator(problem, costs)
+    return problem, in_turn(problem, costs)
 
 
 def rates_of(fast: int) -> list[list[float]]:
@@ -84,8 +94,7 @@ def rates_of(fast: int) -> list[list[float]]:
 def run(config: HsdagConfig, limit: int = 10_000, store: Store | None = None, seed: int = 1, fast: int = 0) -> Recorder:
     problem, inner = problem_of(rates_of(fast), 2e-4)
     recorder = Recorder(inner, limit)
-    with contextlib.suppress(SearchStopped):
-        HsdagPlacer(config, seed).search(problem, recorder, store)
+    HsdagPlacer(config).search(problem, recorder, Limits(seed=seed), store)
     return recorder
 
 
@@ -115,14 +124,14 @@ def test_resuming_another_configuration_is_refused() -> None:
 
 
 def test_with_one_device_twice_as_fast_splits_come_within_3_percent_in_80_evaluations() -> None:
-    recorder = run(HsdagConfig.default(), 80)
+    recorder = run(HsdagConfig(), 80)
     split = [s for p, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(p)) > 1]
     assert min(split) <= 1.03 * recorder.latencies_s[0]
 
 
 @pytest.mark.parametrize("fast", [0, 1])
 def test_the_share_of_units_on_the_fast_device_rises(fast: int) -> None:
-    asked = run(HsdagConfig.default(), 80, fast=fast).asked
+    asked = run(HsdagConfig(), 80, fast=fast).asked
     on_fast = [np.mean(np.asarray(p) == fast) for p in asked]
     assert np.mean(on_fast[60:]) > np.mean(on_fast[2:17]) + 0.1
     assert np.mean(on_fast[60:]) > 0.75
@@ -131,8 +140,7 @@ def test_the_share_of_units_on_the_fast_device_rises(fast: int) -> None:
 def test_where_a_split_wins_it_is_found() -> None:
     problem, inner = problem_of([[1e-3, 3e-3], [3e-3, 1e-3]], 1e-4)
     recorder = Recorder(inner, 150)
-    with pytest.raises(SearchStopped):
-        HsdagPlacer(HsdagConfig.default(), 0).search(problem, recorder)
+    assert HsdagPlacer(HsdagConfig()).search(problem, recorder).status is Status.TIME_LIMIT
     assert min(recorder.latencies_s) < 0.6 * min(recorder.latencies_s[:2])  # the optimum is a half
 
 
@@ -142,11 +150,12 @@ def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
     zero = np.zeros((2, 2))
     costs = CostModel(time_s, np.full(2, 0.2), zero + 0.1, zero + 1e12, CostSource.ANALYTIC)
     problem = Problem(CoarseGraph(graph, Partition.identity(6), graph), ("X", "Y"), np.ones((6, 2), dtype=np.bool_))
-    evaluator = SequentialEvaluator(problem, costs)
-    every = [np.asarray(p, dtype=np.int64) for p in itertools.product((0, 1), repeat=6)]
-    optimum = min(e.latency_s for e in evaluator.evaluate(every) if e.latency_s is not None)
-    best = HsdagPlacer(SMALL, 0).search(problem, evaluator)
-    assert evaluator.evaluate([best])[0].latency_s == pytest.approx(optimum)
+    evaluator = in_turn(problem, costs)
+    every = [Plan(np.asarray(p)) for p in itertools.product((0, 1), repeat=6)]
+    optimum = min(score.value for score in evaluator.evaluate(every))
+    result = HsdagPlacer(SMALL).search(problem, evaluator)
+    assert result.plan is not None
+    assert result.score == evaluator.evaluate([result.plan])[0].value == pytest.approx(optimum)
 
 
 def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
@@ -155,7 +164,7 @@ def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
 
 def test_the_trained_weights_are_named_and_finite() -> None:
     problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
-    placer = HsdagPlacer(replace(SMALL, episodes=3), 0)
+    placer = HsdagPlacer(replace(SMALL, episodes=3))
     assert placer.policy_tensors() == {}
     placer.search(problem, inner)
     tensors = placer.policy_tensors()
@@ -174,9 +183,8 @@ def test_each_ablation_of_table_3_takes_its_features_away() -> None:
 @pytest.mark.parametrize("fast", [0, 1])
 def test_the_trained_policy_believes_in_the_faster_device(fast: int) -> None:
     problem, inner = problem_of(rates_of(fast), 2e-4)
-    placer = HsdagPlacer(HsdagConfig.default(), 1)
+    placer = HsdagPlacer(HsdagConfig())
     with pytest.raises(SearchError, match="no policy before a search"):
         placer.most_probable()
-    with pytest.raises(SearchStopped):
-        placer.search(problem, Recorder(inner, 80))
+    placer.search(problem, Recorder(inner, 80), Limits(seed=1))
     assert np.mean(placer.most_probable() == fast) > 0.9

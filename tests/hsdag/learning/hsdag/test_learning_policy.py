@@ -143,5 +143,3 @@ def test_standardised_columns_have_no_mean_and_unit_variance() -> None:
 def test_an_option_out_of_range_is_named() -> None:
     with pytest.raises(OptionError, match="HSDAG option dropout must be in"):
         HsdagConfig(dropout=1.0)
-    with pytest.raises(OptionError, match="preset must be 'paper' or 'default', not 'papr'"):
-        HsdagConfig.preset("papr")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from hsdag.evaluators.base import Evaluation, SearchStopped
+from hsdag.evaluators.base import Score, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
@@ -26,9 +26,11 @@ from hsdag.placers.cuts.cut_program import solved_program
 from hsdag.placers.cuts.memory_prices import move_costs_s
 from hsdag.placers.cuts.mincut import MAX_CANDIDATES, MincutPlacer
 from hsdag.placers.cuts.pipeline import PipelinePlacer
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics, period_s, simulate_makespans
@@ -102,22 +104,19 @@ def search(
     judged_by: Semantics | None = None,
 ) -> tuple[IntArray, float | None, list[Event]]:
     """The placement of ops, the bound, and all that was evaluated."""
-    units, placer = problem_of(problem, objective), MincutPlacer(how)
+    units = problem_of(problem, objective, how)
     judge = evaluator(problem, judged_by or how, objective)
-    recorder = RecordingEvaluator(judge, Budget(), _Journal())
-    answer = placer.search(units, recorder)
-    return units.expand(answer), placer.lower_bound_s, recorder.events
+    recorder = RecordingEvaluator(judge, Budget())
+    result = MincutPlacer().search(units, recorder)
+    if result.plan is None:
+        raise SearchError(result.note)
+    return units.expand(result.plan.placement), result.lower_bound, recorder.events
 
 
 def evaluator(
     problem: ScheduleProblem, how: Semantics = SEQUENTIAL, objective: Objective = LATENCY
 ) -> ScheduleEvaluator:
     return ScheduleEvaluator(problem, how, objective, problem_of(problem).units.partition.labels)
-
-
-class _Journal:
-    def append(self, event: Event) -> None:
-        """Keep nothing."""
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -235,11 +234,11 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
 ) -> None:
     """The placer is told that subgraphs run one after another, as ``hsdag place`` does, whatever the period counts."""
     problem, judged_by = random_problem(seed, num_ops, num_devices), Semantics(execution)
-    units, judge = problem_of(problem, THROUGHPUT), evaluator(problem, judged_by, THROUGHPUT)
-    try:
-        staged = units.expand(PipelinePlacer(SEQUENTIAL).search(units, judge))
-    except SearchError:  # devices that lack ops may leave no stages
+    units, judge = problem_of(problem, THROUGHPUT, SEQUENTIAL), evaluator(problem, judged_by, THROUGHPUT)
+    plan = PipelinePlacer().search(units, judge).plan
+    if plan is None:  # devices that lack ops may leave no stages
         reject()
+    staged = units.expand(plan.placement)
     answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, judged_by)
     found_s, staged_s = period_s(problem, np.stack([answer, staged]), judged_by)
     assert found_s <= staged_s
@@ -275,12 +274,12 @@ def test_within_memory_the_answer_is_legal_and_found_wherever_there_is_one(
     problem = replace(problem, memory_bytes=room)
     every = [np.array(device) for device in itertools.product(range(num_devices), repeat=num_ops)]
     judge = ScheduleEvaluator(problem, how)
-    if all(evaluation.latency_s is None for evaluation in judge.evaluate(every)):
+    if all(score.failure is not None for score in judge.evaluate([Plan(device) for device in every])):
         with pytest.raises(SearchError, match="no placement that fits into memory"):
             search(problem, how)
         return
     answer, _, _ = search(problem, how)
-    assert judge.evaluate([answer])[0].latency_s is not None
+    assert judge.evaluate([Plan(answer)])[0].failure is None
 
 
 def test_a_price_for_memory_finds_the_cut_between_two_layers() -> None:
@@ -302,7 +301,7 @@ def test_a_price_for_memory_finds_the_cut_between_two_layers() -> None:
 @settings(max_examples=20)
 def test_the_same_problem_gives_the_same_few_different_candidates(seed: int, num_devices: int) -> None:
     problem = random_problem(seed, 8, num_devices)
-    runs = [[event.placement.tobytes() for event in search(problem)[2]] for _ in range(2)]
+    runs = [[event.plan.placement.tobytes() for event in search(problem)[2]] for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == len(runs[0]) <= MAX_CANDIDATES
 
@@ -312,31 +311,29 @@ class _Stops(ScheduleEvaluator):
 
     left = 0
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
+    is_cheap = False
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         if type(self).left == 0:
             raise SearchStopped
         type(self).left -= 1
-        return super().evaluate(placements)
+        return super().evaluate(plans)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @settings(max_examples=20)
 def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(seed: int, count: int) -> None:
     problem = replace(random_problem(seed, 7), time_s=np.random.default_rng(seed).random((7, 2)))
-    units, _Stops.left = problem_of(problem), count
-    recorder = RecordingEvaluator(
-        _Stops(problem, SEQUENTIAL, unit_of_op=units.units.partition.labels), Budget(), _Journal()
-    )
-    try:
-        MincutPlacer(SEQUENTIAL).search(units, recorder)
-    except SearchStopped:
+    units, _Stops.left = problem_of(problem, LATENCY, SEQUENTIAL), count
+    recorder = RecordingEvaluator(_Stops(problem, SEQUENTIAL, unit_of_op=units.units.partition.labels), Budget())
+    if MincutPlacer().search(units, recorder).status is Status.TIME_LIMIT:
         assert len(recorder.events) == count
-    assert len(np.unique(recorder.events[0].placement)) == 1
+    assert len(np.unique(recorder.events[0].plan.placement)) == 1
     alone_s = [plain_cost_s(problem, np.full(7, d)) for d in range(2)]
-    assert recorder.events[0].placement[0] == np.argmin(alone_s)
+    assert recorder.events[0].plan.placement[0] == np.argmin(alone_s)
 
 
 def test_unknown_costs_are_answered_with_what_to_do() -> None:
     problem = random_problem(0, 4)
-    with pytest.raises(OptionError, match="mincut needs the costs of ops; use --reward hybrid"):
-        MincutPlacer(SEQUENTIAL).search(replace(problem_of(problem), costs=None), evaluator(problem))
+    with pytest.raises(OptionError, match=r"'mincut' needs the costs of ops .* use --reward hybrid"):
+        MincutPlacer().search(replace(problem_of(problem), costs=None), evaluator(problem))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
-from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.base import Evaluator, SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.ir.errors import SearchError
-from hsdag.placers.base import Placer, PlacerSettings
+from hsdag.placers.base import Placer
 from hsdag.placers.cuts import memory_prices
 from hsdag.placers.cuts.mincut import MincutPlacer
 from hsdag.placers.exact import cpsat, judging, milp
@@ -26,14 +25,16 @@ from hsdag.placers.exact.milp_model import BatchedModel, num_entries
 from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
+from hsdag.placers.incumbent import Incumbent, Limits, Result, Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics
-from hsdag.search.solution import SolveOptions, Status
+from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
@@ -87,47 +88,52 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+def without_time(problem: ScheduleProblem) -> Result:
+    """The end of a cut that has no time for anything but its first candidates."""
+    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
+    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
+
+
 def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
     problem = tight()
-    MincutPlacer(SEQUENTIAL).search(problem_of(problem), ScheduleEvaluator(problem, SEQUENTIAL))
+    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
     assert steps.count("cut") > 50
     steps.clear()
-    with pytest.raises(SearchError, match="no placement that fits into memory"):
-        MincutPlacer(SEQUENTIAL, 0.0).search(problem_of(tight(60)), ScheduleEvaluator(tight(60), SEQUENTIAL))
+    assert "no placement that fits into memory" in without_time(tight(60)).note
     assert len(steps) <= 1
 
 
 @pytest.mark.parametrize("most", [0, 5, 30])
 def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
     problem = tight()
-    with pytest.raises(SearchStopped):
-        MincutPlacer(SEQUENTIAL).search(problem_of(problem), heard(problem, most))
+    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most))
+    assert result.status is Status.TIME_LIMIT
     assert len(steps) <= 2 * most + 2
 
 
 def test_a_problem_with_more_placements_than_a_double_counts_has_an_answer_all_the_same() -> None:
     problem = replace(tight(250, 20), memory_bytes=np.full(20, 0.5))
-    with pytest.raises(SearchError, match="no placement that fits into memory"):
-        MincutPlacer(SEQUENTIAL, 0.0).search(problem_of(problem), ScheduleEvaluator(problem, SEQUENTIAL))
+    assert "no placement that fits into memory" in without_time(problem).note
 
 
 def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, given = random_problem(3, 8, 2), []
 
-    def noted(method: str, settings: PlacerSettings) -> Placer:
-        given.append(settings.budget_s)
-        return make_placer(method, settings)
+    search = Placer.search
 
-    monkeypatch.setattr(judging, "make_placer", noted)
-    evaluator, settings = ScheduleEvaluator(problem, Semantics()), PlacerSettings(is_cheap=True, budget_s=8.0)
-    Judge(problem_of(problem), problem, evaluator, settings).warm_start()
+    def noted(self: Placer[Any], problem: Problem, evaluator: Evaluator, limits: Limits) -> Result:
+        given.append(limits.seconds)
+        return search(self, problem, evaluator, limits)
+
+    monkeypatch.setattr(Placer, "search", noted)
+    Judge(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=8.0))).warm_start()
     assert len(given) == len(HEURISTICS)
     assert 0 < given[-1] <= given[0] <= 8.0 * SHARE_OF_HEURISTIC
 
 
 def test_a_stop_is_heard_before_there_is_an_answer() -> None:
     problem = random_problem(3, 8, 2)
-    judge = Judge(problem_of(problem), problem, heard(problem, 0), PlacerSettings())
+    judge = Judge(Incumbent(problem_of(problem), heard(problem, 0), Limits()))
     assert judge.best is None
     with pytest.raises(SearchStopped):
         judge.wake()
@@ -135,11 +141,11 @@ def test_a_stop_is_heard_before_there_is_an_answer() -> None:
 
 def test_a_memory_beyond_64_bits_is_no_limit() -> None:
     problem = replace(random_problem(5, 7, 2), memory_bytes=np.array([1e20, 1e30]))
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    placer = CpSatPlacer()
     solution = solve(problem, placer, SolveOptions("cpsat"))
     assert solution.value_s is not None
     assert solution.value_s >= BruteForce(problem).makespan_s()
-    assert placer.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
+    assert solution.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
 
 
 @pytest.mark.parametrize("rule", MemoryRule)
@@ -166,7 +172,7 @@ def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
     problem = ScheduleProblem.from_arrays(
         [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
     )
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True, semantics=semantics))
+    placer = CpSatPlacer()
     solution = solve(problem, placer, SolveOptions("cpsat", objective=objective, semantics=semantics))
     assert solution.value_s == pytest.approx(least_s)
     assert solution.status is Status.OPTIMAL
@@ -176,7 +182,9 @@ def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
     problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
     unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
     rows = [
-        AssignmentModel(Formulation(p, MemoryRule.RUNNING), SEQUENTIAL, LATENCY, np.asarray).linear.row_high
+        AssignmentModel(
+            Formulation(p, MemoryRule.RUNNING), problem_of(p, LATENCY, SEQUENTIAL), np.asarray
+        ).linear.row_high
         for p in (replace(problem, memory_bytes=most), unlimited)
     ]
     assert rows[0] == rows[1]
@@ -203,10 +211,9 @@ def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) 
     scaled = replace(problem, time_s=problem.time_s * 1e-3 * np.pi, op_overhead_s=0.0)
     times = np.where(np.isnan(scaled.time_s), 1e6, scaled.time_s)
     best_s = BruteForce(scaled).makespan_s()
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
-    solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat"))
-    assert placer.lower_bound_s is not None
-    assert best_s * (1 - 1e-7) <= placer.lower_bound_s <= best_s * (1 + 1e-12)
+    placer = CpSatPlacer()
+    bound_s = solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat")).lower_bound_s
+    assert best_s * (1 - 1e-7) <= bound_s <= best_s * (1 + 1e-12)
 
 
 def begun(*_: object, **__: object) -> NoReturn:
@@ -217,10 +224,11 @@ def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.Mon
     problem = ScheduleProblem.from_arrays(np.ones((300, 8)), [])
     monkeypatch.setattr(milp, "BatchedModel", begun)
     assert num_entries(Formulation(problem)) > milp.ENTRIES_PER_S
-    placer = MilpPlacer(PlacerSettings(is_cheap=True, budget_s=1.0))
-    found = placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
-    assert placer.hit_limit
-    assert np.bincount(found).max() == 38
+    evaluator = ScheduleEvaluator(problem, Semantics())
+    found = MilpPlacer().search(problem_of(problem), evaluator, Limits(seconds=1.0))
+    assert found.status is Status.TIME_LIMIT
+    assert found.plan is not None
+    assert np.bincount(found.plan.placement).max() == 38
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -248,8 +256,7 @@ def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.
     monkeypatch.setattr(milp, "solve_linear", begun)
     monkeypatch.setattr(cpsat, "solve_aloud", begun)
     problem = random_problem(8, 60, 3, density=0.1)
-    units, settings = problem_of(problem), PlacerSettings(is_cheap=True)
-    judge = Judge(units, problem, heard(problem, 10**9), settings)
-    judge.warm_start()
-    with pytest.raises(SearchStopped):
-        make_placer(method, settings).search(units, heard(problem, Heard.asked + 5))
+    units = problem_of(problem)
+    Judge(Incumbent(units, heard(problem, 10**9), Limits())).warm_start()
+    result = make_placer(method).search(units, heard(problem, Heard.asked + 5))
+    assert result.status is Status.TIME_LIMIT

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.cuts import pivots
@@ -24,6 +23,7 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
 from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
@@ -91,12 +91,11 @@ def test_the_milp_equals_brute_force(first: int) -> None:
 def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method: str) -> None:
     problem = small_problem(seed, 6)
     best_s = BruteForce(problem).makespan_s()
-    placer = make_placer(method, PlacerSettings(is_cheap=True, budget_s=20.0))
-    value_s = solve(problem, placer, SolveOptions(method, budget_s=20.0)).value_s
-    bound_s = getattr(placer, "lower_bound_s", None)
-    assert value_s is not None
-    assert value_s >= best_s * (1 - 1e-9)
-    assert bound_s is None or bound_s <= best_s * (1 + 1e-9)
+    placer = make_placer(method)
+    solution = solve(problem, placer, SolveOptions(method, budget_s=20.0))
+    assert solution.value_s is not None
+    assert solution.value_s >= best_s * (1 - 1e-9)
+    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,7 +122,7 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         problem = small_problem(seed, 6)
         launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
         problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)
-        model = AssignmentModel(Formulation(problem), semantics, objective, ticks.down)
+        model = AssignmentModel(Formulation(problem), problem_of(problem, objective, semantics), ticks.down)
         answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), LIMITS)
         assert answer.solution is not None
         found_s = judge(problem, model.placement(answer.solution)[None], semantics)[0]

@@ -8,11 +8,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from hsdag.evaluators.base import Evaluation, Evaluator, SearchStopped
+from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.exact.batches import BatchTable
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cuts import CutRules, edge_connected_components, modules
@@ -23,8 +22,10 @@ from hsdag.placers.exact.module_solving import ModuleSolver, canonical_order, id
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.split_bound import submit_bound
 from hsdag.placers.exact.ticks import Ticks
-from hsdag.placers.exact.windows import Plan, WindowSolver, sweeps
+from hsdag.placers.exact.windows import Schedule, WindowSolver, sweeps
+from hsdag.placers.incumbent import Status
 from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
@@ -112,16 +113,16 @@ def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
     assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
 
 
-def swept_twice(num_threads: int) -> tuple[Plan, Plan]:
+def swept_twice(num_threads: int) -> tuple[Schedule, Schedule]:
     """A plan of a random problem, each op on its fastest device, and what windows make of it."""
     problem = random_problem(3, 40, 3, density=0.1)
     device = np.nanargmin(problem.time_s, axis=1)
     in_order = np.argsort(problem.topological_order)
 
-    def judged(device: IntArray, start_s: FloatArray) -> Plan:
+    def judged(device: IntArray, start_s: FloatArray) -> Schedule:
         ranks = np.argsort(np.lexsort((in_order, start_s)))
         run = simulate(problem, device, Semantics(order=Order.PRIORITY), ranks)
-        return Plan(device, run.start_s, run.makespan_s)
+        return Schedule(device, run.start_s, run.makespan_s)
 
     first = plan = judged(device, in_order.astype(float))
     with WindowSolver(Formulation(problem), 0.01, np.inf, num_threads) as solver:
@@ -153,10 +154,10 @@ def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:
     problem = ScheduleProblem.from_arrays(
         [[1.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [], weight_bytes=10.0, memory_bytes=[20.0, 100.0]
     )
-    placer = CpSatPlacer(PlacerSettings(is_cheap=True))
+    placer = CpSatPlacer()
     solution = solve(problem, placer, SolveOptions("cpsat"))
     assert solution.value_s == 5.0
-    assert placer.lower_bound_s == pytest.approx(5.0)
+    assert solution.lower_bound_s == pytest.approx(5.0)
     assert solution.run is not None
     assert np.all(solution.run.peak_memory_bytes <= problem.memory_bytes)
 
@@ -193,7 +194,7 @@ def test_a_batch_table_says_what_is_wrong_with_its_sizes() -> None:
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
 def test_the_order_of_an_answer_gives_its_makespan(method: str) -> None:
     problem = random_problem(8, 9, 3)
-    placer = make_placer(method, PlacerSettings(is_cheap=True, budget_s=10.0))
+    placer = make_placer(method)
     options = SolveOptions(method, semantics=Semantics(order=Order.PRIORITY), budget_s=10.0)
     solution = solve(problem, placer, options)
     assert solution.device is not None
@@ -208,19 +209,19 @@ class StopsAfter(Evaluator):
     def __init__(self, problem: ScheduleProblem, left: int) -> None:
         self.left, self._inner = left, ScheduleEvaluator(problem, Semantics())
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Evaluation]:
-        self.left -= len(placements)
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.left -= len(plans)
         if self.left < 0:
             raise SearchStopped
-        return self._inner.evaluate(placements)
+        return self._inner.evaluate(plans)
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
 def test_the_evaluator_can_stop_a_search_at_any_moment(method: str) -> None:
     problem = random_problem(8, 60, 3, density=0.1)
-    placer = make_placer(method, PlacerSettings(is_cheap=True, budget_s=60.0))
-    with pytest.raises(SearchStopped):
-        placer.search(problem_of(problem), StopsAfter(problem, 22))
+    result = make_placer(method).search(problem_of(problem), StopsAfter(problem, 22))
+    assert result.status is Status.TIME_LIMIT
+    assert result.plan is not None
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])

@@ -10,13 +10,13 @@ import pytest
 
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.exact import milp_split
 from hsdag.placers.exact.judging import Judge
 from hsdag.placers.exact.milp_split import MilpSplitPlacer
 from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.incumbent import Incumbent, Limits
 from hsdag.placers.lists.heft import heft_schedule
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -27,7 +27,8 @@ from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 
 
 def judge_of(problem: ScheduleProblem) -> Judge:
-    return Judge(problem_of(problem), problem, ScheduleEvaluator(problem, Semantics()), PlacerSettings(is_cheap=True))
+    units = replace(problem_of(problem), costs=problem)
+    return Judge(Incumbent(units, ScheduleEvaluator(problem, Semantics()), Limits()))
 
 
 def searched(problem: ScheduleProblem, seed: int = 0, deadline: float = np.inf) -> Judge:
@@ -47,13 +48,11 @@ def many_channels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(seed: int) -> None:
     problem = random_problem(seed, 7, 2 + seed % 2)
-    placer = MilpSplitPlacer(PlacerSettings(is_cheap=True, budget_s=10.0))
-    value_s = solve(problem, placer, SolveOptions("milp-split", budget_s=10.0)).value_s
+    solution = solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=10.0))
     best_s = BruteForce(problem).makespan_s()
-    assert value_s is not None
-    assert value_s >= best_s * (1 - 1e-9)
-    assert placer.lower_bound_s is not None
-    assert placer.lower_bound_s <= best_s * (1 + 1e-9)
+    assert solution.value_s is not None
+    assert solution.value_s >= best_s * (1 - 1e-9)
+    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
 
 
 @pytest.mark.usefixtures("many_channels")
@@ -61,7 +60,7 @@ def test_the_same_seed_takes_the_same_steps() -> None:
     problem = random_problem(5, 30, 3, density=0.1)
     values_s = []
     for _ in range(2):
-        placer = MilpSplitPlacer(PlacerSettings(is_cheap=True, seed=4, budget_s=60.0))
+        placer = MilpSplitPlacer()
         solve(problem, placer, SolveOptions("milp-split", budget_s=60.0, seed=4))
         values_s.append([value_s for _, value_s in placer.progress])
     assert values_s[0] == values_s[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import IntArray
-from hsdag.placers.base import PlacerSettings
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.lists import enumerative
 from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.enumerative import shard_groups
@@ -24,23 +22,17 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
-from hsdag.search.solution import SolveOptions, Status
+from hsdag.search.solution import SolveOptions
 from hsdag.search.solve import solve
 
 LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")
 METHODS = (*LISTS, "ea", "sa")
 BALANCING = ("greedy", "heft", "cpop", "etf", "m-etf", "critical-path")
 A_FEW = 60
-
-
-class Nowhere:
-    """A journal that keeps nothing."""
-
-    def append(self, event: Event) -> None:
-        pass
 
 
 def random_problem(seed: int, *, memory: bool = False) -> ScheduleProblem:
@@ -77,18 +69,19 @@ def recorded(
     seed: int = 0,
 ) -> tuple[list[Event], IntArray | None]:
     """All evaluations of a search, and what it returned if it came to its end; placements are those of ops."""
-    semantics, units = semantics or Semantics(), problem_of(problem, objective)
+    semantics = semantics or Semantics()
+    units = problem_of(problem, objective, semantics)
     inner = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
-    evaluator = RecordingEvaluator(inner, Budget(evaluations=most), Nowhere())
-    placer = make_placer(method, PlacerSettings(seed=seed, is_cheap=True, semantics=semantics))
+    evaluator = RecordingEvaluator(inner, Budget(evaluations=most))
+    result = make_placer(method).search(units, evaluator, Limits(seed=seed))
     returned = None
-    with suppress(SearchStopped):
-        returned = units.expand(placer.search(units, evaluator))
-    return [replace(e, placement=units.expand(e.placement)) for e in evaluator.events], returned
+    if result.plan is not None and result.status is not Status.TIME_LIMIT:
+        returned = units.expand(result.plan.placement)
+    return [replace(e, plan=Plan(units.expand(e.plan.placement), e.plan.order)) for e in evaluator.events], returned
 
 
 def best_s(events: list[Event]) -> float:
-    return min((e.evaluation.latency_s for e in events if e.evaluation.latency_s is not None), default=np.inf)
+    return min((e.score.value for e in events), default=np.inf)
 
 
 def everything(problem: ScheduleProblem) -> np.ndarray:
@@ -110,9 +103,9 @@ def test_placements_are_supported_and_never_below_the_bound(
         links = Links.INDEPENDENT
     problem = random_problem(seed)
     events, returned = recorded(problem, method, Semantics(how, links=links), objective)
-    assert all(problem.supported[np.arange(problem.num_ops), e.placement].all() for e in events)
+    assert all(problem.supported[np.arange(problem.num_ops), e.plan.placement].all() for e in events)
     assert best_s(events) >= objective.lower_bound(problem, how) * (1 - 1e-12)
-    assert returned is None or any(np.array_equal(e.placement, returned) for e in events)
+    assert returned is None or any(np.array_equal(e.plan.placement, returned) for e in events)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -122,14 +115,16 @@ def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Obj
     problem = random_problem(seed, memory=True)
     spacious = replace(problem, memory_bytes=np.full(problem.num_devices, np.inf))
     semantics = Semantics()
-    first = recorded(spacious, method, semantics, objective, most=1)[0][0].placement
+    first = recorded(spacious, method, semantics, objective, most=1)[0][0].plan.placement
     events, _ = recorded(problem, method, semantics, objective)
-    legal = [e for e in events if (simulate(problem, e.placement).peak_memory_bytes <= problem.memory_bytes).all()]
-    assert [e for e in events if e.evaluation.failure is None] == legal
+    runs = [simulate(problem, e.plan.placement, priority=e.plan.order) for e in events]
+    fits = [(run.peak_memory_bytes <= problem.memory_bytes).all() for run in runs]
+    legal = [e for e, fit in zip(events, fits, strict=True) if fit]
+    assert [e for e in events if e.score.failure is None] == legal
     if problem.num_devices > 1 and problem.supported.all():
         assert legal
     if (simulate(problem, first).peak_memory_bytes <= problem.memory_bytes).all():
-        assert np.array_equal(events[0].placement, first)
+        assert np.array_equal(events[0].plan.placement, first)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -139,7 +134,7 @@ def test_an_interrupted_search_has_recorded_its_warm_start_or_better(method: str
     problem = random_problem(seed)
     events, _ = recorded(problem, method, most=most)
     warm_start = np.nanargmin(problem.time_s, axis=1)
-    assert np.array_equal(events[0].placement, warm_start)
+    assert np.array_equal(events[0].plan.placement, warm_start)
     assert best_s(events) <= simulate(problem, warm_start).makespan_s
 
 
@@ -147,13 +142,13 @@ def test_an_interrupted_search_has_recorded_its_warm_start_or_better(method: str
 def test_the_same_seed_gives_the_same_search(method: str) -> None:
     problem = random_problem(12)
     one, other = (recorded(problem, method, seed=3) for _ in range(2))
-    assert [e.placement.tolist() for e in one[0]] == [e.placement.tolist() for e in other[0]]
+    assert [e.plan for e in one[0]] == [e.plan for e in other[0]]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_solving_reports_a_legal_answer_that_simulates_to_its_value(method: str) -> None:
     problem = random_problem(21, memory=True)
-    placer = make_placer(method, PlacerSettings(is_cheap=True))
+    placer = make_placer(method)
     solution = solve(problem, placer, SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0))
     assert solution.device is not None
     run = simulate(problem, solution.device, priority=solution.priority)
@@ -175,22 +170,21 @@ def test_list_schedulers_give_the_order_of_their_schedule(method: str) -> None:
     problem = random_problem(5)
     units, placer = problem_of(problem), make_placer(method)
     assert isinstance(placer, ListPlacer)
+    assert placer.gives_order
     assert units.costs is not None
-    placement = placer.search(units, ScheduleEvaluator(units.costs, Semantics()))
-    ranks = placer.ranks(placement)
-    assert ranks is not None
-    assert sorted(ranks.tolist()) == list(range(problem.num_ops))
-    assert np.all(ranks[units.costs.edge_src] < ranks[units.costs.edge_dst])
-    assert placer.ranks((placement + 1) % problem.num_devices) is None
+    for plan in placer.proposals(units, 0):
+        assert plan.order is not None
+        assert sorted(plan.order.tolist()) == list(range(problem.num_ops))
+        assert np.all(plan.order[units.costs.edge_src] < plan.order[units.costs.edge_dst])
 
 
 @pytest.mark.parametrize(("objective", "how"), [(THROUGHPUT, "work-conserving"), (LATENCY, "sequential")])
 def test_there_are_no_ranks_where_order_has_no_say(objective: Objective, how: str) -> None:
     problem, semantics = random_problem(5), Semantics(Execution(how))
-    placer = make_placer("heft", PlacerSettings(semantics=semantics))
-    assert isinstance(placer, ListPlacer)
-    placement = placer.search(problem_of(problem, objective), ScheduleEvaluator(problem, semantics, objective))
-    assert placer.ranks(placement) is None
+    units = problem_of(problem, objective, semantics)
+    plan = make_placer("heft").search(units, ScheduleEvaluator(problem, semantics, objective)).plan
+    assert plan is not None
+    assert plan.order is None
 
 
 @pytest.mark.parametrize("method", BALANCING)
@@ -245,8 +239,9 @@ def test_critical_path_runs_differ_and_the_best_is_kept() -> None:
     problem = ScheduleProblem.from_arrays(rng.random((30, 3)), edges, link_latency_s=0.1)
     events, returned = recorded(problem, "critical-path", most=np.inf)
     assert returned is not None
-    own = [e.evaluation.latency_s for e in events[1:] if e.evaluation.latency_s is not None]
-    assert simulate(problem, returned).makespan_s == min(own)
+    own = [e for e in events[1:] if e.score.failure is None]
+    best = min(own, key=lambda event: event.score.value)
+    assert best.plan.placement.tolist() == returned.tolist()
     assert len(own) > 3
 
 
@@ -275,8 +270,9 @@ def test_annealing_follows_sequential_execution(seed: int) -> None:
 def test_annealing_needs_no_costs() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((4, 2)), [])
     units = replace(problem_of(problem), costs=None)
-    found = make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics()))
-    assert np.bincount(found).tolist() == [2, 2]
+    found = make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics())).plan
+    assert found is not None
+    assert np.bincount(found.placement).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("method", ["ea", "sa"])
@@ -351,5 +347,5 @@ def test_graphs_that_are_not_sharded_are_refused_in_one_line(meta_ops: tuple[str
 def test_where_nothing_fits_the_search_still_ends_and_says_so(method: str) -> None:
     problem = replace(random_problem(3), memory_bytes=np.full(random_problem(3).num_devices, 0.01))
     options = SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0)
-    solution = solve(problem, make_placer(method, PlacerSettings(is_cheap=True)), options)
+    solution = solve(problem, make_placer(method), options)
     assert solution.status is Status.INFEASIBLE

@@ -1,0 +1,162 @@
+"""Incumbent: the best plan that a search has come to, its bound and its clock; and how a search ends.
+
+Legend: U placement units, B plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+
+class GaveUp(Exception):  # noqa: N818 - an ending we expect, not an error
+    """A method came to its end and found nothing; the reason goes into its result."""
+
+
+class Status(Enum):
+    """How a search ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    TIME_LIMIT = "time-limit"
+
+    @property
+    def sentence(self) -> str:
+        """The ending in words."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
+    Status.FEASIBLE: "The method came to its end; a better placement may exist.",
+    Status.INFEASIBLE: "No placement fits into the memory of the devices.",
+    Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search may use beside its evaluations, and the seed of its randomness.
+
+    ``seconds`` are for methods that compute for long without asking the evaluator, ``num_workers`` are threads.
+    """
+
+    seconds: float = float("inf")
+    num_workers: int = field(default_factory=usable_cpus)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a search has used: seconds, and plans that it had evaluated, repeated ones included."""
+
+    seconds: float
+    num_plans: int
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a search ends with.
+
+    ``plan`` is the best that the method had evaluated, None before the first success, and ``score`` its value.
+    ``lower_bound`` is proven of all plans of the units, whatever their order; None where nothing is. OPTIMAL and
+    INFEASIBLE are proofs of the method's own, of its units. ``note`` says why a method gave up.
+    """
+
+    plan: Plan | None
+    score: float
+    lower_bound: float | None
+    status: Status
+    spent: Spent
+    note: str = ""
+
+
+class Incumbent(Evaluator):
+    """Evaluates for a method and keeps the best plan, its score, and the largest bound that was proven.
+
+    Where costs were recalibrated since, the best is scored anew.
+    """
+
+    def __init__(
+        self, problem: Problem, evaluator: Evaluator, limits: Limits, checkpoint: Checkpoint | None = None
+    ) -> None:
+        self.problem, self.evaluator, self.limits, self.checkpoint = problem, evaluator, limits, checkpoint
+        self.is_cheap, self.takes_order = evaluator.is_cheap, evaluator.takes_order
+        self.best: Plan | None = None
+        self.best_score, self.best_after_s = np.inf, 0.0
+        self.lower_bound: float | None = None
+        self._begin, self._num_plans, self._scored_in = time.monotonic(), 0, evaluator.version
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Of the evaluator."""
+        return self.evaluator.version
+
+    @property
+    def progress(self) -> float:
+        """Of the evaluator."""
+        return self.evaluator.progress
+
+    @property
+    def costs(self) -> ScheduleProblem:
+        """The costs of the units, of methods that need them."""
+        assert self.problem.costs is not None
+        return self.problem.costs
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of this search."""
+        return time.monotonic() - self._begin
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the limit that are left, at least 0."""
+        return max(self.limits.seconds - self.elapsed_s, 0.0)
+
+    def check(self) -> None:
+        """Raise SearchStopped when the search has to end."""
+        self.evaluator.check()
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan, in order. Raises SearchStopped when the evaluator does."""
+        scores = self.evaluator.evaluate(plans)
+        self._num_plans += len(plans)
+        if self.version != self._scored_in and self.best is not None:
+            self._scored_in = self.version
+            self.best_score = self.evaluator.evaluate([self.best])[0].value
+        for plan, score in zip(plans, scores, strict=True):
+            if score.value < self.best_score:
+                self.best, self.best_score, self.best_after_s = plan, score.value, self.elapsed_s
+        return scores
+
+    def values(self, placements: Sequence[IntArray]) -> FloatArray:
+        """[B] values of placements [U] without orders, infinite where one failed."""
+        return np.array([score.value for score in self.evaluate([Plan(each) for each in placements])])
+
+    def consider(self, placement: IntArray, order: IntArray | None = None) -> float:
+        """The value of a placement [U] with ranks [U]; of cheap evaluations, the smaller of that and without ranks."""
+        ordered = [Plan(placement, order)] if order is not None and self.takes_order else []
+        plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered
+        return min(score.value for score in self.evaluate(plans))
+
+    def prove(self, bound: float) -> None:
+        """Take note that no plan of the units costs less."""
+        self.lower_bound = max(self.lower_bound or 0.0, bound)
+
+    def result(self, status: Status, note: str = "") -> Result:
+        """What the search ends with."""
+        spent = Spent(self.elapsed_s, self._num_plans)
+        return Result(self.best, self.best_score, self.lower_bound, status, spent, note)

@@ -1,0 +1,98 @@
+"""The driver of every search: first guesses, budget, recording, watching and stopping. Legend: U placement units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hsdag.evaluators.base import Evaluator, SearchStopped
+from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
+from hsdag.placers.base import Placer
+from hsdag.placers.incumbent import Limits, Result
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+from hsdag.search.threads import one_torch_thread
+
+TELL_EVERY_S = 0.1
+"""Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """What the caller wants to hear, and its wish to stop. All silent by default."""
+
+    on_phase: Callable[[str], None] = lambda _: None
+    on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
+    on_step: Callable[[str], None] = lambda _: None
+    on_simulated: Callable[[int, int], None] = lambda _simulated, _measured: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+class Driver:
+    """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
+
+    ``past`` are the events of an earlier part of the search; ``is_done`` tells of the best value whether it needs no
+    further search. Raises OptionError for what the placer cannot search.
+    """
+
+    def __init__(
+        self,
+        placer: Placer[Any],
+        problem: Problem,
+        inner: Evaluator,
+        budget: Budget,
+        watcher: Watcher,
+        *,
+        seed: int = 0,
+        journal: Journal | None = None,
+        past: Sequence[Event] = (),
+        is_done: Callable[[float], bool] = lambda _: False,
+    ) -> None:
+        placer.check(problem)
+        self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
+        self._limits, self._told_s = Limits(budget.seconds, seed=seed), 0.0
+        self.recorder = RecordingEvaluator(
+            inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard
+        )
+
+    def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
+        """Evaluate every device alone and ``others``, as far as they are legal; those of the devices alone.
+
+        Cheap evaluations are had whatever the budget. Raises SearchStopped at its end.
+        """
+        problem, recorder = self._problem, self.recorder
+        alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
+        plans = [plan for plan in dict.fromkeys([*alone, *others]) if problem.is_legal(plan.placement)]
+        if recorder.is_cheap:
+            recorder.evaluate_all(plans)
+        else:
+            recorder.evaluate(plans)
+        return [event for event in recorder.events if event.plan in alone]
+
+    def search(
+        self, evaluator: Evaluator | None = None, checkpoint: Checkpoint | None = None, problem: Problem | None = None
+    ) -> Result | None:
+        """Let the placer search, through another evaluator or under other costs where they are given.
+
+        None where the search was over before it began.
+        """
+        evaluator = evaluator or self.recorder
+        with one_torch_thread():
+            try:
+                evaluator.check()
+            except SearchStopped:
+                return None
+            return self._placer.search(problem or self._problem, evaluator, self._limits, checkpoint)
+
+    def _should_stop(self) -> bool:
+        best = self.recorder.best()
+        return self._watcher.should_stop() or bool(best and self._is_done(best[0].score.value))
+
+    def _heard(self, event: Event) -> None:
+        if not self.recorder.is_cheap or event.elapsed_s - self._told_s >= TELL_EVERY_S:
+            self._told_s = event.elapsed_s
+            self._watcher.on_event(event, self.recorder)
