@@ -9,7 +9,7 @@ is faster than the best single device, which the same data choose. Noise is scal
 Prints the share of comparisons in which anything is called faster, by finalists and most rounds, for each scale. Exit
 status 1 when a cell is above 3%: 2.5%, and what so many comparisons may miss it by.
 
-Usage: python benchmarks/false_faster.py [--comparisons 4000] [--singles 2] [--seed 0] [--processes 2]
+Usage: python benchmarks/false_faster.py [--comparisons 4000] [--singles 1 3] [--seed 0] [--processes 2]
 """
 
 from __future__ import annotations
