@@ -15,7 +15,7 @@ from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
-from hsdag.runtime.openvino_backend.ports import Outputs, find_port, named_inputs, port_index
+from hsdag.runtime.openvino_backend.ports import Outputs, array_of, find_port, named_inputs, port_index
 from hsdag.runtime.platforms.inference import reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
@@ -154,7 +154,7 @@ class WorkConservingRequest:
     def results(self) -> Outputs:
         """Copies of the outputs of the last inference."""
         tensors = (self._backend.tensor(self._slot, tensor) for tensor in self._result_tensors)
-        return Outputs(self.model_outputs, [np.array(tensor.data) for tensor in tensors])
+        return Outputs(self.model_outputs, [array_of(tensor) for tensor in tensors])
 
     def get_output_tensor(self, index: int = 0) -> Any:
         """The tensor of an output; the next inference writes it again."""
@@ -224,12 +224,17 @@ class WorkConservingRequest:
             self.set_input_tensor(key, value)
             return
         index = port_index(self._input_ports, key, "input")
-        held, array = self._own[index].data, np.asarray(value)
-        if array.shape != held.shape:
-            raise OptionError(f"input {key!r} takes an array of shape {list(held.shape)}, not {list(array.shape)}")
-        if not np.can_cast(array.dtype, held.dtype, "same_kind"):
-            raise OptionError(f"input {key!r} takes {held.dtype} and cannot hold {array.dtype}")
-        np.copyto(held, array, casting="same_kind")
+        own, array = self._own[index], np.asarray(value)
+        if array.shape != tuple(own.shape):
+            raise OptionError(f"input {key!r} takes an array of shape {list(own.shape)}, not {list(array.shape)}")
+        if own.element_type == ov.Type.string:
+            if array.dtype.kind not in "US":
+                raise OptionError(f"input {key!r} takes strings and cannot hold {array.dtype}")
+            own.str_data = array
+        else:
+            if not np.can_cast(array.dtype, own.data.dtype, "same_kind"):
+                raise OptionError(f"input {key!r} takes {own.data.dtype} and cannot hold {array.dtype}")
+            np.copyto(own.data, array, casting="same_kind")
         if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
             self.set_input_tensor(index, self._own[index])
 

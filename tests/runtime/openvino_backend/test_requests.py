@@ -11,6 +11,7 @@ import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as op
+from openvino import opset15
 from openvino.op.util import Variable, VariableInfo
 
 import hsdag
@@ -361,3 +362,17 @@ def test_a_callback_is_told_of_its_own_run_however_soon_it_ends(core: ov.Core, m
 def test_less_than_one_stream_is_refused() -> None:
     with pytest.raises(OptionError, match="at least one subgraph at a time, not 0"):
         CutOptions(streams=0)
+
+
+def test_inputs_may_be_strings(core: ov.Core) -> None:
+    text, x = op.parameter([2], ov.Type.string, name="text"), op.parameter([2, 3], np.float32, name="b")
+    symbols = opset15.string_tensor_unpack(text).output(2)
+    results = [op.result(symbols), op.result(op.relu(op.tanh(x, name="tanh"), name="relu"))]
+    model = ov.Model(results, [text, x], "texts")
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        for words in (["ab", "c"], ["d", "efg"]):
+            found = compiled([np.array(words), B])
+            assert bytes(found[0]).decode() == "".join(words)
+            assert found[1] == pytest.approx(np.maximum(np.tanh(B), 0), abs=1e-6)
+        with pytest.raises(OptionError, match="input 0 takes strings and cannot hold float32"):
+            compiled([np.zeros(2, dtype=np.float32), B])
