@@ -22,6 +22,20 @@ Alternating = Callable[[ov.Model], Placement]
 SUFFIX = {"json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot"}
 
 
+@pytest.mark.parametrize("kind", ["csv", "dot", "ir", "json"])
+def test_a_model_exports_after_it_was_compiled_whose_shapes_are_read_through_shapes(
+    tmp_path: Path, core: ov.Core, alternating: Alternating, kind: str
+) -> None:
+    x = op.parameter([2, 3, 4], np.float32, name="x")
+    rank = op.shape_of(op.shape_of(x, name="shape"), name="rank")
+    sizes = op.broadcast(op.constant(2), rank, name="sizes")
+    model = ov.Model([op.result(op.relu(op.tile(op.tanh(x), sizes), name="r"))], [x], "m")
+    placement = alternating(model)
+    placement.compile(core, model)
+    assert export_placement(placement, kind, tmp_path / "m.xml", model)
+    placement.compile(core, model)
+
+
 def test_there_are_six_formats() -> None:
     assert export_formats() == ("cpp", "csv", "dot", "ir", "json", "python")
 
