@@ -18,7 +18,7 @@ from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig, Reward
 from hsdag.placers.learned.hsdag import HsdagPlacer
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.problem import Problem
 
 BUDGET = 150

@@ -25,13 +25,14 @@ from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph import IntArray
 from hsdag.models import build_model
-from hsdag.runtime.costs.cost_model import CostModel, sequential_latency_s
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import CalibratedRow, Calibration, OpClass, Platform, load_platform
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.calibration import Observation, Trust, calibrate, platform_calibration
+from hsdag.runtime.platforms.calibration import DATA_SHEET, Observation, calibrate, platform_calibration
+from hsdag.runtime.problems.cost_model import CostModel
 
 PLATFORM = "i9-12900k-uhd770-flex170"
-TRUST = Trust(noise=0.1)
+TRUST = replace(DATA_SHEET, observed=0.1)
 """The rows contradict each other by more than they can be measured wrong (on the CPU ResNet-50 with its 8 GFLOP
 takes longer than Inception-V3 with its 11), so that a closer fit would only bend the factors."""
 
@@ -68,7 +69,7 @@ def best_two_segments(
     cuts = np.arange(1, graph.num_ops)
     for first, second in pairs:
         placements = np.where(graph.position[None, :] < cuts[:, None], first, second)
-        latency_s = sequential_latency_s(graph, costs, placements)
+        latency_s = HeteroCosts.of(graph, costs).latency_s(placements)
         at = int(np.argmin(latency_s))
         best = min(best, (float(latency_s[at]), first, second, int(cuts[at])))
     return best
@@ -92,7 +93,7 @@ def print_baselines(models: Models, platform: Platform) -> None:
     for name, units in models.items():
         costs = analytic_costs(units, platform)
         everything = np.stack([single_device(units, platform, device) for device in names])
-        single_s = sequential_latency_s(units.graph, costs, everything)
+        single_s = HeteroCosts.of(units.graph, costs).latency_s(everything)
         best = int(np.argmin(single_s))
         print(f"  {name} (the paper's HSDAG: {1e3 * TABLE_2[name][2]:.2f} ms)")
         print(f"    best device                  {1e3 * single_s[best]:6.2f} ms  {names[best]}")

@@ -22,11 +22,11 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
-from hsdag.runtime.costs.cost_model import CostModel
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Automatic, Unsupported, WorkerSetup
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem

@@ -16,8 +16,8 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.factor_fit import Trust, fit_factors
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.cost_model import CostModel
 from hsdag.runtime.costs.factor_fit import Trust
+from hsdag.runtime.problems.cost_model import CostModel
 
 
 class PlacementCosts(Protocol):

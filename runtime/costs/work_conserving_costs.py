@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.factor_fit import Trust, fit_factors
 from hsdag.runtime.costs.part_chain import longest_chain, scheduled
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
 from hsdag.runtime.openvino_backend import CutCosts
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 
 MOST_BYTES_PER_S = 5e10

@@ -13,8 +13,8 @@ from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.platforms.platform import OP_CLASSES, PRECISIONS, Platform, PlatformDevice, op_class
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 FREE_TYPES = frozenset("Assign Constant Identity Parameter ReadValue Reshape Result ShapeOf Squeeze Unsqueeze".split())
 """Op types that run no kernel: they name, hold or re-label a tensor."""

@@ -1,10 +1,9 @@
 """Calibration: costs corrected by the measured latencies of a few placements.
 
-Sequential latency (``sequential_latency_s``) is linear in a factor on the op times of each device and class, an
-overhead per op, a launch per subgraph, and a latency and a time per byte of each link. All of these are positive,
-and what is known of them beforehand is known up to a factor; so their logarithms are fitted, by regularised least
-squares on log latency (the maximum a posteriori estimate under log-normal priors and noise), with
-Levenberg-Marquardt steps from the prior on.
+Latency under HETERO (``HeteroCosts``) is linear in a factor on the op times of each device and class, an overhead per
+op, a launch per submodel, and a latency and a time per byte of each link. All of these are positive, and what is known
+of them beforehand is known up to a factor; so their logarithms are fitted, by regularised least squares on log latency
+(the maximum a posteriori estimate under log-normal priors and noise), from the prior on.
 
 Legend: N ops or units, D devices, C op classes, K observations, P parameters, Q logarithms fitted.
 """
@@ -15,16 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.ir.submodels import SubmodelCollector
+from hsdag.runtime.costs.factor_fit import Trust
 from hsdag.runtime.platforms.analytic import Roofline, classes_of, roofline
 from hsdag.runtime.platforms.platform import OP_CLASSES, CalibratedRow, Calibration, DeviceCalibration, Platform
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 Graph = ComputationGraph | CoarseGraph
 
-MAX_STEPS = 100
+DATA_SHEET = Trust(observed=0.02, work=1.5, scale=1.0, single=0.5)
+"""How far data sheets are off; as standard deviations of natural logarithms, so 0.1 is about 10%."""
+
 TOLERANCE = 1e-6
 COARSE_NOISE = 0.1
 MAX_LOG = 50.0
@@ -42,33 +46,6 @@ class Observation:
     placement: IntArray  # [N]
     latency_s: float
     graph: Graph | None = None
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How sure measurements and priors are: standard deviations of natural logarithms, so 0.1 is about 10%.
-
-    Raises ValueError when one is not positive.
-    """
-
-    noise: float = 0.02
-    """Of one measured latency, and of what the sequential model leaves out."""
-    device: float = 1.5
-    """Of the factor that all op times of a device share."""
-    op_class: float = 0.5
-    """Of an op class around its device's factor."""
-    overhead: float = 1.0
-    """Of an overhead per op or launch."""
-    link: float = 1.0
-    """Of the factor that all links' latencies, or bandwidths, share."""
-    pair: float = 0.5
-    """Of one link around that factor."""
-    unknown: float = 3.0
-    """Of whatever has no figure beforehand."""
-
-    def __post_init__(self) -> None:
-        if not all(value > 0 for value in vars(self).values()):
-            raise ValueError("every standard deviation of Trust must be positive")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +103,7 @@ def calibrate(
     measured_s = np.array([o.latency_s for o in observations], dtype=np.float64)
     if not np.all(np.isfinite(measured_s) & (measured_s > 0)):
         raise ValueError("every observed latency must be positive and finite")
-    values = _fit(rows, measured_s, prior, trust or Trust()) if observations else _prior_values(prior)
+    values = _fit(rows, measured_s, prior, trust or DATA_SHEET) if observations else _prior_values(prior)
     factors = _factors(values, _num_devices(prior))
     simulated_s = rows @ values
     return Calibrated(
@@ -151,49 +128,24 @@ def platform_calibration(
 
 
 def sequential_features(graph: Graph, work: Roofline, placements: IntArray) -> FloatArray:
-    """[K, P] what each parameter is multiplied by in the sequential latency of each placement [K, N].
+    """[K, P] what each parameter is multiplied by in the latency of each placement [K, N] under HETERO.
 
-    Parameters, in order: factors on op times [D, C], overhead per op [D], launch per subgraph [D], latency of
-    each ordered pair [D, D], seconds per byte of each ordered pair [D, D]. The product with their values is
-    ``sequential_latency_s``.
+    Parameters, in order: factors on op times [D, C], overhead per op [D], launch per submodel [D], latency of
+    each ordered pair [D, D], seconds per byte of each ordered pair [D, D]; what crosses between submodels of one
+    device costs nothing here. The product with their values is what ``HeteroCosts`` says.
     """
-    quotient = graph.graph if isinstance(graph, CoarseGraph) else graph
     num_placements, d = len(placements), work.busy_s.shape[1]
     busy_s = np.zeros((num_placements, d, len(OP_CLASSES)))
     kernels = np.zeros((num_placements, d))
-    launches = np.zeros((num_placements, d))
-    in_order = placements[:, quotient.topological_order]
-    starts = np.ones_like(in_order, dtype=np.bool_)
-    starts[:, 1:] = in_order[:, 1:] != in_order[:, :-1]
     for device in range(d):
         here = (placements == device).astype(np.float64)
         busy_s[:, device] = here @ work.busy_s[:, device]
         kernels[:, device] = here @ work.num_kernels
-        launches[:, device] = (starts & (in_order == device)).sum(axis=1)
-    transfers, sent_bytes = _transfers(quotient, placements, d)
-    parts = (busy_s, kernels, launches, transfers, sent_bytes)
+    by_op = placements[:, graph.partition.labels] if isinstance(graph, CoarseGraph) else placements
+    crossed = SubmodelCollector(graph.fine if isinstance(graph, CoarseGraph) else graph).crossings(by_op, d)
+    between = ~np.eye(d, dtype=np.bool_)
+    parts = (busy_s, kernels, crossed.launches, crossed.num * between, crossed.size_bytes * between)
     return np.concatenate([part.reshape(num_placements, -1) for part in parts], axis=1)
-
-
-def _transfers(graph: ComputationGraph, placements: IntArray, d: int) -> tuple[FloatArray, FloatArray]:
-    """[K, D, D] number and bytes of transfers between devices, one per tensor and remote device that reads it."""
-    num_placements, pairs = len(placements), d * d
-    if not graph.num_edges:
-        return np.zeros((num_placements, d, d)), np.zeros((num_placements, d, d))
-    ports = int(graph.edge_src_port.max()) + 1
-    keys, tensor_of_edge = np.unique(graph.edge_src * ports + graph.edge_src_port, return_inverse=True)
-    tensor_bytes = np.zeros(len(keys))
-    tensor_bytes[tensor_of_edge] = graph.edge_bytes
-    home, reader = placements[:, keys // ports], placements[:, graph.edge_dst]
-    wanted = np.zeros((num_placements, len(keys), d), dtype=np.bool_)
-    wanted[np.arange(num_placements)[:, None], tensor_of_edge[None, :], reader] = True
-    wanted &= home[:, :, None] != np.arange(d)
-    row, tensor, to = np.nonzero(wanted)
-    slot = row * pairs + home[row, tensor] * d + to
-    count = np.bincount(slot, minlength=num_placements * pairs).astype(np.float64)
-    weights = tensor_bytes[tensor]
-    sent_bytes = np.bincount(slot, weights=weights, minlength=num_placements * pairs).astype(np.float64)
-    return count.reshape(num_placements, d, d), sent_bytes.reshape(num_placements, d, d)
 
 
 def _num_devices(prior: Platform | CostModel) -> int:
@@ -268,13 +220,11 @@ def _scheme(rows: FloatArray, prior_values: FloatArray, d: int, trust: Trust) ->
         sizes,
     )
     known = prior_values > 0
-    own = np.repeat(
-        [trust.op_class, trust.overhead, trust.overhead, trust.pair, trust.pair], [d * c, d, d, pairs, pairs]
-    )
+    own = np.repeat([trust.op_class, trust.scale, trust.scale, trust.single, trust.single], [d * c, d, d, pairs, pairs])
     shared = np.zeros((len(own), d + 2))
-    shared[np.arange(d * c), np.repeat(np.arange(d), c)] = trust.device
-    shared[-2 * pairs : -pairs, d] = trust.link
-    shared[-pairs:, d + 1] = trust.link
+    shared[np.arange(d * c), np.repeat(np.arange(d), c)] = trust.work
+    shared[-2 * pairs : -pairs, d] = trust.scale
+    shared[-pairs:, d + 1] = trust.scale
     informed = np.asarray(rows.any(axis=0), dtype=np.bool_)
     seen = informed[d * c + d : d * c + 2 * d]  # devices that an observation launched something on
     both_seen = (seen[:, None] & seen & ~np.eye(d, dtype=np.bool_)).reshape(-1)
@@ -292,7 +242,7 @@ def _fit(rows: FloatArray, measured_s: FloatArray, prior: Platform | CostModel, 
     scheme = _scheme(rows, prior_values, _num_devices(prior), trust)
     moving = scheme.spread.any(axis=0)
     spread, active = scheme.spread[:, moving], rows.any(axis=0)
-    z = _most_likely(rows[:, active] * scheme.start[active], spread[active], np.log(measured_s), trust.noise)
+    z = _most_likely(rows[:, active] * scheme.start[active], spread[active], np.log(measured_s), trust.observed)
     return np.where(scheme.fitted, scheme.start * np.exp(np.clip(spread @ z, -MAX_LOG, MAX_LOG)), prior_values)
 
 
@@ -307,43 +257,26 @@ def _most_likely(parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noi
     while levels[-1] < COARSE_NOISE:
         levels.append(10.0 * levels[-1])
     for level in reversed(levels):
-        z = _levenberg_marquardt(parts_s, spread, log_s, level, z)
+        known = (parts_s, spread, log_s, level)
+        z = least_squares(_errors, z, _slopes, method="lm", ftol=TOLERANCE, args=known).x
     return z
 
 
-def _levenberg_marquardt(
-    parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float, z: FloatArray
-) -> FloatArray:
-    """[Q] a minimum of the same sum downhill from z: every step solves a positive definite system."""
-    damping = 1e-3
-    residual, slope = _linearised(parts_s, spread, log_s, noise, z)
-    loss = residual @ residual + z @ z
-    for _ in range(MAX_STEPS):
-        normal = slope.T @ slope + np.eye(len(z))
-        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), slope.T @ residual + z)
-        tried = z - step
-        tried_residual, tried_slope = _linearised(parts_s, spread, log_s, noise, tried)
-        tried_loss = tried_residual @ tried_residual + tried @ tried
-        if tried_loss < loss:
-            done = loss - tried_loss <= TOLERANCE * loss
-            z, residual, slope, loss = tried, tried_residual, tried_slope, tried_loss
-            damping = max(damping / 10.0, 1e-12)
-            if done:
-                break
-        elif damping > 1e10:
-            break
-        else:
-            damping *= 10.0
-    return z
+def _errors(z: FloatArray, parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float) -> FloatArray:
+    """[K + Q] weighted errors of log latency, and of z."""
+    return np.concatenate([(np.log(_now_s(z, parts_s, spread).sum(axis=1)) - log_s) / noise, z])
 
 
-def _linearised(
-    parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float, z: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Weighted errors of log latency [K] and their derivatives by z [K, Q]."""
-    now_s = parts_s * np.exp(np.clip(spread @ z, -MAX_LOG, MAX_LOG))
-    total_s = now_s.sum(axis=1)
-    return (np.log(total_s) - log_s) / noise, (now_s / total_s[:, None]) @ spread / noise
+def _slopes(z: FloatArray, parts_s: FloatArray, spread: FloatArray, log_s: FloatArray, noise: float) -> FloatArray:  # noqa: ARG001
+    """[K + Q, Q] derivatives of the errors by z."""
+    now_s = _now_s(z, parts_s, spread)
+    return np.concatenate([(now_s / now_s.sum(axis=1)[:, None]) @ spread / noise, np.eye(len(z))])
+
+
+def _now_s(z: FloatArray, parts_s: FloatArray, spread: FloatArray) -> FloatArray:
+    """[K, P] the parts of the latencies at z."""
+    now_s: FloatArray = parts_s * np.exp(np.clip(spread @ z, -MAX_LOG, MAX_LOG))
+    return now_s
 
 
 def _factors(values: FloatArray, d: int) -> Factors:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, parse_document, read_text, write_atomically
-from hsdag.runtime.costs.cost_model import CostSource
+from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
 
 FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, topological_order
 from hsdag.ir.placement import DeviceRecord, ModelRecord
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 FREE = float("inf")
 """Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""

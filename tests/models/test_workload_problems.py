@@ -11,8 +11,8 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.commands.workload import build_problem, cluster, first_devices
 from hsdag.models import find_workload, parse_expression
-from hsdag.runtime.costs.cost_model import CostSource
 from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.problem_file import read_problem
 
 BUILD = ("models", "build")

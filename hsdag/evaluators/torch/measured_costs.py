@@ -14,7 +14,7 @@ import torch
 from hsdag.evaluators.torch.workload_graph import random_inputs, workload_graph
 from hsdag.ir.graph import FloatArray
 from hsdag.models import Workload
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.torch_backend import (
     Feed,

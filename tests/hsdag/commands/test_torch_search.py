@@ -19,7 +19,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.runtime.costs.cost_model import CostSource
+from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch_backend import logical_devices
 

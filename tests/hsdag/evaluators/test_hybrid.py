@@ -16,8 +16,8 @@ from hsdag.ir import graph_from_edges
 from hsdag.ir.coarsen import coarsen
 from hsdag.ir.graph import IntArray
 from hsdag.ir.partition import Partition
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem

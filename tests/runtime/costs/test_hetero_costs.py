@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir import graph_from_edges
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 FREE = np.full((2, 2), np.inf)
 

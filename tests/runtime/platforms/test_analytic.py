@@ -15,9 +15,10 @@ from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.errors import OptionError
 from hsdag.ir.partition import Partition
-from hsdag.runtime.costs.cost_model import CostSource, sequential_latency_s
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import Calibration, DeviceCalibration, OpClass, Platform, PlatformDevice, load_platform
 from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.problems.cost_model import CostSource
 
 FULL = dict.fromkeys(OpClass, 1.0)
 
@@ -123,7 +124,7 @@ def test_the_shipped_calibration_gives_the_latencies_written_beside_it() -> None
     assert spec.calibration is not None
     fine = read_graph(build_model("resnet50"))
     everything = np.stack([np.full(fine.num_ops, d) for d in range(spec.num_devices)])
-    latency_s = sequential_latency_s(fine, analytic_costs(fine, spec), everything)
+    latency_s = HeteroCosts.of(fine, analytic_costs(fine, spec)).latency_s(everything)
     rows = {row.device: row for row in spec.calibration.rows if row.model == "resnet50"}
     assert set(rows) == {"CPU", "GPU.1"}
     for name, row in rows.items():

@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 
 from hsdag.ir import ComputationGraph, graph_from_edges
 from hsdag.ir.graph import IntArray
-from hsdag.runtime.costs.cost_model import CostModel, CostSource, sequential_latency_s
+from hsdag.runtime.costs.factor_fit import Trust
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import OpClass, Platform, PlatformDevice
 from hsdag.runtime.platforms.analytic import analytic_costs, classes_of, roofline
-from hsdag.runtime.platforms.calibration import Observation, Trust, calibrate, platform_calibration, sequential_features
+from hsdag.runtime.platforms.calibration import (
+    DATA_SHEET,
+    Observation,
+    calibrate,
+    platform_calibration,
+    sequential_features,
+)
 from hsdag.runtime.platforms.platform import OP_CLASSES
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 TYPES = ("Convolution", "MatMul", "Relu", "Concat", "MaxPool")
-EXACT = Trust(noise=1e-6)
+EXACT = replace(DATA_SHEET, observed=1e-6)
 
 
 def random_graph(rng: np.random.Generator, n: int) -> ComputationGraph:
@@ -34,7 +42,8 @@ def machine(d: int = 2) -> Platform:
         PlatformDevice(f"d{i}", "gpu", {"f32": 1e11 * (i + 1)}, 1e10, 1e9, 2e-4, 1e-4, dict.fromkeys(OpClass, 1.0), 0.5)
         for i in range(d)
     )
-    return Platform("m", "A machine.", devices, np.full((d, d), 1e-4), np.full((d, d), 1e9))
+    off = ~np.eye(d, dtype=np.bool_)
+    return Platform("m", "A machine.", devices, np.where(off, 1e-4, 0.0), np.where(off, 1e9, np.inf))
 
 
 def segments(rng: np.random.Generator, graph: ComputationGraph, count: int, d: int) -> IntArray:
@@ -50,8 +59,14 @@ def planted(graph: ComputationGraph, prior: Platform, rng: np.random.Generator) 
     d = prior.num_devices
     op_time = np.exp(rng.uniform(-1.5, 1.5, (d, 1)) + rng.uniform(-0.4, 0.4, (d, len(OP_CLASSES))))
     time_s = roofline(graph, prior).time_s(op_time, np.linspace(5e-5, 3e-4, d))
-    costs = CostModel(time_s, np.linspace(1e-4, 6e-4, d), np.full((d, d), 3e-4), np.full((d, d), 4e8), CostSource.FILE)
+    off = ~np.eye(d, dtype=np.bool_)
+    link_s, rate = np.where(off, 3e-4, 0.0), np.where(off, 4e8, np.inf)
+    costs = CostModel(time_s, np.linspace(1e-4, 6e-4, d), link_s, rate, CostSource.FILE)
     return op_time, costs
+
+
+def sequential_latency_s(graph: ComputationGraph, costs: CostModel, placements: IntArray) -> np.ndarray:
+    return HeteroCosts.of(graph, costs).latency_s(placements)
 
 
 def observe(graph: ComputationGraph, costs: CostModel, placements: IntArray) -> list[Observation]:
@@ -127,7 +142,7 @@ def test_one_latency_of_one_device_scales_that_device_as_a_whole() -> None:
     graph, prior = random_graph(np.random.default_rng(2), 60), machine()
     alone = np.zeros(60, dtype=np.int64)
     before_s = float(sequential_latency_s(graph, analytic_costs(graph, prior), alone[None])[0])
-    fitted = calibrate(graph, prior, [Observation(alone, 4 * before_s)], trust=Trust(noise=1e-3))
+    fitted = calibrate(graph, prior, [Observation(alone, 4 * before_s)], trust=replace(DATA_SHEET, observed=1e-3))
     assert fitted.relative_errors == pytest.approx([0.0], abs=0.01)
     ratio = fitted.costs.time_s[1:, 0] / analytic_costs(graph, prior).time_s[1:, 0]
     assert ratio.min() > 2.0
@@ -215,5 +230,5 @@ def test_observations_that_cannot_be_are_refused() -> None:
     for given_prior, observation, message in refused:
         with pytest.raises(ValueError, match=message):
             calibrate(graph, given_prior, [observation])
-    with pytest.raises(ValueError, match="standard deviation"):
-        Trust(noise=0.0)
+    with pytest.raises(ValueError, match="every share of Trust must be positive"):
+        Trust(observed=0.0)

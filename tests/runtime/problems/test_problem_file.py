@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.costs.cost_model import CostSource
+from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
 from hsdag.runtime.simulator import simulate
 

@@ -20,7 +20,7 @@ from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.learned.hsdag import HsdagPlacer, feature_groups
-from hsdag.runtime.costs.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
