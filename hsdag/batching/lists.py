@@ -5,13 +5,12 @@ Each op's inputs are divided over devices when its turn comes. Legend: N ops, D 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 
 import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
-from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
+from hsdag.ir.graph import Csr, FloatArray, IntArray, ranked_order, topological_order
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 
@@ -133,19 +132,7 @@ class BatchList:
     def run(self, priority: FloatArray) -> bool:
         """Ops by priority [N], largest first, among those whose inputs are placed; False where one has no room."""
         p = self._problem.costs
-        out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
-        waiting = np.diff(self._into.indptr)
-        ready = [(-priority[v], v) for v in np.flatnonzero(waiting == 0).tolist()]
-        heapq.heapify(ready)
-        while ready:
-            v = heapq.heappop(ready)[1]
-            if not self._place(v):
-                return False
-            for w in out.indices[out.indptr[v] : out.indptr[v + 1]].tolist():
-                waiting[w] -= 1
-                if waiting[w] == 0:
-                    heapq.heappush(ready, (-priority[w], w))
-        return True
+        return all(self._place(v) for v in ranked_order(p.num_ops, p.edge_src, p.edge_dst, -priority).tolist())
 
     def _place(self, v: int) -> bool:
         problem = self._problem

@@ -10,13 +10,12 @@ Legend: N ops, D devices, I instances, J edges between instances, S subgraphs.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, Csr, IntArray
+from hsdag.ir.graph import ComputationGraph, IntArray, ranked_order
 from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of, instance_edges
 from hsdag.runtime.cutting.running_ops import RunningOps
@@ -178,22 +177,12 @@ def running_order(instances: Instances, parts: Partition) -> IntArray:
     Raises ValueError where parts wait for each other in a circle.
     """
     src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
-    waits = np.bincount(dst, minlength=parts.num_groups).tolist()
     first = np.full(parts.num_groups, len(instances.op))
     np.minimum.at(first, parts.labels, np.arange(len(instances.op)))
-    readers = Csr.build(parts.num_groups, src, dst)
-    ready = [(int(first[p]), p) for p in range(parts.num_groups) if not waits[p]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        p = heapq.heappop(ready)[1]
-        order.append(p)
-        for q in readers.of(p).tolist():
-            waits[q] -= 1
-            if not waits[q]:
-                heapq.heappush(ready, (int(first[q]), q))
-    if len(order) < parts.num_groups:
-        raise ValueError("subgraphs wait for each other in a circle")
+    try:
+        order = ranked_order(parts.num_groups, src, dst, first)
+    except ValueError as error:
+        raise ValueError("subgraphs wait for each other in a circle") from error
     position = np.empty(parts.num_groups, dtype=np.int64)
     position[order] = np.arange(parts.num_groups)
     return position

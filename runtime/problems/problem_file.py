@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, topological_order
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, parse_document, read_text, write_atomically
 from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
@@ -233,26 +234,16 @@ def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
 
 
 def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
-    """Take away ops without inputs until none is left; from what stays, walk against the edges into a cycle."""
-    n = len(ops)
-    waiting = np.bincount(edges[:, 1], minlength=n).tolist()
-    after = Csr.build(n, edges[:, 0], edges[:, 1])
-    bare = [v for v in range(n) if waiting[v] == 0]
-    for v in bare:  # grows while it is read
-        for u in after.of(v).tolist():
-            waiting[u] -= 1
-            if waiting[u] == 0:
-                bare.append(u)
-    if len(bare) == n:
+    """Raise FileFormatError that shows a cycle, where there is one."""
+    with suppress(ValueError):
+        topological_order(len(ops), edges[:, 0], edges[:, 1])
         return
-    into = {int(dst): i for i, (src, dst) in reversed(list(enumerate(edges))) if waiting[src] and waiting[dst]}
-    walk = [next(v for v in range(n) if waiting[v])]
-    while walk.count(walk[-1]) < 2:
-        walk.append(int(edges[into[walk[-1]], 0]))
-    cycle = walk[walk.index(walk[-1]) :][::-1]
-    shown = [repr(ops[v].name) for v in cycle]
+    import networkx as nx
+
+    found = nx.find_cycle(nx.DiGraph(edges.tolist()))
+    shown = [repr(ops[v].name) for v in (found[0][0], *(v for _, v in found))]
     names = " -> ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
-    raise FileFormatError(f"edges[{into[cycle[1]]}]: the edges form a cycle: {names}")
+    raise FileFormatError(f"edges[{edges.tolist().index(list(found[0]))}]: the edges form a cycle: {names}")
 
 
 def _check_memory(document: _Document, supported: np.ndarray, memory_bytes: FloatArray) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
-from hsdag.ir.graph import FloatArray
+import numpy as np
+
+from hsdag.ir.graph import FloatArray, ranked_order
 from hsdag.runtime.torch_backend.program import Program
 
 
@@ -30,29 +31,14 @@ def stream_plan(program: Program, ranks: FloatArray | None = None) -> tuple[Step
 
     Without ranks tasks come in the order of their index. What crosses streams is never dropped.
     """
-    order = _order(program, ranks)
+    tasks = program.tasks
+    rank = np.arange(tasks.num_tasks) if ranks is None else ranks
+    order = ranked_order(tasks.num_tasks, tasks.edges[:, 0], tasks.edges[:, 1], rank).tolist()
     resource = program.tasks.resource.tolist()
     waits = _waits(program, order, resource)
     waited_for = {before for tasks in waits.values() for before in tasks}
     drops = _drops(program, order, resource)
     return tuple(Step(t, resource[t], waits[t], t in waited_for, drops.get(t, ())) for t in order)
-
-
-def _order(program: Program, ranks: FloatArray | None) -> list[int]:
-    tasks = program.tasks
-    rank = [float(t) for t in range(tasks.num_tasks)] if ranks is None else ranks.tolist()
-    left = tasks.num_predecessors.tolist()
-    ready = [(rank[t], t) for t in range(tasks.num_tasks) if not left[t]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, task = heapq.heappop(ready)
-        order.append(task)
-        for after in tasks.successors.of(task).tolist():
-            left[after] -= 1
-            if not left[after]:
-                heapq.heappush(ready, (rank[after], after))
-    return order
 
 
 def _waits(program: Program, order: list[int], resource: list[int]) -> dict[int, tuple[int, ...]]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.formulation import Formulation
 
 FLOWS_UP_TO = 400
@@ -72,24 +72,12 @@ def edge_connected_components(num_ops: int, edges: list[tuple[int, int]], k: int
         residual = csr_array(capacity - result.flow)
         residual.data[residual.data < 0] = 0
         residual.eliminate_zeros()
-        side = _reachable(residual, s)
-        later = np.arange(s + 1, num_ops)
-        parent[later[side[later] & (parent[later] == parent[s])]] = s
+        side = breadth_first_order(residual, s, return_predecessors=False)
+        later = side[side > s]
+        parent[later[parent[later] == parent[s]]] = s
     kept = np.flatnonzero(flow[1:] >= k) + 1
     tree = csr_array((np.ones(len(kept)), (kept, parent[kept])), shape=(num_ops, num_ops))
     return np.asarray(connected_components(tree, directed=False)[1], dtype=np.int64)
-
-
-def _reachable(graph: csr_array, start: int) -> BoolArray:
-    found = np.zeros(graph.shape[0], dtype=np.bool_)
-    found[start] = True
-    frontier = [start]
-    while frontier:
-        heads = np.concatenate([graph.indices[graph.indptr[u] : graph.indptr[u + 1]] for u in frontier])
-        fresh = np.unique(heads[~found[heads]])
-        found[fresh] = True
-        frontier = fresh.tolist()
-    return found
 
 
 def modules(f: Formulation, rules: CutRules | None = None) -> list[IntArray]:
