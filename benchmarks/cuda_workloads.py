@@ -35,7 +35,6 @@ from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.torch_backend import (
@@ -131,7 +130,7 @@ def parity(workload: Workload, devices: Sequence[LogicalDevice]) -> float:
 def placed(workload: Workload) -> np.ndarray:
     """ENUMERATIVEOPTIMIZER's placement on four P100."""
     problem = workload_problem(workload, load_platform("p100x4"))
-    placer = make_placer("enumerative", PlacerSettings(is_cheap=True, budget_s=20))
+    placer = make_placer("enumerative")
     return solve(problem, placer, SolveOptions("enumerative", budget_s=20)).device
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -61,13 +60,12 @@ class Run:
 
 
 def measured(problem: ScheduleProblem, method: str, seconds: float, seed: int) -> Run:
-    """Run a method for latency; the moment of its best is what the exact methods tell themselves, else its end."""
-    placer = make_placer(method, PlacerSettings(seed=seed, is_cheap=True, budget_s=seconds))
+    """Run a method for latency; with the moment of its best."""
+    placer = make_placer(method)
     solution = solve(problem, placer, SolveOptions(method, LATENCY, budget_s=seconds, seed=seed))
     value_s = np.inf if solution.value_s is None else solution.value_s
-    after_s = float(getattr(placer, "best_after_s", solution.elapsed_s))
-    bound_s = max(getattr(placer, "lower_bound_s", None) or 0.0, solution.lower_bound_s)
-    return Run(value_s, bound_s, after_s, (*getattr(placer, "progress", ()), (after_s, value_s)))
+    after_s = solution.best_after_s
+    return Run(value_s, solution.lower_bound_s, after_s, (*getattr(placer, "progress", ()), (after_s, value_s)))
 
 
 def latency_by_method(options: argparse.Namespace) -> None:

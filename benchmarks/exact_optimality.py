@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.placers.base import PlacerSettings
 from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.highs import solve_linear
@@ -90,10 +89,9 @@ def _milp_s(problem: ScheduleProblem) -> float:
 
 
 def _placer(problem: ScheduleProblem, method: str, best_s: float) -> str:
-    placer = make_placer(method, PlacerSettings(is_cheap=True, budget_s=20.0))
-    value_s = solve(problem, placer, SolveOptions(method, budget_s=20.0)).value_s
-    bound_s = getattr(placer, "lower_bound_s", None)
-    if value_s is None or value_s < best_s * (1 - 1e-9) or (bound_s is not None and bound_s > best_s * (1 + 1e-9)):
+    solution = solve(problem, make_placer(method), SolveOptions(method, budget_s=20.0))
+    value_s, bound_s = solution.value_s, solution.lower_bound_s
+    if value_s is None or value_s < best_s * (1 - 1e-9) or bound_s > best_s * (1 + 1e-9):
         print(f"{problem.num_ops} ops, {method}: answer {value_s}, bound {bound_s}, optimum {best_s}")
         return "wrong"
     return "longer" if value_s > best_s * (1 + 1e-6) else "equal"

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from hsdag.evaluators.simulated import SequentialEvaluator
 
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig, Reward
+from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.hsdag import HsdagPlacer
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Semantics
 
 BUDGET = 150
 
@@ -32,33 +35,39 @@ class Case:
     problem: Problem
     costs: CostModel
 
+    @property
+    def evaluator(self) -> ScheduleEvaluator:
+        """Simulated latency of sequential execution."""
+        memory = np.full(self.problem.num_devices, np.inf)
+        table = ScheduleProblem.from_graph(self.problem.units.graph, self.costs, self.problem.devices, memory)
+        return ScheduleEvaluator(table, Semantics(Execution.SEQUENTIAL))
+
 
 class CountingEvaluator(Evaluator):
     """Simulated latencies in order, each distinct placement once; stops after ``budget`` of them."""
 
     def __init__(self, case: Case, budget: int) -> None:
-        self._inner = SequentialEvaluator(case.problem, case.costs)
-        self._known: dict[bytes, Score] = {}
+        self._inner = case.evaluator
+        self._known: dict[Plan, Score] = {}
         self._budget = budget
         self._calls = 0
         self.latencies_s: list[float] = []
         self.placements: list[IntArray] = []
 
-    def evaluate(self, placements: Sequence[IntArray]) -> list[Score]:
-        """Evaluations, repeated placements free of charge; a search that only repeats itself is stopped too."""
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """Scores, repeated plans free of charge; a search that only repeats itself is stopped too."""
         results = []
-        for placement in placements:
-            key = placement.tobytes()
+        for plan in plans:
             self._calls += 1
-            if key not in self._known:
+            if plan not in self._known:
                 if len(self._known) >= self._budget:
                     raise SearchStopped
-                self._known[key] = self._inner.evaluate([placement])[0]
-                self.latencies_s.append(self._known[key].latency_s or np.inf)
-                self.placements.append(placement.copy())
+                self._known[plan] = self._inner.evaluate([plan])[0]
+                self.latencies_s.append(self._known[plan].value)
+                self.placements.append(plan.placement)
             if self._calls > 3 * self._budget:
                 raise SearchStopped
-            results.append(self._known[key])
+            results.append(self._known[plan])
         return results
 
 
@@ -181,7 +190,7 @@ def cases() -> Iterator[Case]:
 
 def variants() -> dict[str, HsdagConfig]:
     """The presets, and the default less each of its departures from the paper."""
-    base = HsdagConfig.default()
+    base = HsdagConfig()
     return {
         "paper": HsdagConfig.paper(),
         "default": base,
@@ -216,8 +225,7 @@ class Outcome:
 def search(case: Case, config: HsdagConfig, seed: int) -> Outcome:
     """Run one search to the end of its budget."""
     evaluator = CountingEvaluator(case, BUDGET)
-    with contextlib.suppress(SearchStopped):
-        HsdagPlacer(config, seed).search(case.problem, evaluator)
+    HsdagPlacer(config).search(case.problem, evaluator, Limits(seed=seed))
     ratio = np.asarray(evaluator.latencies_s) / best_single_s(case)
     split = np.asarray([len(np.unique(p)) > 1 for p in evaluator.placements])
     hits = np.flatnonzero(split & (ratio <= 1.03))
@@ -229,8 +237,7 @@ def best_single_s(case: Case) -> float:
     """Seconds of the best single device."""
     shape = (case.problem.num_devices, case.problem.num_units)
     rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
-    results = SequentialEvaluator(case.problem, case.costs).evaluate(list(rows))
-    return min(r.latency_s for r in results if r.latency_s is not None)
+    return min(score.value for score in case.evaluator.evaluate([Plan(row) for row in rows]))
 
 
 def main() -> None:

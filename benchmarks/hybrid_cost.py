@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from machine import machine
 
-from hsdag.ir.graph import IntArray
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol, compare
@@ -57,7 +56,7 @@ def main() -> int:
                 evaluations[reward] = found.recorder.num_evaluations
                 events = found.recorder.best(len(found.recorder.events))
                 placements = {"best": events[0].plan.placement}
-                splits: list[IntArray] = [e.placement for e in events if len(np.unique(e.plan.placement)) > 1]
+                splits = [event.plan.placement for event in events if event.plan.is_split]
                 if splits:
                     placements["best split"] = splits[0]
                 for label, placement in placements.items():

@@ -11,7 +11,6 @@ Usage: python benchmarks/unequal_devices.py [--model resnet50] [--budget 120s] [
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import tempfile
@@ -21,12 +20,13 @@ import numpy as np
 import torch
 from machine import machine
 
-from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.models import save_model_files
+from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.hsdag import HsdagPlacer
+from hsdag.placers.registry import find_preset
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import resolve_devices
@@ -55,10 +55,9 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
     )
     inner = MeasuredEvaluator(problem, session.devices.placed, session.runner)
     recorder = RecordingEvaluator(inner, Budget(seconds=budget_s), RunFolder.create(folder / "run", record))
-    placer = HsdagPlacer(config, seed)
-    with contextlib.suppress(SearchStopped):
-        placer.search(problem, recorder)
-    best = next(e for e in recorder.best(len(recorder.events)) if len(np.unique(e.plan.placement)) > 1)
+    placer = HsdagPlacer(config)
+    placer.search(problem, recorder, Limits(seed=seed))
+    best = next(e.plan for e in recorder.best(len(recorder.events)) if e.plan.is_split)
     result = final_comparison(
         session.runner,
         {
@@ -86,7 +85,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         model = save_model_files(arguments.model, Path(name) / f"{arguments.model}.xml")
         with Session(model, resolve_devices(DEVICES, None)) as session:
-            config = HsdagConfig.preset(arguments.preset)
+            config = find_preset("hsdag", arguments.preset).options
             budget_s = parse_duration(arguments.budget)
             result, events = search(session, Path(name), budget_s, config, arguments.seed)
     assert result.best_single is not None
@@ -94,7 +93,7 @@ def main() -> int:
         median_ms, submodels = 1e3 * result.comparison.median_s(name), result.opened[name].submodels
         interval = f"[{ratio.low:.3f}, {ratio.high:.3f}]"
         print(f"{name:20s} {median_ms:8.2f} ms  x{ratio.value:.3f} {interval}  submodels {submodels}")
-    share = np.asarray([float((e.placement == 0).mean()) for e in events if len(np.unique(e.plan.placement)) > 1])
+    share = np.asarray([float((e.plan.placement == 0).mean()) for e in events if e.plan.is_split])
     quarters = [float(part.mean()) for part in np.array_split(share, 4)]
     reached, rises = result.ratios["policy's choice"].value, quarters[-1] > quarters[0]
     print(f"{len(events)} placements evaluated in {budget_s:.0f} s, {len(share)} of them split")

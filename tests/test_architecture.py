@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 import hsdag
@@ -50,9 +53,60 @@ def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
 
 
+LAYERS = {
+    "evaluators": {"evaluators"},
+    "learning": {"evaluators", "learning"},
+    "placers": {"evaluators", "learning", "placers"},
+    "batching": {"batching", "evaluators", "placers"},
+    "reports": {"reports"},
+    "search": {"evaluators", "placers", "search"},
+    "commands": {"batching", "commands", "evaluators", "placers", "reports", "search"},
+    "cli": {"cli", "commands", "evaluators", "placers", "reports", "search"},
+}
+"""What each folder of hsdag/ may import beside the libraries below it; the learned methods alone import learning."""
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of hsdag/ that a file imports, without the package's name."""
+    names = {name.removeprefix("hsdag.") for name in imported_modules(path) if name.startswith("hsdag.")}
+    return {name for name in names if name.split(".")[0] not in (*PARTS, "version")}
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_inside_the_tool_point_one_way(path: Path) -> None:
+    folder, *inner = path.relative_to(ROOT / "hsdag").parts[:-1] or (path.stem,)
+    used = {name.split(".")[0] for name in own_imports(path)}
+    if folder in LAYERS:
+        assert used <= LAYERS[folder]
+    if folder == "placers" and inner[:1] != ["learned"]:
+        assert "learning" not in used
+
+
+def test_folders_of_the_tool_form_no_cycle() -> None:
+    edges = set()
+    for path in OWN:
+        own = path.relative_to(ROOT / "hsdag").parts[:-1]
+        for name in own_imports(path):
+            is_folder = (ROOT / "hsdag" / Path(*name.split("."))).is_dir()
+            other = tuple(name.split(".")) if is_folder else tuple(name.split(".")[:-1])
+            if own and other and own != other:
+                edges.add((own, other))
+    assert nx.is_directed_acyclic_graph(nx.DiGraph(edges)), nx.find_cycle(nx.DiGraph(edges))
+
+
+def test_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
+    code = (
+        "import sys; from hsdag.placers.registry import find_method, method_names; method_names()\n"
+        "assert 'ortools' not in sys.modules\n"
+        "[find_method(name) for name in ('heft', 'mincut', 'sa', 'cpsat', 'milp')]\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_placers_and_learning_know_no_openvino() -> None:
     for folder in ("placers", "learning"):
-        for path in (ROOT / "hsdag" / folder).glob("*.py"):
+        for path in (ROOT / "hsdag" / folder).rglob("*.py"):
             assert not any(name.split(".")[0] == "openvino" for name in imported_modules(path)), path
 
 

@@ -62,8 +62,8 @@ class SolveOptions:
 class Solution:
     """The end of a search; ``device``, ``value_s`` and ``run`` are None where no legal placement was found.
 
-    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference of the answer. All
-    figures are simulated.
+    ``value_s`` is the makespan, or the period for throughput, and was known after ``best_after_s``; ``run`` is one
+    inference of the answer. All figures are simulated.
     """
 
     problem: ScheduleProblem
@@ -78,6 +78,7 @@ class Solution:
     num_evaluations: int
     elapsed_s: float
     interrupted: bool
+    best_after_s: float = 0.0
 
     @property
     def gap(self) -> float | None:

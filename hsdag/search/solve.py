@@ -148,4 +148,5 @@ class _Search:
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),
+            best_after_s=0.0 if found is None else found.elapsed_s,
         )

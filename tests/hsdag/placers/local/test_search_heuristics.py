@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
@@ -18,6 +20,7 @@ from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.lists import enumerative
 from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.enumerative import shard_groups
+from hsdag.placers.local import sa
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -349,3 +352,50 @@ def test_where_nothing_fits_the_search_still_ends_and_says_so(method: str) -> No
     options = SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0)
     solution = solve(problem, make_placer(method), options)
     assert solution.status is Status.INFEASIBLE
+
+
+class Timed(ScheduleEvaluator):
+    """Simulated, but as dear as what is measured."""
+
+    is_cheap = False
+
+
+def test_annealing_of_few_dear_evaluations_ends_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    heats: list[float] = []
+    temperature = sa._Annealing._temperature
+
+    def noted(self: sa._Annealing, share: float) -> float:
+        heats.append(temperature(self, share))
+        return heats[-1]
+
+    monkeypatch.setattr(sa._Annealing, "_temperature", noted)
+    problem = ScheduleProblem.from_arrays(np.random.default_rng(0).random((12, 3)), [], link_latency_s=0.1)
+    recorder = RecordingEvaluator(Timed(problem, Semantics()), Budget(evaluations=60))
+    assert make_placer("sa").search(problem_of(problem), recorder).status is Status.TIME_LIMIT
+    assert len(recorder.events) == 60
+    assert heats[0] > 0
+    assert heats[-1] < 0.01 * heats[0]
+    assert len(heats) > 40
+
+
+class Recalibrated(ScheduleEvaluator):
+    """Its second device is ten times slower from the 100th plan on."""
+
+    asked = 0
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        type(self).asked += len(plans)
+        object.__setattr__(self, "version", int(type(self).asked > 100))
+        slow = replace(self.problem, time_s=self.problem.time_s * [1.0, 10.0]) if self.version else self.problem
+        return ScheduleEvaluator(slow, self.semantics).evaluate(plans)
+
+
+@pytest.mark.parametrize("method", ["ea", "sa"])
+def test_costs_that_are_recalibrated_in_mid_search_are_what_the_result_is_scored_by(method: str) -> None:
+    Recalibrated.asked = 0
+    problem = ScheduleProblem.from_arrays([[2.0, 1.0]] * 8, [(v, v + 1) for v in range(7)])
+    evaluator = Recalibrated(problem, Semantics())
+    result = make_placer(method).search(problem_of(problem), evaluator)
+    assert result.plan is not None
+    assert result.plan.placement.tolist() == [0] * 8  # before, all on the second device was best
+    assert result.score == 16.0

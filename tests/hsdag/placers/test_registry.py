@@ -1,0 +1,91 @@
+"""Methods by name: one file each, with their own hyper-parameters and presets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hsdag.ir.errors import OptionError
+from hsdag.learning.hsdag.config import HsdagConfig, Reward
+from hsdag.placers import registry
+from hsdag.placers.local.sa import SaOptions
+from hsdag.placers.options import changed_options, parse_changes
+from hsdag.placers.registry import find_method, find_preset, make_placer, method_names
+from hsdag.search.options import PlaceOptions
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_a_method_is_named_like_its_file_and_has_a_default_preset(method: str) -> None:
+    placer = find_method(method)
+    assert placer.name == method
+    assert placer.__module__.rpartition(".")[2] == method.replace("-", "_")
+    assert "default" in placer.presets(is_cheap=True)
+    assert make_placer(method).options == placer.presets(is_cheap=False)["default"].options
+
+
+def test_unknown_names_are_answered_with_the_choices() -> None:
+    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of best-device, cpop, "):
+        find_method("luck")
+    with pytest.raises(OptionError, match="method 'heft' has no preset 'paper'; choose one of default"):
+        make_placer("heft", "paper")
+    with pytest.raises(OptionError, match="method 'ea' has no hyper-parameter 'heat'; choose one of patience, "):
+        make_placer("ea", changes={"heat": "1"})
+    with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
+        make_placer("heft", changes={"x": "1"})
+
+
+def test_the_default_of_hsdag_suits_the_evaluations_and_the_paper_measures() -> None:
+    assert find_preset("hsdag", "default", is_cheap=True).options == HsdagConfig.many()
+    assert find_preset("hsdag", "default").options == HsdagConfig()
+    paper = find_preset("hsdag", "paper", is_cheap=True)
+    assert (paper.options, paper.reward, paper.max_share) == (HsdagConfig.paper(), "measured", 1.0)
+    assert find_preset("best-device", "default").reward == "measured"
+    assert find_preset("heft", "default").reward == "hybrid"
+
+
+def test_values_are_read_by_the_type_of_their_field() -> None:
+    changes = parse_changes(["hidden=64", "learning_rate=1e-2", "residual=false", "reward=inverse", "clip=none"])
+    config = changed_options("hsdag", HsdagConfig(), changes)
+    assert (config.hidden, config.learning_rate, config.residual, config.reward) == (64, 0.01, False, Reward.INVERSE)
+    assert config.clip is None
+    assert changed_options("sa", SaOptions(), {}) == SaOptions()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hidden=wide", "--set hidden=wide: .*integer"),
+        ("reward=praise", "--set reward=praise: .*'inverse' or 'log-ratio'"),
+        ("dropout=2", "HSDAG option dropout must be in"),
+        ("hidden", "'hidden' is not of the form NAME=VALUE"),
+    ],
+)
+def test_a_value_that_does_not_suit_is_named(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        changed_options("hsdag", HsdagConfig(), parse_changes([text]))
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(OptionError, match="--set gives hidden twice"):
+        parse_changes(["hidden=1", "hidden=2"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
+        (PlaceOptions(preset="papr"), "no preset 'papr'; choose one of default, paper"),
+        (PlaceOptions(method="luck"), "unknown method 'luck'"),
+        (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
+        (PlaceOptions(method="pipeline"), "'pipeline' is for --objective throughput, not latency"),
+    ],
+)
+def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOptions, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        options.check()
+
+
+def test_support_files_are_no_methods() -> None:
+    assert not {"base", "tables", "highs-process"} & set(method_names())
+    assert all(re.fullmatch(r"hsdag\.placers\.\w+\.\w+", module) for module in registry._modules().values())
