@@ -108,19 +108,11 @@ def _copy(m: Machine, fork: Machine) -> None:
     fork.run[0].now_s = m.run[0].now_s
     fork.run[0].num_done = m.run[0].num_done
     for v in range(len(m.order)):
-        fork.ops[v].arrival_s = m.ops[v].arrival_s
-        fork.ops[v].waiting = m.ops[v].waiting
-        fork.ops[v].device = m.ops[v].device
+        fork.ops[v] = m.ops[v]
     for d in range(len(m.devices)):
-        fork.devices[d].base = m.devices[d].base
-        fork.devices[d].queued = m.devices[d].queued
-        fork.devices[d].arriving = m.devices[d].arriving
-        fork.devices[d].next_s = m.devices[d].next_s
-        fork.devices[d].free_s = m.devices[d].free_s
+        fork.devices[d] = m.devices[d]
         fork.devices[d].stamp = -1
         for i in range(m.devices[d].base, m.devices[d].base + m.devices[d].queued):
-            fork.queue[i].value = m.queue[i].value
-            fork.queue[i].key = m.queue[i].key
+            fork.queue[i] = m.queue[i]
         for i in range(m.devices[d].base, m.devices[d].base + m.devices[d].arriving):
-            fork.arriving[i].value = m.arriving[i].value
-            fork.arriving[i].key = m.arriving[i].key
+            fork.arriving[i] = m.arriving[i]
