@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from hsdag.ir.flops import TRANSCENDENTAL_COST
-from hsdag.ir.graph import graph_from_edges
-from hsdag.models.workload import Workload
+from hsdag.models.workload import CostedOps, Workload
 
 
 @dataclass(frozen=True)
@@ -23,51 +20,21 @@ class GptSizes:
     tokens: int = 20
 
 
-class _Stack:
-    """Ops under way, each with its shape, operations and number of weights."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, str, tuple[int, ...], float, int]] = []
-        self.edges: list[tuple[int, int]] = []
-
-    def add(
-        self, name: str, op_type: str, sources: list[int], shape: tuple[int, ...], flops: float, weights: int = 0
-    ) -> int:
-        self.rows.append((name, op_type, shape, flops, weights))
-        self.edges += [(u, len(self.rows) - 1) for u in sources]
-        return len(self.rows) - 1
-
-
 def gpt3(sizes: GptSizes = GptSizes()) -> Workload:
     """One pass over ``tokens`` tokens, without a cache: 14 ops a layer, embedding, last norm and logits.
 
     Weights are held by the ops; the logits' product has its own copy of the embedding.
     """
-    stack, t, d = _Stack(), sizes.tokens, sizes.width
+    stack, t, d = CostedOps("f16"), sizes.tokens, sizes.width
     x = stack.add("embedding", "Gather", [], (t, d), 0.0, (sizes.vocabulary + sizes.positions) * d)
     for layer in range(sizes.layers):
         x = _add_layer(stack, f"layer{layer}", sizes, x)
     x = stack.add("norm", "MVN", [x], (t, d), float(TRANSCENDENTAL_COST["MVN"] * t * d), 2 * d)
     stack.add("logits", "MatMul", [x], (1, sizes.vocabulary), 2.0 * d * sizes.vocabulary, d * sizes.vocabulary)
-    names, types, shapes, flops, weights = zip(*stack.rows, strict=True)
-    graph = graph_from_edges(
-        types,
-        stack.edges,
-        name="gpt3",
-        op_names=names,
-        shapes=shapes,
-        output_bytes=[2 * int(np.prod(shape)) for shape in shapes],
-        flops=flops,
-    )
-    n = graph.num_ops
-    weight_bytes = 2 * np.array(weights, dtype=np.int64)
-    order = np.arange(n)
-    return Workload.unlabelled(
-        replace(graph, weight_bytes=weight_bytes, element_types=("f16",) * n, topological_order=order)
-    )
+    return stack.build("gpt3")
 
 
-def _add_layer(stack: _Stack, name: str, sizes: GptSizes, x: int) -> int:
+def _add_layer(stack: CostedOps, name: str, sizes: GptSizes, x: int) -> int:
     """Append one layer behind op ``x``; its last op."""
     t, d, h = sizes.tokens, sizes.width, sizes.heads
     norm_flops = float(TRANSCENDENTAL_COST["MVN"] * t * d)

@@ -7,13 +7,13 @@ Every node of a module is one op: weighted sum of its inputs, ReLU, separable 3x
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph, graph_from_edges
-from hsdag.models.workload import Workload
+from hsdag.models.workload import CostedOps, Workload
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
 """DiviML's families (§V), and the nodes that a graph of each needs at least."""
@@ -56,28 +56,14 @@ class RandomWiring:
                 raise OptionError(f"--{name} must lie in {least}..{most}, not {getattr(self, name)}")
 
     @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of the tensor on every edge."""
+        return self.batch, self.width, self.resolution, self.resolution
+
+    @property
     def elements(self) -> int:
-        """Elements of the tensor on every edge."""
-        return self.batch * self.width * self.resolution**2
-
-
-@dataclass
-class _Ops:
-    """Ops under way."""
-
-    names: list[str] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    flops: list[float] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)  # number of them
-    edges: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, name: str, op_type: str, sources: Sequence[int], flops: float, weights: int = 0) -> int:
-        self.names.append(name)
-        self.types.append(op_type)
-        self.flops.append(flops)
-        self.weights.append(weights)
-        self.edges += [(u, len(self.names) - 1) for u in sources]
-        return len(self.names) - 1
+        """How many elements it has."""
+        return prod(self.shape)
 
 
 def random_wired(wiring: RandomWiring) -> Workload:
@@ -86,17 +72,18 @@ def random_wired(wiring: RandomWiring) -> Workload:
     A module's inputs and outputs are ops of their own: an input hands its tensor on, an output averages. In
     module t the random numbers depend on the seed and t alone, so more modules leave the first ones as they are.
     """
-    size, ops = wiring.elements, _Ops()
+    size, ops = wiring.elements, CostedOps("f32")
     width = wiring.width
-    stem = ops.add("stem", "Convolution", [], 2.0 * KERNEL * COLOURS * size, KERNEL * COLOURS * width)
+    stem = ops.add("stem", "Convolution", [], wiring.shape, 2.0 * KERNEL * COLOURS * size, KERNEL * COLOURS * width)
     ends = [stem] * wiring.channels
     for t in range(wiring.modules):
         ends = _add_module(ops, wiring, t, ends)
-    ops.add("head", "MatMul", ends, size + 2.0 * wiring.batch * width * CLASSES, width * CLASSES)
-    return Workload.unlabelled(_graph(ops, wiring))
+    flops = size + 2.0 * wiring.batch * width * CLASSES
+    ops.add("head", "MatMul", ends, (wiring.batch, CLASSES), flops, width * CLASSES)
+    return ops.build(_name(wiring))
 
 
-def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
+def _add_module(ops: CostedOps, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
     """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
     rng = np.random.default_rng([wiring.seed, t])
     n, size, width = wiring.nodes, wiring.elements, wiring.width
@@ -105,7 +92,7 @@ def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) 
     exits = [v for v in range(n) if all(v != tail for tail, _ in edges)]
     readers = _channel_ends(entries, wiring, rng)
     writers = _channel_ends(exits, wiring, rng)
-    inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], 0.0) for c, u in enumerate(before)]
+    inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], wiring.shape, 0.0) for c, u in enumerate(before)]
     sources: list[list[int]] = [[inputs[c] for c in range(wiring.channels) if v in readers[c]] for v in range(n)]
     nodes: list[int] = []
     for v in range(n):
@@ -113,10 +100,10 @@ def _add_module(ops: _Ops, wiring: RandomWiring, t: int, before: Sequence[int]) 
         fan_in = len(sources[v])
         flops = size * (2.0 * fan_in + 1 + 2 * KERNEL + 2 * width + 2)
         weights = fan_in + KERNEL * width + width**2 + 2 * width
-        nodes.append(ops.add(f"m{t}.n{v}", "Convolution", sources[v], flops, weights))
+        nodes.append(ops.add(f"m{t}.n{v}", "Convolution", sources[v], wiring.shape, flops, weights))
     return [
-        ops.add(f"m{t}.out{c}", "Add", [nodes[v] for v in sorted(writers[c])], float(size * len(writers[c])))
-        for c in range(wiring.channels)
+        ops.add(f"m{t}.out{c}", "Add", [nodes[v] for v in sorted(ends)], wiring.shape, float(size * len(ends)))
+        for c, ends in enumerate(writers)
     ]
 
 
@@ -158,16 +145,6 @@ def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Gene
         if not channel:
             channel.add(int(rng.integers(wiring.nodes)))
     return served
-
-
-def _graph(ops: _Ops, wiring: RandomWiring) -> ComputationGraph:
-    tensor = (wiring.batch, wiring.width, wiring.resolution, wiring.resolution)
-    shapes = [tensor] * (len(ops.names) - 1) + [(wiring.batch, CLASSES)]
-    graph = graph_from_edges(
-        ops.types, ops.edges, name=_name(wiring), op_names=ops.names, shapes=shapes, flops=ops.flops
-    )
-    weight_bytes = 4 * np.array(ops.weights, dtype=np.int64)
-    return replace(graph, weight_bytes=weight_bytes, topological_order=np.arange(graph.num_ops))
 
 
 def _name(wiring: RandomWiring) -> str:
