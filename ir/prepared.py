@@ -108,7 +108,7 @@ def _is_foldable(node: ov.Node, floating: BoolArray, kept: BoolArray) -> bool:
 
 
 def _op_of(node: ov.Node) -> int:
-    """The op that a node named by ``folded_nodes`` stands for; output k of an op folds into a constant ``op.k``."""
+    """The op that a node named by ``folded_clone`` stands for; output k of an op folds into a constant ``op.k``."""
     return int(node.get_friendly_name().partition(".")[0])
 
 
