@@ -7,19 +7,18 @@ import os
 import secrets
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import openvino as ov
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hsdag.ir.affinity import check_colocation, compile_placed, embedded_placement
-from hsdag.ir.build import fingerprint, graph_of
-from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.prepared import prepare
-from hsdag.ir.reader import fix_shapes
+
+if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
+    import openvino as ov
+
+    from hsdag.ir.device import DeviceSpec
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
@@ -42,6 +41,8 @@ class ModelRecord(_Record):
     @staticmethod
     def of(graph: ComputationGraph, name: str | None = None) -> ModelRecord:
         """The record of the model that a graph is of."""
+        from hsdag.ir.build import fingerprint
+
         fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
         parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and fixed[v])
         inputs = {graph.op_names[v]: graph.shape_of(v) for v in parameters}
@@ -62,6 +63,8 @@ class DeviceRecord(_Record):
 
     def spec(self) -> DeviceSpec:
         """The device to register."""
+        from hsdag.ir.device import DeviceSpec
+
         return DeviceSpec(self.name, self.plugin, self.properties)
 
 
@@ -156,6 +159,8 @@ class Placement(_Record):
     @staticmethod
     def from_model(model: ov.Model) -> Placement:
         """The placement an exported IR carries. Raises PlacementError when it carries none."""
+        from hsdag.ir.affinity import embedded_placement
+
         text = embedded_placement(model)
         if text is None:
             raise PlacementError("the model carries no placement; it was not written by 'hsdag export --format ir'")
@@ -167,6 +172,9 @@ class Placement(_Record):
         Raises PlacementError when the placement is not for the model of this graph: by the names of its ops and, from
         version 2 on, by its fingerprint.
         """
+        from hsdag.ir.affinity import check_colocation
+        from hsdag.ir.build import fingerprint
+
         keys = self._keys(graph)
         if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
             raise PlacementError(self._mismatch(graph))
@@ -207,6 +215,9 @@ class Placement(_Record):
         fixed shape have the shape that the placement was made with (``prepare``).
         Raises PlacementError when the model is another one or its ops and the map disagree.
         """
+        from hsdag.ir.build import graph_of
+        from hsdag.ir.prepared import prepare
+
         fixed = self.fixed(model)
         graph = graph_of(fixed)
         openvino_names = {device.name: device.spec().openvino_name for device in self.devices}
@@ -220,6 +231,8 @@ class Placement(_Record):
         does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
         fails to load.
         """
+        from hsdag.ir.affinity import compile_placed
+
         placed = self.apply(model)
         specs = [device.spec() for device in self.devices if device.name in self.used_devices]
         return compile_placed(core, placed if len(specs) > 1 else self.fixed(model), specs, properties)
@@ -229,6 +242,8 @@ class Placement(_Record):
 
         Inputs for which it holds none stay as they are. Raises ModelError where the model does not take a shape.
         """
+        from hsdag.ir.reader import fix_shapes
+
         clone = model.clone()
         fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
         return clone

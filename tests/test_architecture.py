@@ -104,6 +104,16 @@ def test_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_simulating_placing_and_learning_load_no_openvino() -> None:
+    code = (
+        "import sys, hsdag.runtime.simulator, hsdag.learning.hsdag.reinforce\n"
+        "from hsdag.placers.registry import find_method, method_names\n"
+        "[find_method(name) for name in method_names()]\n"
+        "assert 'openvino' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_placers_and_learning_know_no_openvino() -> None:
     for folder in ("placers", "learning"):
         for path in (ROOT / "hsdag" / folder).rglob("*.py"):
