@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import tempfile
-import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -16,10 +12,6 @@ from torch import nn
 from hsdag.ir.graph import FloatArray
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.topology import Topology
-
-with warnings.catch_warnings():  # importing torch_geometric calls torch functions that torch has deprecated
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from torch_geometric.nn import GCNConv
 
 
 def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
@@ -80,15 +72,7 @@ class Encoder(nn.Module):
         h = config.hidden
         self._config = config
         self.input = Mlp([num_features] + [h] * config.input_layers, generator)
-        with _no_leftovers(), torch.device("meta"):  # the initial draw of GCNConv would come from the global generator
-            self.convolutions = nn.ModuleList(
-                GCNConv(h, h, normalize=False, add_self_loops=False) for _ in range(config.gnn_layers)
-            )
-        self.convolutions.to_empty(device="cpu")
-        for convolution in self.convolutions:
-            assert isinstance(convolution, GCNConv)
-            fill(convolution.lin.weight, h, generator)
-            nn.init.zeros_(convolution.bias)
+        self.convolutions = Mlp([h] * (config.gnn_layers + 1), generator)
 
     def forward(
         self, x: torch.Tensor, state: torch.Tensor | None, topology: Topology, dropout_seed: int | None
@@ -99,22 +83,11 @@ class Encoder(nn.Module):
         if state is not None:
             z = z + state
         index, weight = topology.convolution
-        for convolution in self.convolutions:
-            update = dropout(torch.relu(convolution(z, index, weight)))
+        for layer in self.convolutions.layers:
+            around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z[index[0]])
+            update = dropout(torch.relu(layer(around)))
             z = z + update if self._config.residual else update
         return unit_rows(z) if self._config.normalise else z
-
-
-@contextlib.contextmanager
-def _no_leftovers() -> Iterator[None]:
-    """torch_geometric writes the code of a convolution to a temporary file and leaves it there; here, not."""
-    before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
-        tempfile.tempdir = folder
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
 
 
 def unit_rows(z: torch.Tensor) -> torch.Tensor:
