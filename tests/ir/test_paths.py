@@ -1,4 +1,4 @@
-"""Longest paths."""
+"""Longest paths, and orders by rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.graph import Csr
+from hsdag.ir.graph import Csr, ranked_order
 from hsdag.ir.paths import longest_before
 
 
@@ -26,3 +26,15 @@ def test_the_longest_path_before_each_op_is_the_longest_of_all_paths_that_lead_t
         paths = [path for u in range(v) for path in nx.all_simple_paths(graph, u, v)]
         lengths = [sum(ops[u] + cost[u, w] for u, w in itertools.pairwise(path)) for path in paths]
         assert found[v] == max(lengths, default=0.0)
+
+
+@given(st.integers(0, 1000))
+def test_an_order_by_rank_is_the_lexicographic_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    src, dst = np.nonzero(np.triu(rng.random((9, 9)) < 0.3, 1))
+    name, rank = rng.permutation(9), rng.integers(0, 4, 9)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(9))
+    graph.add_edges_from(zip(name[src].tolist(), name[dst].tolist(), strict=True))
+    wanted = nx.lexicographical_topological_sort(graph, key=lambda v: rank[v])
+    assert ranked_order(9, name[src], name[dst], rank).tolist() == list(wanted)
