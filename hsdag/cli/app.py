@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import typer
 
 import hsdag
-from hsdag.cli import bench, devices, export, inspect, models, place, profile, simulate, solve
+import hsdag.cli
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.reader import EXTENSIONS_VARIABLE
 
@@ -21,9 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, inspect, place, export, bench, profile, simulate, solve):
-    command.add_to(app)
-app.add_typer(models.app, name="models")
+for found in iter_modules(hsdag.cli.__path__, "hsdag.cli."):
+    if found.name != __name__ and hasattr(module := import_module(found.name), "add_to"):
+        module.add_to(app)
 
 USER_ERROR, DEFECT, INTERRUPTED = 2, 1, 130
 

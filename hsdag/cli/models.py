@@ -8,11 +8,16 @@ import typer
 
 from hsdag.cli.output import JSON_OPTION, print_json, print_table
 
-app = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
+zoo = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
                   rich_markup_mode=None)  # fmt: skip
 
 
-@app.command("list")
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(zoo, name="models")
+
+
+@zoo.command("list")
 def list_(as_json: bool = JSON_OPTION) -> None:
     """List the models and workloads that can be built."""
     from hsdag.models import list_models, list_workloads
@@ -30,7 +35,7 @@ def list_(as_json: bool = JSON_OPTION) -> None:
     print_table(None, ["workload", "summary"], workloads)
 
 
-@app.command("build")
+@zoo.command("build")
 def build(
     name: str = typer.Argument(help="A name from 'hsdag models list'."),
     output: Path = typer.Option(

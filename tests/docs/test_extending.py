@@ -1,0 +1,79 @@
+"""docs/extending.md: every example is one new file that works, and prints what the document says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hsdag
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"File `(?P<path>\S+)`:\n\n```python\n(?P<text>.*?)```\n\n```(?P<use>.*?)```", re.DOTALL)
+EXAMPLES = {match["path"]: match for match in EXAMPLE.finditer(DOCUMENT)}
+COMMANDS = """
+import shlex, sys
+from pathlib import Path
+from hsdag.cli.app import run
+
+for line in sys.stdin.read().splitlines():
+    print("$", line, flush=True)
+    name, *arguments = shlex.split(line)
+    if name == "cat":
+        print(Path(arguments[0]).read_text(), end="", flush=True)
+    elif run(arguments) != 0:
+        sys.exit(1)
+"""
+
+
+def overlay(folder: Path, original: Path, new: Path, text: str) -> None:
+    """``original`` with one new file: links to what is there, folders of our own on the way to the file."""
+    folder.mkdir()
+    (first, *rest) = new.parts
+    for child in original.iterdir():
+        if child.name != first:
+            (folder / child.name).symlink_to(child.resolve())
+    if rest:
+        overlay(folder / first, original / first, Path(*rest), text)
+    else:
+        assert not (original / first).exists()
+        (folder / first).write_text(text, encoding="utf-8")
+
+
+def ran(program: str, package: Path, given: str = "") -> str:
+    """What a fresh interpreter prints that finds hsdag in the folder of ``package``."""
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "160"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=package.parent, env=environment, input=given,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_document_shows_all_five() -> None:
+    folders = [str(Path(path).parent) for path in EXAMPLES]
+    assert folders == ["hsdag/cli", "ir/export", "runtime/problems/objectives", "hsdag/placers/learned", "runtime"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
+    example = EXAMPLES[path]
+    package = tmp_path / "hsdag"
+    overlay(package, Path(hsdag.__file__).parent, Path(path.removeprefix("hsdag/")), example["text"])
+    names = ("diamond.json", "split.json")
+    documents = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "problems.md").read_text(encoding="utf-8"), re.DOTALL)
+    for name, document in zip(names, documents, strict=False):
+        (tmp_path / name).write_text(document)
+    language, _, use = example["use"].partition("\n")
+    if language == "python":
+        assert ran(use, package) == "42 all tasks ended\n"
+        return
+    given = "\n".join(line[2:] for line in use.splitlines() if line.startswith("$ "))
+    printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(COMMANDS, package, given), use))
+    assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in claimed.splitlines()]
