@@ -171,7 +171,7 @@ def test_a_damaged_placement_names_the_place_inside(complains: Complains, tiny_r
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "magic"), "choose one of hsdag, best-device"),
+        (("--method", "magic"), "choose one of best-device"),
         (("--preset", "magic"), "choose one of default, paper"),
         (("--objective", "energy"), "choose one of latency, throughput"),
         (("--executor", "magic"), "choose one of hetero"),
