@@ -7,20 +7,46 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import compile_work_conserving, place
-    from hsdag.commands.outcome import Outcome
+    from hsdag.api import ExportResult, bench, compile_work_conserving, export, place, simulate, solve
+    from hsdag.commands.bench import BenchResult
+    from hsdag.commands.outcome import PlaceResult
+    from hsdag.commands.simulate import SimulateResult
+    from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
-    from hsdag.search.options import PlaceOptions
-
-__all__ = ["Outcome", "PlaceOptions", "Placement", "__version__", "compile_work_conserving", "place"]
+    from hsdag.search.solution import SolveResult
 
 _HOMES = {
-    "Outcome": "hsdag.commands.outcome",
-    "PlaceOptions": "hsdag.search.options",
+    "BenchResult": "hsdag.commands.bench",
+    "ExportResult": "hsdag.api",
+    "HsdagError": "hsdag.ir.errors",
+    "PlaceResult": "hsdag.commands.outcome",
     "Placement": "hsdag.ir.placement",
+    "SimulateResult": "hsdag.commands.simulate",
+    "SolveResult": "hsdag.search.solution",
+    "bench": "hsdag.api",
     "compile_work_conserving": "hsdag.api",
+    "export": "hsdag.api",
     "place": "hsdag.api",
+    "simulate": "hsdag.api",
+    "solve": "hsdag.api",
 }
+
+__all__ = [
+    "BenchResult",
+    "ExportResult",
+    "HsdagError",
+    "PlaceResult",
+    "Placement",
+    "SimulateResult",
+    "SolveResult",
+    "__version__",
+    "bench",
+    "compile_work_conserving",
+    "export",
+    "place",
+    "simulate",
+    "solve",
+]
 
 
 def __getattr__(name: str) -> Any:

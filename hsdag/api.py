@@ -1,24 +1,36 @@
-"""The Python API: ``hsdag.place`` and ``hsdag.compile_work_conserving``."""
+"""The Python API, which the command line calls too: place, solve, simulate, bench, export; results are objects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import openvino as ov
-
-from hsdag.commands.place import run_place
 from hsdag.ir.placement import Placement
-from hsdag.ir.reader import load_model, parse_shapes
-from hsdag.runtime.measuring.references import parse_reference
-from hsdag.runtime.problems.objectives import Objective, find_objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.search.driver import Watcher
+from hsdag.runtime.problems.objectives import find_objective
 from hsdag.search.options import PlaceOptions, parse_duration, parse_executor
 
 if TYPE_CHECKING:
+    from hsdag.commands.bench import BenchResult
+    from hsdag.commands.outcome import PlaceResult
+    from hsdag.commands.simulate import SimulateResult
+    from hsdag.ir.device import DeviceSpec
     from hsdag.runtime.openvino_backend import WorkConservingModel
+    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+    from hsdag.search.driver import Watcher
+    from hsdag.search.solution import SolveResult
+
+Shapes = str | Mapping[str, tuple[int, ...]] | None
+"""Input shapes by name, or as ``--shape`` takes them."""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The files of an export, the one to open first in front."""
+
+    format: str
+    files: tuple[Path, ...]
 
 
 def place(
@@ -28,47 +40,187 @@ def place(
     partition_cpu: int | None = None,
     method: str = "hsdag",
     preset: str = "default",
+    settings: Mapping[str, object] | None = None,
     reward: str | None = None,
-    objective: str | Objective = LATENCY,
+    objective: str = "latency",
     executor: str = "hetero",
     budget: str | float = "60s",
+    max_evaluations: int | None = None,
+    candidate_limit: str | float = "120s",
     seed: int = 0,
     reference: str = "cpu",
     tolerance: float | None = None,
-    shape: str | Mapping[str, tuple[int, ...]] | None = None,
+    shape: Shapes = None,
+    inputs: str | Path | None = None,
     example_input: Any = None,
+    fresh: bool = False,
     run_folder: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
-) -> Placement:
+) -> PlaceResult:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and
-    ``shape`` are written as at the command line; ``executor``, ``"hetero"`` or ``"work-conserving"``, is what runs the
-    placed model; ``reference``, ``"cpu"``, ``"op-by-op"`` or ``"onnxruntime"``, is what outputs are compared with, and
-    ``tolerance`` how far they may be from it, over the largest magnitude; ``budget`` is a duration such as ``"60s"`` or
-    seconds. With ``run_folder`` the search is kept on disk and ``resume`` goes on with it. The answer is never slower
-    than the best single device beyond the 95% interval.
+    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape``
+    are written as at the command line; ``settings`` are hyper-parameters of the method by name; durations are texts
+    such as ``"60s"``, or seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model
+    even where the cache holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues
+    it. The answer is never slower than the best single device beyond the 95% interval.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
+    from hsdag.commands.place import run_place
+    from hsdag.ir.reader import load_model
+    from hsdag.runtime.measuring.references import parse_reference
+
+    is_file = isinstance(model, str | Path)
     options = PlaceOptions(
         devices=devices if devices is None or isinstance(devices, str) else ",".join(devices),
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
+        changes=_texts(settings),
         reward=reward,
         executor=parse_executor(executor),
-        objective=objective if isinstance(objective, Objective) else find_objective(objective),
-        budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
+        objective=find_objective(objective),
+        budget_s=parse_duration(budget),
+        max_evaluations=max_evaluations,
+        candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
         seed=seed,
-        reference=parse_reference(reference, Path(model) if isinstance(model, str | Path) else None),
+        reference=parse_reference(reference, Path(model) if is_file else None),
         tolerance=tolerance,
-        shapes=parse_shapes(shape) if isinstance(shape, str) else dict(shape or {}),
+        shapes=_shapes(shape),
+        inputs=Path(inputs) if inputs is not None else None,
+        fresh=fresh,
     )
-    source = model if isinstance(model, str | Path) else load_model(model, options.shapes, example_input=example_input)
+    source = model if is_file else load_model(model, options.shapes, example_input=example_input)
     folder = Path(run_folder) if run_folder is not None else None
-    return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher).placement
+    return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher)
+
+
+def solve(
+    problem: str | Path | ScheduleProblem,
+    method: str = "hsdag",
+    *,
+    objective: str = "latency",
+    execution: str = "work-conserving",
+    order: str | None = None,
+    links: str = "independent",
+    preset: str = "default",
+    settings: Mapping[str, object] | None = None,
+    budget: str | float = "10s",
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    watcher: Watcher | None = None,
+) -> SolveResult:
+    """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
+    """
+    from hsdag.commands.simulate import parse_semantics
+    from hsdag.search.solution import SolveOptions
+    from hsdag.search.solve import solve as run_solve
+
+    options = SolveOptions(
+        method=method,
+        objective=find_objective(objective),
+        semantics=parse_semantics(execution, order, links, seed=seed),
+        budget_s=parse_duration(budget),
+        max_evaluations=max_evaluations,
+        seed=seed,
+        preset=preset,
+        changes=_texts(settings),
+    )
+    placer = options.placer()
+    return run_solve(_problem(problem), placer, options, watcher)
+
+
+def simulate(
+    problem: str | Path | ScheduleProblem,
+    placement: str | Path | Mapping[str, str] | Placement,
+    *,
+    execution: str = "work-conserving",
+    order: str | None = None,
+    links: str = "independent",
+    objective: str = "latency",
+    noise: float = 0.0,
+    seed: int = 0,
+    runs: int = 1,
+) -> SimulateResult:
+    """What a placement of a problem would take; what ``hsdag simulate`` does. Every figure is simulated.
+
+    ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.ir.HsdagError`` for
+    what the caller can put right.
+    """
+    from hsdag.commands.simulate import parse_semantics, placed_ops, read_placement, simulate_placement
+
+    judged_by = find_objective(objective)
+    semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
+    costs = _problem(problem)
+    if isinstance(placement, str | Path):
+        placed = read_placement(Path(placement), costs, semantics.order)
+    else:
+        placed = placed_ops(placement, costs, semantics.order, "the placement")
+    return simulate_placement(costs, placed, semantics, judged_by, runs)
+
+
+def bench(
+    model: Any,
+    placements: Sequence[str | Path] | Mapping[str, Placement] = (),
+    devices: Sequence[str | DeviceSpec] = (),
+    *,
+    executor: str | None = None,
+    time: str | float = "20s",
+    seed: int = 0,
+    shape: Shapes = None,
+    inputs: str | Path | None = None,
+    with_timeline: bool = False,
+) -> BenchResult:
+    """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
+
+    Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
+    CPU where none is given. ``time`` is for all of them, a text such as ``"20s"`` or seconds; ``with_timeline`` adds
+    when each part of the first candidate ran.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    """
+    from hsdag.commands.bench import run_bench, split_targets
+    from hsdag.runtime.measuring.latency import Protocol
+
+    loaded = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
+    specs, targets = split_targets(devices, or_cpu=not loaded)
+    return run_bench(
+        model,
+        specs,
+        loaded,
+        shapes=_shapes(shape),
+        inputs=Path(inputs) if inputs is not None else None,
+        seed=seed,
+        protocol=Protocol(limit_s=parse_duration(time, "--time"), max_rounds=100_000, interval_width=0, hopeless=0),
+        targets=targets,
+        with_timeline=with_timeline,
+        executor=parse_executor(executor) if executor is not None else None,
+    )
+
+
+def export(
+    placement: str | Path | Placement,
+    format: str,  # noqa: A002 - as the command line calls it
+    output: str | Path,
+    model: Any = None,
+    *,
+    shape: Shapes = None,
+) -> ExportResult:
+    """Write a placement as a deployable artefact; what ``hsdag export`` does.
+
+    Some formats need the placed ``model``, a path or an ``ov.Model``. Raises a ``hsdag.ir.HsdagError`` for what the
+    caller can put right.
+    """
+    from hsdag.ir.export import export_placement
+    from hsdag.ir.reader import load_model
+
+    loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
+    network = load_model(model, _shapes(shape), spare=loaded.model.input_shapes) if model is not None else None
+    return ExportResult(format, tuple(export_placement(loaded, format, output, network)))
 
 
 def compile_work_conserving(
@@ -82,16 +234,35 @@ def compile_work_conserving(
     """Compile a placed model so that its devices run side by side; used like an ``ov.CompiledModel``.
 
     ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
-    placement was made with. HETERO runs the parts of a model one after another;
-    here each runs as soon as what it reads is there and its device is free. An inference that takes longer than
-    ``time_limit_s`` ends with an ExecutionError that names the op and the device it waited for.
+    placement was made with. HETERO runs the submodels of a model one after another; here each part runs as soon as
+    its inputs are there and its device is free. An inference that takes longer than ``time_limit_s`` ends with an
+    ExecutionError that names the op and the device it waited for.
 
     Raises PlacementError when the placement is for another model, DeviceError when a device is absent or does not
     compile its part, and ModelError for models with state or without fixed shapes.
     """
+    import openvino as ov
+
+    from hsdag.ir.reader import load_model
     from hsdag.runtime.openvino_backend import CutOptions
     from hsdag.runtime.openvino_backend.placed import compile_placed
 
     source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
     options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))
     return compile_placed(source, placement, core=core, properties=properties, options=options)
+
+
+def _texts(settings: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (settings or {}).items()}
+
+
+def _shapes(shape: Shapes) -> dict[str, tuple[int, ...]]:
+    from hsdag.ir.reader import parse_shapes
+
+    return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
+
+
+def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:
+    from hsdag.runtime.problems.problem_file import read_problem
+
+    return read_problem(Path(problem)) if isinstance(problem, str | Path) else problem

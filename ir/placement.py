@@ -209,19 +209,20 @@ class Placement(_Record):
         )
 
     def apply(self, model: ov.Model) -> ov.Model:
-        """A copy of ``model``, prepared for HETERO with an affinity for every op; ``model`` is left as it is.
+        """Set the affinity of every op of ``model``, and return a copy of it that is prepared for HETERO.
 
-        In the copy, whatever is known before any data is a constant of the op that reads it, and inputs without a
-        fixed shape have the shape that the placement was made with (``prepare``).
+        The copy is what should be compiled. In it, whatever is known before any data is a constant of the op that
+        reads it, and inputs without a fixed shape have the shape that the placement was made with (``prepare``).
         Raises PlacementError when the model is another one or its ops and the map disagree.
         """
-        from hsdag.ir.build import graph_of
+        from hsdag.ir.build import twins_of
         from hsdag.ir.prepared import prepare
 
-        fixed = self.fixed(model)
-        graph = graph_of(fixed)
-        openvino_names = {device.name: device.spec().openvino_name for device in self.devices}
-        return prepare(fixed, graph).place([openvino_names[device] for device in self.devices_of(graph)])
+        fixed, devices = self._openvino_devices(model)
+        device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
+        for node, twin in zip(model.get_ordered_ops(), twins_of(model, fixed), strict=True):
+            node.get_rt_info()["affinity"] = device_of[twin.get_name()]
+        return prepare(fixed).place(devices)
 
     def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
         """Compile ``model`` with this placement: under HETERO, or plainly where one device holds all ops.
@@ -232,10 +233,20 @@ class Placement(_Record):
         fails to load.
         """
         from hsdag.ir.affinity import compile_placed
+        from hsdag.ir.prepared import prepare
 
-        placed = self.apply(model)
+        fixed, devices = self._openvino_devices(model)
         specs = [device.spec() for device in self.devices if device.name in self.used_devices]
-        return compile_placed(core, placed if len(specs) > 1 else self.fixed(model), specs, properties)
+        placed = prepare(fixed).place(devices) if len(specs) > 1 else fixed
+        return compile_placed(core, placed, specs, properties)
+
+    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
+        """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
+        from hsdag.ir.build import graph_of
+
+        fixed = self.fixed(model)
+        names = {device.name: device.spec().openvino_name for device in self.devices}
+        return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
 
     def fixed(self, model: ov.Model) -> ov.Model:
         """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.

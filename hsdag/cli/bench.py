@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hsdag import api
 from hsdag.cli.output import (
     DEVICES_OPTION,
     INPUT_OPTION,
@@ -48,25 +49,17 @@ def bench(
 ) -> None:
     """Measure latency and throughput; all candidates run in turn, round by round."""
     from hsdag.cli.simulate import check_files, write_timeline
-    from hsdag.commands.bench import run_bench
+    from hsdag.commands.bench import split_targets
     from hsdag.commands.per_op import run_per_op
-    from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices, parse_shapes
-    from hsdag.runtime.measuring.latency import Protocol
+    from hsdag.ir import DeviceSpec, OptionError, parse_devices, parse_shapes
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import model_files, parse_duration, parse_executor
+    from hsdag.search.options import model_files
 
-    limit_s = parse_duration(time, "--time")
-    chosen = parse_executor(executor) if executor is not None else None
-    if chosen is not None and not placement:
+    if executor is not None and not placement:
         raise OptionError("--executor says what runs a placement: name one with --placement")
-    targets = [d for d in device if ":" in d or d in ("AUTO", "HETERO")]
-    named = list(parse_devices(devices)) if devices else []
-    named += [DeviceSpec.parse(d) for d in device if d not in targets]
-    if not named and not placement and not targets:
-        named = [DeviceSpec("CPU", "CPU")]
-    if len({spec.name for spec in named}) < len(named):
-        raise OptionError("a device is named twice")
+    named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices else ()), *device]
     if per_op:
+        specs, targets = split_targets(named, or_cpu=not placement)
         if placement or targets:
             raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
         if trace or gantt:
@@ -74,42 +67,29 @@ def bench(
         shapes = parse_shapes(shape) if shape else {}
         cache = ProfileCache(None) if fresh else None
         _show_ops(
-            run_per_op(model, tuple(named), shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say),
+            run_per_op(model, specs, shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say),
             top,
             as_json,
         )
         return
-    if (trace or gantt) and (len(named) + len(placement) != 1 or targets):
+    if (trace or gantt) and len(named) + len(placement) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     check_files([trace, gantt], [*model_files(model, inputs), *placement], gantt)
-    result = run_bench(
+    result = api.bench(
         model,
+        placement,
         named,
-        {str(path): Placement.load(path) for path in placement},
-        shapes=parse_shapes(shape) if shape else {},
-        inputs=inputs,
+        executor=executor,
+        time=time,
         seed=seed,
-        protocol=Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0.0, hopeless=0.0),
-        targets=targets,
+        shape=shape,
+        inputs=inputs,
         with_timeline=bool(trace or gantt),
-        executor=chosen,
     )
     if result.timeline is not None:
         write_timeline(result.timeline, trace, gantt)
     if as_json:
-        rows = [
-            {
-                "name": row.name,
-                **row.latency.model_dump(),
-                "ratio": row.ratio.value,
-                "ci95": row.ratio.interval,
-                "inferences_per_s": row.inferences_per_s,
-                "submodels": row.submodels,
-            }
-            for row in result.rows
-        ]
-        failures = {"failures": dict(result.failures), "in_flight_failures": dict(result.in_flight_failures)}
-        print_json({"versus": result.versus, "rows": rows, **failures})
+        print_json(result.document())
         return
     columns = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {result.versus}", "95% interval"]
     cells = [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from hsdag import api
 from hsdag.cli.output import JSON_OPTION, SHAPE_OPTION, print_json
 
 
@@ -23,18 +24,12 @@ def export(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Write a placement as a deployable artefact."""
-    from hsdag.ir import Placement, load_model, parse_shapes
-    from hsdag.ir.export import export_placement
     from hsdag.search.options import check_not_model
 
-    loaded = Placement.load(placement)
     if model is not None:
         check_not_model((output.with_suffix(suffix) for suffix in (output.suffix, ".xml", ".bin")), model)
-    network = None
-    if model is not None:
-        network = load_model(model, parse_shapes(shape) if shape else {}, spare=loaded.model.input_shapes)
-    written = export_placement(loaded, format_, output, network)
+    files = [str(path) for path in api.export(placement, format_, output, model, shape=shape).files]
     if as_json:
-        print_json({"format": format_, "files": [str(path) for path in written]})
+        print_json({"format": format_, "files": files})
     else:
-        typer.echo("wrote " + " and ".join(str(path) for path in written))
+        typer.echo("wrote " + " and ".join(files))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hsdag import api
 from hsdag.cli.output import (
     DEVICES_OPTION,
     INPUT_OPTION,
@@ -20,7 +21,7 @@ from hsdag.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from hsdag.commands.outcome import Outcome, Row
+    from hsdag.commands.outcome import PlaceResult, Row
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,56 +59,51 @@ def place(
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.place import run_place
-    from hsdag.ir import OutputError, parse_shapes
+    from hsdag.ir import OutputError
     from hsdag.ir.reader import check_model_path
     from hsdag.placers.options import parse_changes
-    from hsdag.runtime.measuring.references import parse_reference
-    from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.options import (
-        PlaceOptions,
-        check_not_model,
-        check_writable,
-        parse_duration,
-        parse_executor,
-    )
+    from hsdag.search.options import check_not_model, check_writable, parse_duration
 
-    options = PlaceOptions(
-        devices=devices,
-        partition_cpu=partition_cpu,
-        method=method,
-        preset=preset,
-        changes=parse_changes(changes),
-        objective=find_objective(objective),
-        executor=parse_executor(executor),
-        reward=reward,
-        fresh=fresh,
-        budget_s=parse_duration(budget),
-        max_evaluations=max_evaluations,
-        candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
-        seed=seed,
-        reference=parse_reference(reference, model),
-        tolerance=tolerance,
-        shapes=parse_shapes(shape) if shape else {},
-        inputs=inputs,
-    )
     check_model_path(model)
+    budget_s = parse_duration(budget)
     written = output or model.with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_writable(written)
     check_not_model((written, folder), model, inputs)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    with SearchProgress(options.budget_s) as progress:
-        outcome = run_place(model, options, run_folder=folder, resume=resume, watcher=progress.watcher)
-    outcome.placement.save(written)
+    with SearchProgress(budget_s) as progress:
+        outcome = api.place(
+            model,
+            devices,
+            partition_cpu=partition_cpu,
+            method=method,
+            preset=preset,
+            settings=parse_changes(changes),
+            reward=reward,
+            objective=objective,
+            executor=executor,
+            budget=budget_s,
+            max_evaluations=max_evaluations,
+            candidate_limit=candidate_limit,
+            seed=seed,
+            reference=reference,
+            tolerance=tolerance,
+            shape=shape,
+            inputs=inputs,
+            fresh=fresh,
+            run_folder=folder,
+            resume=resume,
+            watcher=progress.watcher,
+        )
+    outcome.save(written)
     if as_json:
         print_json({"placement": str(written), **outcome.document()})
     else:
         _show(outcome, written)
 
 
-def _show(outcome: Outcome, written: Path) -> None:
+def _show(outcome: PlaceResult, written: Path) -> None:
     columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels", "ops per device"]
     print_table(None, columns, [_cells(row) for row in outcome.rows])
     for name, reason in outcome.failures.items():

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hsdag import api
 from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.simulate import SimulatedPlacement
+    from hsdag.commands.simulate import SimulateResult
     from hsdag.runtime.timeline.timeline import Timeline
 
 EXECUTION_OPTION = typer.Option("work-conserving", "--execution", help="work-conserving, or sequential as HETERO.")
@@ -45,16 +46,18 @@ def simulate(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
-    from hsdag.commands.simulate import parse_semantics, read_placement, simulate_placement
-    from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.runtime.problems.problem_file import read_problem
-
-    judged_by = find_objective(objective)
-    semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
     check_files([trace, gantt], [problem, placement], gantt)
-    costs = read_problem(problem)
-    placed = read_placement(placement, costs, semantics.order)
-    answer = simulate_placement(costs, placed, semantics, judged_by, runs)
+    answer = api.simulate(
+        problem,
+        placement,
+        execution=execution,
+        order=order,
+        links=links,
+        objective=objective,
+        noise=noise,
+        seed=seed,
+        runs=runs,
+    )
     write_timeline(answer.timeline, trace, gantt)
     if as_json:
         print_json(answer.document())
@@ -87,7 +90,7 @@ def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -
         write_gantt(timeline, gantt)
 
 
-def _show(answer: SimulatedPlacement) -> None:
+def _show(answer: SimulateResult) -> None:
     from hsdag.commands.simulate import noise_document
 
     problem, run = answer.problem, answer.run

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import typer
 
+from hsdag import api
 from hsdag.cli.output import JSON_OPTION, PRESET_OPTION, SET_OPTION, milliseconds, print_json, print_table, say
 from hsdag.cli.simulate import (
     EXECUTION_OPTION,
@@ -23,7 +24,7 @@ from hsdag.cli.simulate import (
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solution import Solution, SolveOptions
+    from hsdag.search.solution import SolveResult
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -58,51 +59,37 @@ def solve(
         _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, output or trace or gantt)
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
-    from hsdag.commands.simulate import parse_semantics
-    from hsdag.placers.options import parse_changes
-    from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.options import parse_duration
-    from hsdag.search.solution import SolveOptions
-
-    options = SolveOptions(
-        method=method,
-        objective=find_objective(objective),
-        semantics=parse_semantics(execution, order, links, seed=seed),
-        budget_s=parse_duration(budget),
-        max_evaluations=max_evaluations,
-        seed=seed,
-        preset=preset,
-        changes=parse_changes(changes),
-    )
-    solution = _solve_one(problem, options, output, trace, gantt)
-    if as_json:
-        print_json(solution.document())
-    else:
-        _show(solution, output)
-
-
-def _solve_one(
-    problem: Path, options: SolveOptions, output: Path | None, trace: Path | None, gantt: Path | None
-) -> Solution:
-    """Search, and write the files that were asked for."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.runtime.problems.problem_file import read_problem
-    from hsdag.runtime.simulator import Execution
-    from hsdag.search.solve import solve as run_solve
+    from hsdag.placers.options import parse_changes
+    from hsdag.search.options import parse_duration
 
-    semantics = options.semantics
-    placer = options.placer()
     check_files([output, trace, gantt], [problem], gantt)
-    costs = read_problem(problem)
-    if costs.devices and semantics.execution is Execution.WORK_CONSERVING:
-        say("note: HETERO runs a placed model's parts one after another; --execution sequential simulates that")
-    with SearchProgress(options.budget_s) as progress:
-        solution = run_solve(costs, placer, options, progress.watcher)
+    budget_s = parse_duration(budget)
+    with SearchProgress(budget_s) as progress:
+        solution = api.solve(
+            problem,
+            method,
+            objective=objective,
+            execution=execution,
+            order=order,
+            links=links,
+            preset=preset,
+            settings=parse_changes(changes),
+            budget=budget_s,
+            max_evaluations=max_evaluations,
+            seed=seed,
+            watcher=progress.watcher,
+        )
     if solution.timeline is not None:
         write_timeline(solution.timeline, trace, gantt)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    return solution
+    if solution.problem.devices and execution == "work-conserving":
+        say("note: HETERO runs the submodels of a model one after another; --execution sequential simulates that")
+    if as_json:
+        print_json(solution.document())
+    else:
+        _show(solution, output)
 
 
 def _refuse_beside_batch(
@@ -172,7 +159,7 @@ def _show_batch(solution: BatchSolution) -> None:
         typer.echo("The search was interrupted.")
 
 
-def _show(solution: Solution, output: Path | None) -> None:
+def _show(solution: SolveResult, output: Path | None) -> None:
     if solution.run is not None:
         _show_schedule(solution, solution.run)
     bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
@@ -193,7 +180,7 @@ def _show(solution: Solution, output: Path | None) -> None:
         typer.echo(f"The placement is in {output}")
 
 
-def _show_schedule(solution: Solution, run: Simulation) -> None:
+def _show_schedule(solution: SolveResult, run: Simulation) -> None:
     how, problem = solution.semantics, solution.problem
     order = how.order.value if how.order else "fifo"
     typer.echo(f"SIMULATED {problem.name}: {how.execution.value}, order {order}, links {how.links.value}")

@@ -48,6 +48,38 @@ class BenchResult:
     timeline: Timeline | None = None
     in_flight_failures: Mapping[str, str] = field(default_factory=dict)
 
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag bench``."""
+        rows = [
+            {
+                "name": row.name,
+                **row.latency.model_dump(),
+                "ratio": row.ratio.value,
+                "ci95": row.ratio.interval,
+                "inferences_per_s": row.inferences_per_s,
+                "submodels": row.submodels,
+            }
+            for row in self.rows
+        ]
+        failures = {"failures": dict(self.failures), "in_flight_failures": dict(self.in_flight_failures)}
+        return {"versus": self.versus, "rows": rows, **failures}
+
+
+def split_targets(
+    devices: Sequence[str | DeviceSpec], *, or_cpu: bool
+) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
+    """Devices to measure alone, and targets of OpenVINO such as AUTO:CPU; the CPU where none is named, if ``or_cpu``.
+
+    Raises DeviceError for what is no device, OptionError for a device that is named twice.
+    """
+    texts = [device for device in devices if isinstance(device, str)]
+    targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
+    named = (device for device in devices if device not in targets)
+    specs = tuple(DeviceSpec.parse(device) if isinstance(device, str) else device for device in named)
+    if len({spec.name for spec in specs}) < len(specs):
+        raise OptionError("a device is named twice")
+    return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
+
 
 def run_bench(
     source: Any,

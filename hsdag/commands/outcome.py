@@ -1,4 +1,4 @@
-"""Outcome: what a search ends with, as values, as a table's rows, and in one honest sentence."""
+"""PlaceResult: what a search ends with, as values, as a table's rows, and in one honest sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
@@ -67,8 +68,11 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A finished search. ``failures`` says why candidates are missing from ``rows``; ``verdict`` is on the outputs."""
+class PlaceResult:
+    """A finished search, which can be used like its placement.
+
+    ``failures`` says why candidates are missing from ``rows``; ``verdict`` is on the outputs.
+    """
 
     placement: Placement
     rows: tuple[Row, ...]
@@ -79,6 +83,12 @@ class Outcome:
     tally: Tally = field(default_factory=Tally)
     run_folder: Path | None = None
     interrupted: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else is asked for is the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.placement, name)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag place``, beside the placement file."""

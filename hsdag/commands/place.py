@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.commands.outcome import Outcome, Row, Tally, budget_shortage, speed_sentence
+from hsdag.commands.outcome import PlaceResult, Row, Tally, budget_shortage, speed_sentence
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
@@ -50,7 +50,7 @@ def run_place(
     run_folder: Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
-) -> Outcome:
+) -> PlaceResult:
     """Place a model: a path, an ``ov.Model`` or a torch module.
 
     With ``run_folder`` every evaluation is kept there, and ``resume`` goes on with it. With one device only
@@ -101,7 +101,7 @@ def _conclude(
     options: PlaceOptions,
     found: Found | None,
     watcher: Watcher,
-) -> Outcome:
+) -> PlaceResult:
     """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
@@ -126,7 +126,7 @@ def _conclude(
         sentence = _sentence(session.devices, result, _why_uncompared(options, found, result))
     if interrupted and not finalists:
         sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
-    return Outcome(
+    return PlaceResult(
         placement=placement,
         rows=_rows(session, problem, result, names),
         failures=result.comparison.failures,

@@ -38,7 +38,7 @@ class PlacedOps:
 
 
 @dataclass(frozen=True, eq=False)
-class SimulatedPlacement:
+class SimulateResult:
     """What a placement would take; every figure is simulated.
 
     ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference, and the first of the
@@ -89,7 +89,7 @@ def simulate_placement(
     semantics: Semantics,
     objective: Objective = LATENCY,
     num_runs: int = 1,
-) -> SimulatedPlacement:
+) -> SimulateResult:
     """Simulate a placement; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
 
     Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
@@ -106,7 +106,7 @@ def simulate_placement(
         [objective.simulated(problem, placed.device[None], replace(semantics, seed=s), priority) for s in seeds]
     )
     samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
-    return SimulatedPlacement(problem, semantics, objective, float(values_s[0]), run, samples_s)
+    return SimulateResult(problem, semantics, objective, float(values_s[0]), run, samples_s)
 
 
 def order_of(semantics: Semantics, placed: PlacedOps) -> Order:
@@ -172,15 +172,28 @@ def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = N
     priorities are not those of ``problem``.
     """
     text = read_text(path)
-    affinity, priority = _flat(text, path), None
-    if affinity.get("format") == FORMAT_NAME:
-        placement = Placement.from_json(text, str(path))
+    flat = _flat(text, path)
+    is_file = flat.get("format") == FORMAT_NAME
+    return placed_ops(Placement.from_json(text, str(path)) if is_file else flat, problem, order, str(path))
+
+
+def placed_ops(
+    placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str
+) -> PlacedOps:
+    """A placement, or a device name for every op name, by index; ``path`` is what messages call it.
+
+    Raises PlacementError as ``read_placement`` does.
+    """
+    priority = None
+    if isinstance(placement, Placement):
         known, found = problem.model, placement.model
         if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
             raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
         names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
-        affinity = {names.get(op, op): device for op, device in placement.affinity.items()}
+        affinity: Mapping[str, str] = {names.get(op, op): device for op, device in placement.affinity.items()}
         priority = placement.priority and {names.get(op, op): rank for op, rank in placement.priority.items()}
+    else:
+        affinity = placement
     device = _devices(affinity, path, problem)
     if order not in (None, Order.PRIORITY) or priority is None:
         return PlacedOps(device)
@@ -215,8 +228,8 @@ def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, o
     return found
 
 
-def _devices(affinity: Mapping[str, str], path: Path, problem: ScheduleProblem) -> IntArray:
-    _check_names(affinity, str(path), problem)
+def _devices(affinity: Mapping[str, str], path: str, problem: ScheduleProblem) -> IntArray:
+    _check_names(affinity, path, problem)
     index = {name: d for d, name in enumerate(problem.device_names)}
     for op, name in affinity.items():
         if name not in index:

@@ -104,9 +104,9 @@ class PlaceOptions:
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
 
 
-def parse_duration(text: str, option: str = "--budget") -> float:
-    """Seconds from ``60``, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
-    match = _DURATION.fullmatch(text.strip().lower())
+def parse_duration(text: str | float, option: str = "--budget") -> float:
+    """Seconds from a number, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
+    match = _DURATION.fullmatch(str(text).strip().lower())
     if match is None:
         raise OptionError(f"{option} {text!r} is no duration; write for example 60s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_S[match[2] or "s"]

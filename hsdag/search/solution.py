@@ -1,4 +1,4 @@
-"""Solution: what a search over a problem file ends with, beside a lower bound.
+"""SolveResult: what a search over a problem file ends with, beside a lower bound.
 
 Legend: N ops, D devices.
 """
@@ -59,7 +59,7 @@ class SolveOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class SolveResult:
     """The end of a search; ``device``, ``value_s`` and ``run`` are None where no legal placement was found.
 
     ``value_s`` is the makespan, or the period for throughput, and was known after ``best_after_s``; ``run`` is one

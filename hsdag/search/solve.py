@@ -25,7 +25,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, simulate
 from hsdag.search.driver import Driver, Watcher
-from hsdag.search.solution import PROVEN_GAP, Solution, SolveOptions, relative_gap
+from hsdag.search.solution import PROVEN_GAP, SolveOptions, SolveResult, relative_gap
 
 ORDERED = "try --method cpsat, which looks for an order that does"
 
@@ -35,7 +35,7 @@ MAX_ENUMERATED = 4096
 
 def solve(
     problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher | None = None
-) -> Solution:
+) -> SolveResult:
     """Search with ``placer``; the answer is never worse than the best single device that is legal.
 
     Single devices are simulated first, whatever the budget, and count as evaluations. Raises SearchError when
@@ -62,7 +62,7 @@ class _Search:
         )
         self._alone: list[Event] = []
 
-    def run(self) -> Solution:
+    def run(self) -> SolveResult:
         self._watcher.on_phase("simulating every single device")
         packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
         if packing.status is Packing.IMPOSSIBLE:
@@ -88,7 +88,7 @@ class _Search:
         """Whether nothing better can be found."""
         return relative_gap(value, self._bound) <= PROVEN_GAP
 
-    def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> Solution:
+    def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
         """Where there are few placements, all are tried before an answer is given up."""
         is_infeasible = result is not None and is_proof and result.status is Status.INFEASIBLE
         if self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED):
@@ -123,7 +123,7 @@ class _Search:
             for device in devices
         )
 
-    def _conclude(self, found: Event | None, status: Status) -> Solution:
+    def _conclude(self, found: Event | None, status: Status) -> SolveResult:
         self._watcher.on_phase("done")
         device = ranks = run = None
         if found is not None:
@@ -131,7 +131,7 @@ class _Search:
             order = self._options.semantics.order if ranks is None else Order.PRIORITY
             semantics = one_inference(replace(self._options.semantics, order=order))
             run = simulate(self._problem, device, semantics, ranks)
-        return Solution(
+        return SolveResult(
             problem=self._problem,
             options=self._options,
             status=status,

@@ -15,7 +15,7 @@ from openvino import opset13
 import hsdag
 from hsdag.cli.app import run
 from hsdag.commands.bench import placed_candidate, run_bench
-from hsdag.commands.outcome import Outcome, speed_sentence
+from hsdag.commands.outcome import PlaceResult, speed_sentence
 from hsdag.commands.place import run_place
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
@@ -65,7 +65,7 @@ def split(tiny_resnet: Path) -> Placement:
 
 
 @pytest.fixture(scope="module")
-def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
     """A short search for the work-conserving executor, kept in a folder."""
     options = PlaceOptions(
         partition_cpu=2,
@@ -91,7 +91,7 @@ def stateful(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: Outcome) -> None:
+def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
     rows = {row.name: row for row in placed.rows}
     assert {"placement 1", "HETERO:placement 1", "HETERO:CPU_0,CPU_1", "CPU_0", "CPU"} <= set(rows) | set(
         placed.failures
@@ -100,13 +100,13 @@ def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: Outcom
     assert placed.tally.simulated > 0
 
 
-def test_the_answer_names_the_executor_that_ran_it(placed: Outcome) -> None:
+def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
     answer = next(row for row in placed.rows if row.is_answer)
     is_split = answer.name.startswith("placement")
     assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
 
 
-def test_a_search_for_one_executor_is_not_resumed_for_another(placed: Outcome, tiny_resnet: Path) -> None:
+def test_a_search_for_one_executor_is_not_resumed_for_another(placed: PlaceResult, tiny_resnet: Path) -> None:
     options = PlaceOptions(partition_cpu=2, method="ea", executor="hetero", budget_s=4.0, protocol=QUICK)
     with pytest.raises(SearchError, match="a search with another executor"):
         run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)

@@ -26,7 +26,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 from hsdag.search.driver import Watcher
-from hsdag.search.solution import Solution, SolveOptions
+from hsdag.search.solution import SolveOptions, SolveResult
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
@@ -49,12 +49,12 @@ def tight(chain: ScheduleProblem) -> ScheduleProblem:
 
 def answer(
     problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, budget_s: float = 3.0
-) -> Solution:
+) -> SolveResult:
     options = SolveOptions(method=method, objective=FOR.get(method, LATENCY), budget_s=budget_s)
     return solve(problem, options.placer(), options, Watcher(should_stop=should_stop))
 
 
-def check(solution: Solution) -> None:
+def check(solution: SolveResult) -> None:
     """Legal, not above a single device, not below the bound."""
     assert solution.run is not None
     assert solution.value_s is not None

@@ -31,7 +31,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
 from hsdag.search.driver import Watcher
-from hsdag.search.solution import Solution, SolveOptions
+from hsdag.search.solution import SolveOptions, SolveResult
 from hsdag.search.solve import solve
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
@@ -283,7 +283,7 @@ def test_hsdag_beats_the_single_devices_where_two_branches_can_overlap() -> None
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:
-    def answer() -> Solution:
+    def answer() -> SolveResult:
         return solve(random_problem(3), make_placer("hsdag"), replace(OPTIONS, max_evaluations=20, seed=5))
 
     first, second = answer(), answer()

@@ -30,7 +30,7 @@ from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
-from hsdag.search.solution import Solution, SolveOptions
+from hsdag.search.solution import SolveOptions, SolveResult
 from hsdag.search.solve import MAX_ENUMERATED, solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
@@ -43,7 +43,7 @@ def solved(
     semantics: Semantics | None = None,
     objective: Objective = LATENCY,
     budget_s: float = 20.0,
-) -> Solution:
+) -> SolveResult:
     options = SolveOptions(method, objective, semantics or Semantics(), budget_s)
     return solve(problem, options.placer(), options)
 

@@ -1,0 +1,88 @@
+"""The Python API: every function returns a result object, and its options reach the search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+import hsdag
+from hsdag.runtime.problems.problem_file import write_problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
+
+
+@pytest.fixture
+def model() -> ov.Model:
+    x = op.parameter([4, 8], np.float32, name="x")
+    return ov.Model([op.relu(op.matmul(x, np.eye(8, dtype=np.float32), False, False))], [x], "small")
+
+
+def test_solve_returns_the_placement_its_value_and_a_bound() -> None:
+    result = hsdag.solve(FORK, "cpsat", budget=5)
+    assert isinstance(result, hsdag.SolveResult)
+    assert (result.value_s, result.lower_bound_s) == (pytest.approx(3.0), pytest.approx(3.0))
+
+
+def test_simulate_takes_a_file_or_a_problem_and_a_map_or_a_file(tmp_path: Path) -> None:
+    write_problem(FORK, tmp_path / "fork.json")
+    answer = hsdag.solve(tmp_path / "fork.json", "heft", budget=1)
+    answer.placement().save(tmp_path / "p.json")
+    values = [
+        hsdag.simulate(problem, placement).value_s
+        for problem in (FORK, tmp_path / "fork.json")
+        for placement in (answer.affinity, answer.placement(), tmp_path / "p.json")
+        if placement is not None
+    ]
+    assert values == [answer.value_s] * 6
+
+
+def test_simulate_refuses_a_map_that_leaves_out_an_op() -> None:
+    with pytest.raises(hsdag.HsdagError, match="the placement has no entry for op"):
+        hsdag.simulate(FORK, {FORK.op_names[0]: FORK.device_names[0]})
+
+
+def test_settings_reach_the_method_and_wrong_ones_are_refused() -> None:
+    with pytest.raises(hsdag.HsdagError, match="no_such_option"):
+        hsdag.solve(FORK, "sa", settings={"no_such_option": 1})
+
+
+def test_place_bench_and_export_return_results(model: ov.Model, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((4, 8), dtype=np.float32))
+    found = hsdag.place(
+        model,
+        partition_cpu=2,
+        method="best-device",
+        budget=5,
+        max_evaluations=2,
+        inputs=tmp_path / "x.npz",
+        fresh=True,
+    )
+    assert isinstance(found, hsdag.PlaceResult)
+    assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
+    assert found.affinity == found.placement.affinity
+    found.save(tmp_path / "p.json")
+    measured = hsdag.bench(model, [tmp_path / "p.json"], ["CPU"], time="1s")
+    assert {row.name for row in measured.rows} == {str(tmp_path / "p.json"), "CPU"}
+    written = hsdag.export(found.placement, "csv", tmp_path / "p.csv", model)
+    assert written.files == (tmp_path / "p.csv",)
+    assert written.files[0].is_file()
+
+
+def test_inputs_that_do_not_exist_are_refused(model: ov.Model) -> None:
+    with pytest.raises(hsdag.HsdagError, match="no such file"):
+        hsdag.place(model, partition_cpu=2, inputs="absent.npz")
+
+
+def test_apply_sets_the_affinity_of_every_op_and_compile_leaves_the_model_alone(model: ov.Model) -> None:
+    placement = hsdag.place(model, partition_cpu=2, method="best-device", budget=5).placement
+    halves = {name: f"CPU_{int(k >= 3)}" for k, name in enumerate(placement.affinity)}
+    split = placement.model_copy(update={"affinity": dict.fromkeys(halves, "CPU_1")})
+    split.compile(ov.Core(), model)
+    assert all("affinity" not in node.get_rt_info() for node in model.get_ops())
+    split.apply(model)
+    assert {node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()} == {"CPU_1"}
