@@ -94,6 +94,19 @@ def test_folders_of_the_tool_form_no_cycle() -> None:
     assert nx.is_directed_acyclic_graph(nx.DiGraph(edges)), nx.find_cycle(nx.DiGraph(edges))
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_modules_import_each_other_in_no_circle(part: str) -> None:
+    files = {"hsdag." + ".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (ROOT / part).rglob("*.py")}
+    edges = [
+        (module, node.module)
+        for module, path in files.items()
+        for node in ast.parse(path.read_text()).body  # what is imported on loading, not for types alone
+        if isinstance(node, ast.ImportFrom) and node.module in files
+    ]
+    graph = nx.DiGraph(edges)
+    assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
+
+
 def test_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
     code = (
         "import sys; from hsdag.placers.registry import find_method, method_names; method_names()\n"
