@@ -27,7 +27,8 @@ def export(
     from hsdag.search.options import check_not_model
 
     if model is not None:
-        check_not_model((output.with_suffix(suffix) for suffix in (output.suffix, ".xml", ".bin")), model)
+        beside = () if format_ in ("json", "csv", "dot") else (".xml", ".bin")
+        check_not_model((output, *(output.with_suffix(suffix) for suffix in beside)), model)
     files = [str(path) for path in api.export(placement, format_, output, model, shape=shape).files]
     if as_json:
         print_json({"format": format_, "files": files})

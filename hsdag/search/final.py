@@ -131,6 +131,10 @@ def _open_all(
             failures[name] = failure.reason
             continue
         longest_s = max(longest_s, clock() - started_s)
+        if candidate.devices is not None and len(opened[name].devices) == 1:
+            failures[name] = f"it was left out: all of it runs on {opened[name].devices[0]}, so that it is no split"
+            del opened[name]
+            runner.close(name)
     return opened, failures
 
 

@@ -125,7 +125,8 @@ def parse_executor(text: str) -> ExecutorName:
 
 def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
     """The files that a command reads a model from: its own, its weights, and its inputs."""
-    return [model, model.with_suffix(".bin"), *([inputs] if inputs is not None else [])]
+    weights = [model.with_suffix(".bin")] if model.suffix == ".xml" else []
+    return [model, *weights, *([inputs] if inputs is not None else [])]
 
 
 def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = None) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.platforms.inference import infer_checked
+from hsdag.runtime.platforms.inference import array_of, infer_checked
 
 ReferenceName = Literal["cpu", "onnxruntime", "op-by-op"]
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "onnxruntime", "op-by-op")
@@ -70,13 +69,13 @@ def op_by_op(
             for key in keys:
                 if not readers[key]:
                     values.pop(key, None)
-    return [np.array(values[_key(result.input(0).get_source_output())].data) for result in model.get_results()]
+    return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
 
 
 def onnxruntime_outputs(path: Path, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
     """Outputs [R] of an ONNX file under ONNX Runtime's CPU provider. Raises OptionError where it is not installed."""
     session = _import_onnxruntime(path).InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    arrays = [tensor.data for tensor in inputs]
+    arrays = [array_of(tensor) for tensor in inputs]
     named = {name: a for port, a in zip(model.inputs, arrays, strict=True) for name in port.get_names()}
     found: Arrays = session.run(None, {given.name: named[given.name] for given in session.get_inputs()})
     return found

@@ -56,7 +56,7 @@ from hsdag.runtime.measuring.messages import (
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import device_calls, infer_checked
+from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
 
@@ -222,7 +222,8 @@ class Worker:
         compiled = compile_side_by_side(self.core, self.model, self.graph, self.specs, request)
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled, is_side_by_side=True)
-        return Opened(compile_s, len(compiled.cut.subgraphs), tuple(request.target.split(",")))
+        names = request.target.split(",")
+        return Opened(compile_s, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device)))
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
         """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""
@@ -253,8 +254,8 @@ class Worker:
 
     def _infer_request(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
-        for port, tensor in zip(compiled.inputs, self.inputs, strict=True):
-            request.set_tensor(port, tensor)
+        for port, tensor in zip(self.model.inputs, self.inputs, strict=True):
+            request.set_tensor(port, tensor)  # by the model's port: HETERO may order inputs and outputs otherwise
         return request
 
     def _outputs(self, key: str) -> list[NDArray[Any]]:
@@ -262,14 +263,14 @@ class Worker:
             return self.references[key]
         request = self.requests[key]
         self._checked(request)
-        return [np.array(request.get_output_tensor(i).data) for i in range(len(self.compiled[key].outputs))]
+        return [array_of(request.get_tensor(port)) for port in self.model.outputs]
 
 
 def make_inputs(model: ov.Model, seed: int, source: Path | None) -> list[ov.Tensor]:
     """One tensor per model input, in order.
 
-    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers
-    and booleans 0 or 1, which every embedding table admits. Raises HsdagError when the file does not fit.
+    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers, booleans
+    and strings 0 or 1, which every embedding table admits. Raises HsdagError when the file does not fit.
     """
     rng = np.random.default_rng(seed)
     arrays = np.load(source, allow_pickle=False) if source else {}
@@ -281,7 +282,15 @@ def make_inputs(model: ov.Model, seed: int, source: Path | None) -> list[ov.Tens
             name = next((n for n in sorted(port.get_names()) if n in arrays), input_name(port))
             if name not in arrays or arrays[name].shape != shape:
                 raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
-            tensor.data[...] = arrays[name]
+            if (element_type == ov.Type.string) != (arrays[name].dtype.kind in "SU"):
+                kind = "strings" if element_type == ov.Type.string else "numbers"
+                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {arrays[name].dtype}")
+            if element_type == ov.Type.string:
+                tensor.str_data = arrays[name]
+            else:
+                tensor.data[...] = arrays[name]
+        elif element_type == ov.Type.string:
+            tensor.str_data = rng.integers(0, 2, shape).astype(str)
         elif element_type.is_real():
             tensor.data[...] = rng.standard_normal(shape).astype(np.float32)
         else:
@@ -295,10 +304,14 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
     finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
-    that cannot be told.
+    that cannot be told. Strings must be the same too.
     """
     worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
     for left, right in zip(found, expected, strict=True):
+        if right.dtype.kind in "SU":
+            if not np.array_equal(left, right):
+                return dict.fromkeys(worst)
+            continue
         a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from hsdag.ir.errors import OptionError
 
@@ -37,11 +36,6 @@ class Outputs(Mapping[Any, np.ndarray[Any, Any]]):
     def to_tuple(self) -> tuple[np.ndarray[Any, Any], ...]:
         """The arrays in the order of the outputs."""
         return tuple(self._arrays)
-
-
-def array_of(tensor: ov.Tensor) -> np.ndarray[Any, Any]:
-    """A copy of what a tensor holds; strings as text."""
-    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
 
 
 def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:

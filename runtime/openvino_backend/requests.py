@@ -15,8 +15,8 @@ from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
-from hsdag.runtime.openvino_backend.ports import Outputs, array_of, find_port, named_inputs, port_index
-from hsdag.runtime.platforms.inference import reason_of
+from hsdag.runtime.openvino_backend.ports import Outputs, find_port, named_inputs, port_index
+from hsdag.runtime.platforms.inference import array_of, reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
 

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import openvino as ov
+
 from hsdag.ir.errors import ExecutionError, HsdagError
 
 
@@ -22,6 +25,11 @@ def infer_checked(request: Any) -> None:
     """Run in a thread of the plugin. Raises RuntimeError when the inference failed."""
     request.start_async()
     request.wait()
+
+
+def array_of(tensor: ov.Tensor) -> np.ndarray[Any, Any]:
+    """A copy of what a tensor holds; strings as text."""
+    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
 
 
 @contextmanager

@@ -116,3 +116,6 @@ def test_export_writes_what_a_placement_holds(
     document = answer(capsys, "export", out, "--format", "json", "-o", tmp_path / "copy.json")
     assert document["files"] == [str(tmp_path / "copy.json")]
     assert Placement.load(tmp_path / "copy.json") == Placement.load(out)
+    table = tiny_resnet.with_suffix(".csv")  # beside the model, which a table does not touch
+    assert answer(capsys, "export", out, "--format", "csv", "-m", tiny_resnet, "-o", table)["files"] == [str(table)]
+    table.unlink()

@@ -8,7 +8,7 @@ import pytest
 
 from hsdag.ir import OptionError, OutputError
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.search.options import PlaceOptions, check_writable, parse_duration
+from hsdag.search.options import PlaceOptions, check_not_model, check_writable, parse_duration
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])
@@ -48,3 +48,9 @@ def test_an_output_in_no_folder_is_refused_before_any_work(tmp_path: Path) -> No
         check_writable(tmp_path / "none" / "out.json")
     with pytest.raises(OutputError, match="is a folder"):
         check_writable(tmp_path)
+
+
+def test_a_file_beside_a_model_is_its_weights_for_an_ir_alone(tmp_path: Path) -> None:
+    check_not_model([tmp_path / "u.bin", tmp_path / "u.csv"], tmp_path / "u.onnx")
+    with pytest.raises(OutputError, match="is the model itself"):
+        check_not_model([tmp_path / "u.bin"], tmp_path / "u.xml")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
+from openvino import opset13
 
+from hsdag.ir import DeviceSpec, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup
@@ -77,3 +80,26 @@ def test_nothing_is_left_out_where_there_is_time(tiny_bert: Path) -> None:
 def test_the_single_devices_are_measured_in_every_round_of_the_finalists(tiny_bert: Path) -> None:
     samples = compared(tiny_bert, ["placement 1"], 60.0, 0.0)[0].comparison.samples
     assert {len(s.rounds) for s in samples.values()} == {2}
+
+
+def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp_path: Path) -> None:
+    x = opset13.parameter([2, 8], np.float32, name="x")
+    both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
+    ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), tmp_path / "m.xml")
+    specs = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB")
+    with WorkerClient(WorkerSetup(tmp_path / "m.xml", specs)) as client:
+        names = read_graph(tmp_path / "m.xml").op_names
+        copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
+        result = final_comparison(
+            CandidateRunner(client, LATENCY),
+            {"placement 1": copied},
+            {"A": Candidate("CPU_A")},
+            {},
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01),
+            Check(reduced=True),
+            rng=np.random.default_rng(0),
+        )
+    assert set(result.opened) == set(result.comparison.samples) == {"A"}
+    assert result.comparison.failures == {
+        "placement 1": "it was left out: all of it runs on CPU_A, so that it is no split"
+    }

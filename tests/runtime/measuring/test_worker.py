@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
-from openvino import opset13
+from openvino import opset13, opset15
 
 from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, read_graph
@@ -220,6 +220,42 @@ def test_inputs_from_a_file_must_have_the_models_shapes(tiny_resnet: Path, tmp_p
     np.savez(tmp_path / "in.npz", other=np.zeros(3))
     with pytest.raises(HsdagError, match="needs an array"):
         make_inputs(ov.Core().read_model(tiny_resnet), 0, tmp_path / "in.npz")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A model with a string and a floating input, which do not meet."""
+    text, x = opset13.parameter([2], ov.Type.string, name="text"), opset13.parameter([2, 3], np.float32, name="x")
+    ends = [opset13.relu(opset13.tanh(x, name="tanh")), opset15.string_tensor_unpack(text).output(2), text]
+    ov.serialize(ov.Model([opset13.result(end) for end in ends], [text, x], "texts"), tmp_path / "texts.xml")
+    return tmp_path / "texts.xml"
+
+
+def test_inputs_and_outputs_may_be_strings_in_whatever_order_a_plugin_has_them(texts: Path) -> None:
+    specs = (CPU, *(DeviceSpec.parse(f"{name}=CPU[INFERENCE_PRECISION_HINT=f32]") for name in "AB"))
+    devices = ["CPU_A" if op_type == "Relu" else "CPU_B" for op_type in read_graph(texts).op_types]
+    side_by_side = Candidate.side_by_side(devices, ["CPU_A", "CPU_B"])
+    others = (Candidate("HETERO:CPU_A,CPU_B"), Candidate.placed(devices), side_by_side, Candidate("op-by-op"))
+    with WorkerClient(WorkerSetup(texts, specs)) as client:
+        runner = CandidateRunner(client, LATENCY)
+        runner.open("whole", ALONE)
+        for other in others:
+            runner.open("other", other)
+            assert is_close(runner.difference("other", "whole")["max_relative"])
+
+
+def test_strings_come_from_a_file_and_numbers_do_not_pass_for_them(texts: Path, tmp_path: Path) -> None:
+    model = ov.Core().read_model(texts)
+    np.savez(tmp_path / "in.npz", text=np.array(["ab", "c"]), x=np.zeros((2, 3)))
+    assert make_inputs(model, 0, tmp_path / "in.npz")[0].str_data.tolist() == ["ab", "c"]
+    np.savez(tmp_path / "in.npz", text=np.zeros(2), x=np.zeros((2, 3)))
+    with pytest.raises(HsdagError, match="needs an array 'text' of strings, not of float64"):
+        make_inputs(model, 0, tmp_path / "in.npz")
+
+
+def test_strings_differ_or_are_the_same() -> None:
+    assert output_difference([np.array(["a", "b"])], [np.array(["a", "b"])])["max_relative"] == 0.0
+    assert output_difference([np.array(["a", "c"])], [np.array(["a", "b"])])["max_relative"] is None
 
 
 def test_output_difference_in_closed_form() -> None:
