@@ -10,9 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
-from hsdag.ir.graph import Csr, FloatArray, IntArray, ranked_order, topological_order
+from hsdag.ir.graph import Csr, FloatArray, IntArray, ranked_order
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
+from hsdag.placers.lists.greedy import breadth_first
 
 
 def search_best_device(incumbent: BatchIncumbent) -> None:
@@ -42,12 +43,12 @@ def search_whole(incumbent: BatchIncumbent) -> None:
 
 def search_met(incumbent: BatchIncumbent) -> None:
     """Every op in the batches that take the least device time in all."""
-    _take(incumbent, BatchList(incumbent.problem, incumbent.wake, by_end=False), _turns(incumbent.problem))
+    _take(incumbent, BatchList(incumbent.problem, incumbent.wake, by_end=False), breadth_first(incumbent.problem.costs))
 
 
 def search_greedy(incumbent: BatchIncumbent) -> None:
     """Ops in breadth-first order, each in the batches whose last one ends first, behind all that devices have."""
-    _take(incumbent, BatchList(incumbent.problem, incumbent.wake), _turns(incumbent.problem))
+    _take(incumbent, BatchList(incumbent.problem, incumbent.wake), breadth_first(incumbent.problem.costs))
 
 
 def search_heft(incumbent: BatchIncumbent) -> None:
@@ -79,14 +80,6 @@ def warm_start(incumbent: BatchIncumbent) -> None:
 def _take(incumbent: BatchIncumbent, schedule: BatchList, priority: FloatArray) -> None:
     if schedule.run(priority):
         incumbent.consider(schedule.device, schedule.start_s)
-
-
-def _turns(problem: BatchedProblem) -> FloatArray:
-    """[N] priorities that stand for breadth-first order."""
-    p = problem.costs
-    priority = np.empty(p.num_ops)
-    priority[topological_order(p.num_ops, p.edge_src, p.edge_dst)] = -np.arange(p.num_ops)
-    return priority
 
 
 def upward_s(problem: BatchedProblem) -> FloatArray:

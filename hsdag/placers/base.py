@@ -43,7 +43,8 @@ class Placer(ABC, Generic[O]):
 
     ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
-    from scores: methods that do not are started anew when costs were recalibrated.
+    from scores: methods that do not are started anew when costs were recalibrated. ``options_type`` is the dataclass
+    of its hyper-parameters, whose defaults are the default preset.
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Placer(ABC, Generic[O]):
     executions: ClassVar[tuple[Execution, ...]] = tuple(Execution)
     gives_order: ClassVar[bool] = False
     needs_costs: ClassVar[bool] = True
+    options_type: ClassVar[type] = NoOptions
     learns: ClassVar[bool] = False
 
     def __init__(self, options: O | None = None) -> None:
@@ -59,7 +61,7 @@ class Placer(ABC, Generic[O]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[O]]:  # noqa: ARG003
         """The presets by name, 'default' among them; ``is_cheap`` says that plans will be simulated."""
-        return {"default": Preset(NoOptions())}  # type: ignore[arg-type]
+        return {"default": Preset(cls.options_type())}
 
     @classmethod
     def check(cls, problem: Problem) -> None:

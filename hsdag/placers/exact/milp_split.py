@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.base import Preset
 from hsdag.placers.exact.cpsat import CpSatMethod
 from hsdag.placers.exact.cuts import CutRules, modules, pivots
 from hsdag.placers.exact.formulation import Formulation
@@ -53,15 +52,11 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     """
 
     name = "milp-split"
+    options_type = MilpSplitOptions
     num_modules = 0
     num_solved = 0
     progress: Sequence[tuple[float, float]] = ()
     """Seconds into the search, best value in seconds."""
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[MilpSplitOptions]]:  # noqa: ARG003
-        """One preset."""
-        return {"default": Preset(MilpSplitOptions())}
 
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.placers.base import NoOptions, O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule
+from hsdag.placers.lists.tables import Tables, tables_of
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links
 
 
 class ListPlacer(Placer[O]):
@@ -41,21 +43,28 @@ class ListPlacer(Placer[O]):
 
 
 class SchedulePlacer(ListPlacer[NoOptions]):
-    """A method of one schedule for latency, and of one placement that balances loads for throughput."""
+    """A method of one schedule for latency, and of one placement that balances loads for throughput.
+
+    Loads are balanced by ``priority``; ``by_start`` as in ``balanced_placement``.
+    """
+
+    by_start: ClassVar[bool] = False
 
     @abstractmethod
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
         """The schedule."""
 
     @abstractmethod
-    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
-        """[U] the placement for throughput."""
+    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:
+        """[U] what ops are taken by for throughput, largest first."""
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One plan."""
-        assert problem.costs is not None
+        costs, links = problem.costs, problem.semantics.links
+        assert costs is not None
         if problem.objective.is_steady:
-            yield Plan(self.balanced(problem.costs, problem.semantics.links))
+            tables = tables_of(costs)
+            yield Plan(balanced_placement(tables, self.priority(costs, tables), links, by_start=self.by_start))
         else:
-            schedule = self.schedule(problem.costs)
+            schedule = self.schedule(costs)
             yield Plan(schedule.device, schedule.ranks)

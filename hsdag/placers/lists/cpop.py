@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import Levels, levels_of, on_grid, tables_of
+from hsdag.placers.lists.tables import Levels, Tables, levels_of, on_grid, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links
 
 
 class CpopPlacer(SchedulePlacer):
@@ -19,14 +17,11 @@ class CpopPlacer(SchedulePlacer):
     name = "cpop"
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """See ``cpop_schedule``."""
         return cpop_schedule(costs)
 
-    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
-        """Ops by upward plus downward rank."""
-        tables = tables_of(costs)
+    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
         levels = levels_of(tables)
-        return balanced_placement(tables, on_grid(levels.upward_s + levels.downward_s), links)
+        return on_grid(levels.upward_s + levels.downward_s)
 
 
 def cpop_schedule(problem: ScheduleProblem) -> ListSchedule:

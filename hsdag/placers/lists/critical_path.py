@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.placers.base import Preset
 from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import list_schedule
@@ -43,11 +42,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
     """
 
     name = "critical-path"
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[CriticalPathOptions]]:  # noqa: ARG003
-        """The paper's."""
-        return {"default": Preset(CriticalPathOptions())}
+    options_type = CriticalPathOptions
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """``num_runs`` plans; the same seed gives the same ones."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.earliest_task_first import earliest_task_first
-from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule
-from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.placers.lists.tables import Tables, levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links
 
 
 class EtfPlacer(SchedulePlacer):
-    """Hwang et al. 1989; for throughput the least loaded device takes the ready op of the largest level."""
+    """Hwang et al. 1989; for throughput the least loaded device takes the ready op of the largest static level."""
 
     name = "etf"
+    by_start = True
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """See ``etf_schedule``."""
         return etf_schedule(costs)
 
-    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
-        """The ready op of the largest static level to the least loaded device."""
-        tables = tables_of(costs)
-        return balanced_placement(tables, levels_of(tables).static_s, links, by_start=True)
+    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
+        return levels_of(tables).static_s
 
 
 def etf_schedule(problem: ScheduleProblem, *, minds_results: bool = False) -> ListSchedule:

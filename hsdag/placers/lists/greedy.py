@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph import IntArray, topological_order
+from hsdag.ir.graph import FloatArray, topological_order
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import tables_of
+from hsdag.placers.lists.tables import Tables, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links
 
 
 class GreedyPlacer(SchedulePlacer):
@@ -19,12 +17,10 @@ class GreedyPlacer(SchedulePlacer):
     name = "greedy"
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """See ``greedy_schedule``."""
         return greedy_schedule(costs)
 
-    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
-        """Ops in breadth-first order."""
-        return balanced_placement(tables_of(costs), _turns(costs), links)
+    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
+        return breadth_first(costs)
 
 
 def greedy_schedule(problem: ScheduleProblem) -> ListSchedule:
@@ -33,10 +29,10 @@ def greedy_schedule(problem: ScheduleProblem) -> ListSchedule:
     The latency so far is the larger of what it was and the op's end, so the device where the op ends first keeps it
     smallest; where several do, that is the choice too. Ties go by device index.
     """
-    return list_schedule(tables_of(problem), _turns(problem))
+    return list_schedule(tables_of(problem), breadth_first(problem))
 
 
-def _turns(problem: ScheduleProblem) -> np.ndarray:
+def breadth_first(problem: ScheduleProblem) -> FloatArray:
     """[N] priorities that stand for breadth-first order."""
     priority = np.empty(problem.num_ops)
     priority[topological_order(problem.num_ops, problem.edge_src, problem.edge_dst)] = -np.arange(problem.num_ops)

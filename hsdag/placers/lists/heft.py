@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.placers.lists.tables import Tables, levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links
 
 
 class HeftPlacer(SchedulePlacer):
@@ -17,13 +15,10 @@ class HeftPlacer(SchedulePlacer):
     name = "heft"
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """See ``heft_schedule``."""
         return heft_schedule(costs)
 
-    def balanced(self, costs: ScheduleProblem, links: Links) -> IntArray:
-        """Ops by upward rank."""
-        tables = tables_of(costs)
-        return balanced_placement(tables, levels_of(tables).upward_s, links)
+    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
+        return levels_of(tables).upward_s
 
 
 def heft_schedule(problem: ScheduleProblem) -> ListSchedule:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.placers.base import Placer, Preset
+from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.local.moves import LocalMoves
 from hsdag.placers.memory_repair import fastest_devices, repaired
@@ -39,11 +38,7 @@ class EaPlacer(Placer[EaOptions]):
     """
 
     name = "ea"
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[EaOptions]]:  # noqa: ARG003
-        """One preset."""
-        return {"default": Preset(EaOptions())}
+    options_type = EaOptions
 
     def _search(self, incumbent: Incumbent) -> Status:
         costs, options = incumbent.costs, self.options

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import IntArray
-from hsdag.placers.base import Placer, Preset
+from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.local.moves import LocalMoves
@@ -58,12 +57,8 @@ class SaPlacer(Placer[SaOptions]):
     """
 
     name = "sa"
+    options_type = SaOptions
     needs_costs = False
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[SaOptions]]:  # noqa: ARG003
-        """One preset."""
-        return {"default": Preset(SaOptions())}
 
     def _search(self, incumbent: Incumbent) -> Status:
         annealing, options = _Annealing(incumbent, self.options), self.options
