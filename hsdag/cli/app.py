@@ -23,9 +23,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for found in iter_modules(hsdag.cli.__path__, "hsdag.cli."):
-    if found.name != __name__ and hasattr(module := import_module(found.name), "add_to"):
-        module.add_to(app)
+for found in iter_modules(hsdag.cli.__path__):
+    if found.name != "app":  # a command is the function, or the group of commands, that its file is named after
+        command = getattr(import_module(f"hsdag.cli.{found.name}"), found.name, None)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=found.name.replace("_", "-"))
+        elif command is not None:
+            app.command(found.name.replace("_", "-"))(command)
 
 USER_ERROR, DEFECT, INTERRUPTED = 2, 1, 130
 

@@ -8,47 +8,33 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
-from hsdag.cli.output import (
-    DEVICES_OPTION,
-    INPUT_OPTION,
-    JSON_OPTION,
-    SHAPE_OPTION,
-    milliseconds,
-    print_json,
-    print_table,
-    say,
-)
+from hsdag.cli.options import Devices, Inputs, Json, Model, Shape, check_files, write_timeline
+from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.commands.per_op import OpReport
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("bench")(bench)
-
-
 def bench(
-    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    model: Model,
     placement: list[Path] = typer.Option([], "--placement", "-p", help="A placement file; may be repeated."),
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
-    devices: str | None = DEVICES_OPTION,
+    devices: Devices = None,
     executor: str | None = typer.Option(
         None, "--executor", help="What runs placements: hetero or work-conserving. Default: what their files name."
     ),
     time: str = typer.Option("20s", "--time", "-t", help="How long to measure in all."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
-    shape: str | None = SHAPE_OPTION,
-    inputs: Path | None = INPUT_OPTION,
+    shape: Shape = None,
+    inputs: Inputs = None,
     per_op: bool = typer.Option(False, "--per-op", help="Instead: the heaviest ops, and which device runs them best."),
     fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure anew, whatever the cache holds."),
     top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
     trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of the one candidate."),
     gantt: Path | None = typer.Option(None, "--gantt", help="Draw the one candidate's run: FILE.png or FILE.svg."),
-    as_json: bool = JSON_OPTION,
+    as_json: Json = False,
 ) -> None:
     """Measure latency and throughput; all candidates run in turn, round by round."""
-    from hsdag.cli.simulate import check_files, write_timeline
     from hsdag.commands.bench import split_targets
     from hsdag.commands.per_op import run_per_op
     from hsdag.ir import DeviceSpec, OptionError, parse_devices, parse_shapes

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from hsdag.cli.output import JSON_OPTION, print_json, print_table
+from hsdag.cli.options import Json
+from hsdag.cli.output import print_json, print_table
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("devices")(devices)
-
-
-def devices(as_json: bool = JSON_OPTION) -> None:
+def devices(as_json: Json = False) -> None:
     """List the devices of this machine, and what can be shared out."""
     from hsdag.runtime.platforms.cuda import list_cuda
     from hsdag.runtime.platforms.devices import cpu_topology, list_devices

@@ -7,12 +7,8 @@ from pathlib import Path
 import typer
 
 from hsdag import api
-from hsdag.cli.output import JSON_OPTION, SHAPE_OPTION, print_json
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("export")(export)
+from hsdag.cli.options import Json, Shape
+from hsdag.cli.output import print_json
 
 
 def export(
@@ -20,8 +16,8 @@ def export(
     format_: str = typer.Option("json", "--format", "-f", help="json, csv, ir, python, cpp or dot."),
     output: Path = typer.Option(..., "--output", "-o", help="The file to write."),
     model: Path | None = typer.Option(None, "--model", "-m", help="The placed model; ir and dot need it."),
-    shape: str | None = SHAPE_OPTION,
-    as_json: bool = JSON_OPTION,
+    shape: Shape = None,
+    as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
     from hsdag.search.options import check_not_model

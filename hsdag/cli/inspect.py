@@ -8,22 +8,18 @@ from typing import Any
 
 import typer
 
-from hsdag.cli.output import DEVICES_OPTION, JSON_OPTION, SHAPE_OPTION, print_json, print_table
+from hsdag.cli.options import Devices, Json, Model, Shape
+from hsdag.cli.output import print_json, print_table
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are asked without --devices: OpenVINO takes a minute over a model of 100,000."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("inspect")(inspect)
-
-
 def inspect(
-    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
-    shape: str | None = SHAPE_OPTION,
-    devices: str | None = DEVICES_OPTION,
-    as_json: bool = JSON_OPTION,
+    model: Model,
+    shape: Shape = None,
+    devices: Devices = None,
+    as_json: Json = False,
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
     from hsdag.ir import parse_shapes, read_graph

@@ -6,19 +6,15 @@ from pathlib import Path
 
 import typer
 
-from hsdag.cli.output import JSON_OPTION, print_json, print_table
+from hsdag.cli.options import Json
+from hsdag.cli.output import print_json, print_table
 
-zoo = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
+models = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
                   rich_markup_mode=None)  # fmt: skip
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.add_typer(zoo, name="models")
-
-
-@zoo.command("list")
-def list_(as_json: bool = JSON_OPTION) -> None:
+@models.command("list")
+def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
     from hsdag.models import list_models, list_workloads
 
@@ -35,7 +31,7 @@ def list_(as_json: bool = JSON_OPTION) -> None:
     print_table(None, ["workload", "summary"], workloads)
 
 
-@zoo.command("build")
+@models.command("build")
 def build(
     name: str = typer.Argument(help="A name from 'hsdag models list'."),
     output: Path = typer.Option(
@@ -51,7 +47,7 @@ def build(
     dependence: str | None = typer.Option(None, "--dependence", help="random-wired: weak or strong."),
     batch: int | None = typer.Option(None, "--batch", help="random-wired: images at a time."),
     servers: int | None = typer.Option(None, "--servers", help="gpt3: servers in the cluster."),
-    as_json: bool = JSON_OPTION,
+    as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
     from hsdag.ir.errors import OptionError

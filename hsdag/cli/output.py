@@ -1,4 +1,4 @@
-"""What the commands share: options, tables and JSON on stdout, logs on stderr."""
+"""What the commands print with: tables and JSON on stdout, logs on stderr."""
 
 from __future__ import annotations
 
@@ -10,19 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-
-JSON_OPTION = typer.Option(False, "--json", help="Print one JSON document on stdout.")
-SHAPE_OPTION = typer.Option(None, "--shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
-DEVICES_OPTION = typer.Option(
-    None, "--devices", "-d", help="Devices: CPU,GPU.0,... or NAME=PLUGIN[KEY=VALUE;...]. Default: all that load."
-)
-PRESET_OPTION = typer.Option(
-    "default", "--preset", help="A preset of the method's hyper-parameters, such as paper for hsdag."
-)
-SET_OPTION = typer.Option(
-    [], "--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."
-)
-INPUT_OPTION = typer.Option(None, "--input", "-i", help="An .npz file with one array per input. Default: random.")
 
 stdout = Console()
 stderr = Console(stderr=True)

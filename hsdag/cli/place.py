@@ -8,38 +8,24 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
-from hsdag.cli.output import (
-    DEVICES_OPTION,
-    INPUT_OPTION,
-    JSON_OPTION,
-    PRESET_OPTION,
-    SET_OPTION,
-    SHAPE_OPTION,
-    milliseconds,
-    print_json,
-    print_table,
-)
+from hsdag.cli.options import Devices, Inputs, Json, Method, Model, Objective, PartitionCpu, Preset, Settings, Shape
+from hsdag.cli.output import milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
     from hsdag.commands.outcome import PlaceResult, Row
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("place")(place)
-
-
 def place(
-    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    model: Model,
     output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
-    devices: str | None = DEVICES_OPTION,
-    partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
-    method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
+    devices: Devices = None,
+    partition_cpu: PartitionCpu = None,
+    method: Method = "hsdag",
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
     fresh: bool = typer.Option(False, "--fresh", help="Profile anew, whatever the cache holds."),
-    preset: str = PRESET_OPTION,
-    changes: list[str] = SET_OPTION,
-    objective: str = typer.Option("latency", "--objective", help="latency or throughput."),
+    preset: Preset = "default",
+    changes: Settings = None,
+    objective: Objective = "latency",
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
     budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many measured ones."),
@@ -53,9 +39,9 @@ def place(
     tolerance: float | None = typer.Option(
         None, "--tolerance", help="How far outputs may be from it, over the largest. Default: what the model needs."
     ),
-    shape: str | None = SHAPE_OPTION,
-    inputs: Path | None = INPUT_OPTION,
-    as_json: bool = JSON_OPTION,
+    shape: Shape = None,
+    inputs: Inputs = None,
+    as_json: Json = False,
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
@@ -79,7 +65,7 @@ def place(
             partition_cpu=partition_cpu,
             method=method,
             preset=preset,
-            settings=parse_changes(changes),
+            settings=parse_changes(changes or ()),
             reward=reward,
             objective=objective,
             executor=executor,

@@ -8,40 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hsdag.cli.output import (
-    DEVICES_OPTION,
-    INPUT_OPTION,
-    JSON_OPTION,
-    SHAPE_OPTION,
-    milliseconds,
-    print_json,
-    print_table,
-    say,
-)
+from hsdag.cli.options import Devices, Inputs, Json, Model, PartitionCpu, Shape
+from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.commands.profile import ProfileResult
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("profile")(profile)
-
-
 def profile(
-    model: Path = typer.Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads."),
+    model: Model,
     output: Path | None = typer.Option(None, "--output", "-o", help="The problem file. Default: MODEL.costs.json."),
-    devices: str | None = DEVICES_OPTION,
-    partition_cpu: int | None = typer.Option(None, "--partition-cpu", help="Share the CPU out as N devices."),
+    devices: Devices = None,
+    partition_cpu: PartitionCpu = None,
     platform: str | None = typer.Option(
         None, "--platform", help="Instead of measuring: analytic costs of a platform, by name or as a .toml file."
     ),
     cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure anew, whatever the cache holds."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
-    shape: str | None = SHAPE_OPTION,
-    inputs: Path | None = INPUT_OPTION,
-    as_json: bool = JSON_OPTION,
+    shape: Shape = None,
+    inputs: Inputs = None,
+    as_json: Json = False,
 ) -> None:
     """Measure what every op takes on every device, and what it costs to go from one to another."""
     from hsdag.commands.profile import run_profile

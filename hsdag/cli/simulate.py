@@ -8,42 +8,37 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
-from hsdag.cli.output import JSON_OPTION, milliseconds, print_json, print_table
+from hsdag.cli.options import (
+    Execution,
+    Gantt,
+    Json,
+    Links,
+    Objective,
+    Order,
+    ProblemFile,
+    Trace,
+    check_files,
+    write_timeline,
+)
+from hsdag.cli.output import milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
     from hsdag.commands.simulate import SimulateResult
-    from hsdag.runtime.timeline.timeline import Timeline
-
-EXECUTION_OPTION = typer.Option("work-conserving", "--execution", help="work-conserving, or sequential as HETERO.")
-ORDER_OPTION = typer.Option(
-    None,
-    "--order",
-    help="priority, fifo, critical-path, depth-first or random. Default: priority where there are some, else fifo.",
-)
-LINKS_OPTION = typer.Option("independent", "--links", help="independent, egress or channel; blocking for throughput.")
-OBJECTIVE_OPTION = typer.Option("latency", "--objective", help="latency or throughput.")
-TRACE_OPTION = typer.Option(None, "--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
-GANTT_OPTION = typer.Option(None, "--gantt", help="Draw the timeline: FILE.png or FILE.svg.")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("simulate")(simulate)
 
 
 def simulate(
-    problem: Path = typer.Argument(help="A problem file: ops with times per device, edges, links."),
+    problem: ProblemFile,
     placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
-    execution: str = EXECUTION_OPTION,
-    order: str | None = ORDER_OPTION,
-    links: str = LINKS_OPTION,
-    objective: str = OBJECTIVE_OPTION,
+    execution: Execution = "work-conserving",
+    order: Order = None,
+    links: Links = "independent",
+    objective: Objective = "latency",
     noise: float = typer.Option(0.0, "--noise", help="Multiply durations by exp(SIGMA z), z standard normal."),
     seed: int = typer.Option(0, "--seed", help="Seed of the noise and of --order random."),
     runs: int = typer.Option(1, "--runs", help="With noise: so many runs, with seeds from --seed on."),
-    trace: Path | None = TRACE_OPTION,
-    gantt: Path | None = GANTT_OPTION,
-    as_json: bool = JSON_OPTION,
+    trace: Trace = None,
+    gantt: Gantt = None,
+    as_json: Json = False,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
     check_files([trace, gantt], [problem, placement], gantt)
@@ -63,31 +58,6 @@ def simulate(
         print_json(answer.document())
     else:
         _show(answer)
-
-
-def check_files(outputs: list[Path | None], inputs: list[Path], gantt: Path | None) -> None:
-    """Raise a HsdagError for a file that could not be written in the end, before any work is done for it."""
-    from hsdag.commands.simulate import check_outputs
-    from hsdag.reports import check_picture
-    from hsdag.search.options import check_writable
-
-    named = [path for path in outputs if path is not None]
-    for path in named:
-        check_writable(path)
-    check_outputs(named, inputs)
-    if gantt is not None:
-        check_picture(gantt)
-
-
-def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -> None:
-    """Write the files that were asked for."""
-    from hsdag.reports import write_gantt
-    from hsdag.runtime.timeline.trace import write_trace
-
-    if trace is not None:
-        write_trace(timeline, trace)
-    if gantt is not None:
-        write_gantt(timeline, gantt)
 
 
 def _show(answer: SimulateResult) -> None:

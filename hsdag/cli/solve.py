@@ -9,17 +9,22 @@ import numpy as np
 import typer
 
 from hsdag import api
-from hsdag.cli.output import JSON_OPTION, PRESET_OPTION, SET_OPTION, milliseconds, print_json, print_table, say
-from hsdag.cli.simulate import (
-    EXECUTION_OPTION,
-    GANTT_OPTION,
-    LINKS_OPTION,
-    OBJECTIVE_OPTION,
-    ORDER_OPTION,
-    TRACE_OPTION,
+from hsdag.cli.options import (
+    Execution,
+    Gantt,
+    Json,
+    Links,
+    Method,
+    Objective,
+    Order,
+    Preset,
+    ProblemFile,
+    Settings,
+    Trace,
     check_files,
     write_timeline,
 )
+from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
@@ -30,29 +35,24 @@ SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("solve")(solve)
-
-
 def solve(
-    problem: Path = typer.Argument(help="A problem file: ops with times per device, edges, links."),
-    method: str = typer.Option("hsdag", "--method", help="How to search; a wrong name is answered with the choices."),
-    objective: str = OBJECTIVE_OPTION,
-    execution: str = EXECUTION_OPTION,
-    order: str | None = ORDER_OPTION,
-    links: str = LINKS_OPTION,
-    preset: str = PRESET_OPTION,
-    changes: list[str] = SET_OPTION,
+    problem: ProblemFile,
+    method: Method = "hsdag",
+    objective: Objective = "latency",
+    execution: Execution = "work-conserving",
+    order: Order = None,
+    links: Links = "independent",
+    preset: Preset = "default",
+    changes: Settings = None,
     budget: str = typer.Option("10s", "--budget", help="Time to search: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
     batch: int | None = typer.Option(None, "--batch", help="Divide so many inputs over devices, in batches."),
     fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that batches pay once."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
-    trace: Path | None = TRACE_OPTION,
-    gantt: Path | None = GANTT_OPTION,
-    as_json: bool = JSON_OPTION,
+    trace: Trace = None,
+    gantt: Gantt = None,
+    as_json: Json = False,
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
@@ -74,7 +74,7 @@ def solve(
             order=order,
             links=links,
             preset=preset,
-            settings=parse_changes(changes),
+            settings=parse_changes(changes or ()),
             budget=budget_s,
             max_evaluations=max_evaluations,
             seed=seed,
