@@ -55,12 +55,12 @@ def main() -> int:
                 found = search_placements(session, options)
                 evaluations[reward] = found.recorder.num_evaluations
                 events = found.recorder.best(len(found.recorder.events))
-                placements = {"best": events[0].plan.placement}
-                splits = [event.plan.placement for event in events if event.plan.is_split]
+                plans = {"best": events[0].plan}
+                splits = [event.plan for event in events if event.plan.is_split]
                 if splits:
-                    placements["best split"] = splits[0]
-                for label, placement in placements.items():
-                    candidates[f"{reward}, {label}"] = session.placed(found.problem, placement)
+                    plans["best split"] = splits[0]
+                for label, plan in plans.items():
+                    candidates[f"{reward}, {label}"] = session.placed(found.problem, plan)
                 best[reward] = f"{reward}, best"
                 simulated = f", {found.num_simulated} simulated" if found.num_simulated else ""
                 print(

@@ -16,11 +16,11 @@ from hsdag.commands.outcome import PlaceResult, Row, Tally, budget_shortage, spe
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.driver import Watcher
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
@@ -106,11 +106,11 @@ def _conclude(
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     finalists = found.finalists if found is not None else []
-    names = {f"placement {rank}": plan.placement for rank, plan in enumerate(finalists, start=1)}
+    names = {f"placement {rank}": plan for rank, plan in enumerate(finalists, start=1)}
     baselines = {**_under_hetero(session, problem, options, names), **_automatic(session.devices)}
     result = final_comparison(
         session.runner,
-        {name: session.placed(problem, placement, options.executor) for name, placement in names.items()},
+        {name: session.placed(problem, plan, options.executor) for name, plan in names.items()},
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
         baselines if found is not None else {},
         _final_protocol(options, interrupted),
@@ -138,12 +138,12 @@ def _conclude(
 
 
 def _under_hetero(
-    session: Session, problem: Problem, options: PlaceOptions, names: Mapping[str, IntArray]
+    session: Session, problem: Problem, options: PlaceOptions, names: Mapping[str, Plan]
 ) -> dict[str, Candidate]:
     """The finalists of another executor under HETERO, which shows what the executor gains."""
     if options.executor == "hetero":
         return {}
-    return {f"{UNDER_HETERO}{name}": session.placed(problem, placement) for name, placement in names.items()}
+    return {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in names.items()}
 
 
 def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
@@ -171,20 +171,21 @@ def _placement(
     problem: Problem,
     options: PlaceOptions,
     result: FinalResult,
-    names: Mapping[str, IntArray],
+    names: Mapping[str, Plan],
 ) -> Placement:
     ratio, versus = result.ratios[result.answer], result.best_single
-    if result.answer in names:
-        ops = problem.expand(names[result.answer]).tolist()
-        devices = [problem.devices[d] for d in ops]
+    plan, ops = names.get(result.answer), session.graph.canonical_names
+    ranks = None if plan is None or plan.order is None else problem.expand(plan.order).tolist()
+    if plan is not None:
+        devices = [problem.devices[d] for d in problem.expand(plan.placement).tolist()]
     else:
         devices = [result.answer] * session.graph.num_ops
     samples = result.comparison.samples
     return Placement(
         model=session.model_record,
         devices=session.device_records,
-        affinity=dict(zip(session.graph.canonical_names, devices, strict=True)),
-        names=dict(zip(session.graph.canonical_names, session.graph.op_names, strict=True)),
+        affinity=dict(zip(ops, devices, strict=True)),
+        names=dict(zip(ops, session.graph.op_names, strict=True)),
         method=options.method,
         seed=options.seed,
         objective=options.objective.name,
@@ -192,6 +193,7 @@ def _placement(
         latency=samples[result.answer].record(),
         baselines={name: samples[name].record() for name in samples if name not in names},
         speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+        priority=None if ranks is None else dict(zip(ops, ranks, strict=True)),
         created_with={
             "hsdag": __version__,
             "openvino": ov.get_version(),
@@ -201,13 +203,13 @@ def _placement(
     )
 
 
-def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, IntArray]) -> tuple[Row, ...]:
+def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, Plan]) -> tuple[Row, ...]:
     rows = []
     for name, samples in result.comparison.samples.items():
         record = samples.record()
         placed = names.get(name.removeprefix(UNDER_HETERO))
         if placed is not None:
-            counts = np.bincount(problem.expand(placed), minlength=problem.num_devices).tolist()
+            counts = np.bincount(problem.expand(placed.placement), minlength=problem.num_devices).tolist()
             ops = dict(zip(problem.devices, counts, strict=True))
         else:
             ops = _ops_of(session, name, result)

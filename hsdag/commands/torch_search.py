@@ -29,9 +29,10 @@ BUDGET = Budget(seconds=60.0)
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSearch:
-    """The fastest placement [N] that was measured and its makespan; all that was measured, in order, by unit [U]."""
+    """The fastest placement [N] that was measured, its ranks [N] and makespan; all that was measured, by unit [U]."""
 
     placement: IntArray
+    ranks: IntArray | None
     latency_s: float
     events: tuple[Event, ...]
     problem: Problem
@@ -52,7 +53,7 @@ def search_measured(
     """Let ``method`` place a workload on torch devices; every placement it asks about is run.
 
     ``costs`` are what methods that compute start from, by default measured op by op. Single devices are run first,
-    within the budget. ``ranks`` [N] order what is ready, smallest first.
+    within the budget. ``ranks`` [N] order what is ready, smallest first; without them the orders of plans do.
 
     Raises OptionError for an unknown method, ExecutionError where the costs cannot be measured, SearchError where no
     placement ran.
@@ -78,4 +79,6 @@ def _concluded(recorder: RecordingEvaluator, problem: Problem) -> MeasuredSearch
         name = problem.units.graph.name
         raise SearchError(f"none of {len(recorder.events)} placements of {name!r} ran on the torch devices: {reason}")
     (best,) = recorder.best()
-    return MeasuredSearch(problem.expand(best.plan.placement), best.score.value, tuple(recorder.events), problem)
+    ranks = None if best.plan.order is None else problem.expand(best.plan.order)
+    placement = problem.expand(best.plan.placement)
+    return MeasuredSearch(placement, ranks, best.score.value, tuple(recorder.events), problem)

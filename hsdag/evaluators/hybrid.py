@@ -15,7 +15,7 @@ from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.schedule import UNSUPPORTED
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -75,6 +75,7 @@ class HybridEvaluator(Evaluator):
         self._prior = costs
         self._problem = problem
         self._measured = measured
+        self.takes_order = measured.takes_order
         self._schedule = schedule or HybridSchedule()
         self._on_round = on_round
         self._memory = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
@@ -96,7 +97,7 @@ class HybridEvaluator(Evaluator):
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
         self.check()
-        plans = [plan.unordered for plan in plans]
+        plans = plans if self.takes_order else [plan.unordered for plan in plans]
         fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
         self._seen |= dict(zip(fresh, self.simulated(fresh).tolist(), strict=True))
         self.num_simulated += len(fresh)
@@ -121,10 +122,12 @@ class HybridEvaluator(Evaluator):
         if not plans:
             return np.zeros(0)
         units = np.stack([plan.placement for plan in plans])
-        values = self._scale * self._problem.objective.of_model(self.costs, self._problem.expand(units))
+        ops, ranks = self._problem.expand(units), self._ranks(plans)
+        values = self._scale * self._problem.objective.of_model(self.costs, ops, ranks)
         if self._memory is not None and self._memory.has_limits:
             legal = np.flatnonzero(np.isfinite(values))
-            values[[i for i in legal.tolist() if not self._memory.fits(units[i])]] = np.inf
+            over = [i for i in legal.tolist() if self._memory.overfull(units[i], plans[i].order).any()]
+            values[over] = np.inf
         return np.asarray(values, dtype=np.float64)
 
     def promising(self, count: int) -> list[Plan]:
@@ -148,9 +151,20 @@ class HybridEvaluator(Evaluator):
         return len(chosen)
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
-        """Those of simulated plans over several devices that have the least values, least first."""
-        legal = [plan for plan in plans if plan.is_split and np.isfinite(self._seen[plan])]
+        """Those of simulated plans over several devices that have the least values, least first.
+
+        Of several orders of one placement only the best is among them.
+        """
+        best: dict[Plan, Plan] = {}
+        for plan in plans:
+            other = best.setdefault(plan.unordered, plan)
+            if self._seen[plan] < self._seen[other]:
+                best[plan.unordered] = plan
+        legal = [plan for plan in best.values() if plan.is_split and np.isfinite(self._seen[plan])]
         return heapq.nsmallest(count, legal, key=self._seen.__getitem__)
+
+    def _ranks(self, plans: Sequence[Plan]) -> list[IntArray | None]:
+        return [None if plan.order is None else self._problem.expand(plan.order) for plan in plans]
 
     def _keep_promising(self, plans: Sequence[Plan]) -> None:
         """Hand over those that are among the best so far, before anything else can happen to them."""
@@ -167,8 +181,9 @@ class HybridEvaluator(Evaluator):
         done = [event for event in self._measured.events if event.score.failure is None]
         if done:
             ops = self._problem.expand(np.stack([event.plan.placement for event in done]))
+            ranks = self._ranks([event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
-            self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured)
+            self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
         seen = list(self._seen)
         self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))
         self._leaders = []

@@ -9,29 +9,28 @@ import numpy as np
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.semantics import Execution
 
 _KEY = "search"
 
 
-def candidate_of(
-    problem: Problem, devices: Sequence[DeviceSpec], placement: IntArray, executor: ExecutorName
-) -> Candidate:
-    """A placement [U] over ``devices`` as something to compile for an executor."""
+def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
+    """A plan over ``devices`` as something to compile for an executor; HETERO takes no order."""
     names = [spec.openvino_name for spec in devices]
-    of_ops = [names[d] for d in problem.expand(placement).tolist()]
+    of_ops = [names[d] for d in problem.expand(plan.placement).tolist()]
     if executor == "hetero":
         return Candidate.placed(of_ops)
-    return Candidate.side_by_side(of_ops, names, objective=problem.objective)
+    ranks = None if plan.order is None else problem.expand(plan.order).tolist()
+    return Candidate.side_by_side(of_ops, names, ranks, problem.objective)
 
 
 class MeasuredEvaluator(Evaluator):
-    """Latency (or period) of placements, measured one at a time."""
+    """Latency (or period) of plans, measured one at a time."""
 
     def __init__(
         self,
@@ -45,6 +44,7 @@ class MeasuredEvaluator(Evaluator):
         self.measurement = measurement or SearchMeasurement()
         self._devices, self._executor = tuple(devices), executor
         self._runner = runner
+        self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
         self._best_s = np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
@@ -53,7 +53,7 @@ class MeasuredEvaluator(Evaluator):
 
     def _evaluate(self, plan: Plan) -> Score:
         try:
-            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan.placement, self._executor))
+            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
             seconds = self._seconds()
             self._runner.close(_KEY)
         except CandidateFailed as failure:

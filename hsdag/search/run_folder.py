@@ -59,6 +59,7 @@ class _CandidateRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     placement: str | list[int]
+    order: list[int] | None = None
 
 
 class RunFolder:
@@ -130,8 +131,7 @@ class RunFolder:
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
         record = _EventRecord(
-            placement=_written(event.plan.placement.tolist(), len(self.record.devices)),
-            order=None if event.plan.order is None else event.plan.order.tolist(),
+            **self._plan_fields(event.plan),
             value=event.score.value if event.score.failure is None else None,
             failure=event.score.failure,
             elapsed_s=event.elapsed_s,
@@ -144,19 +144,17 @@ class RunFolder:
 
     def keep(self, plans: Sequence[Plan]) -> None:
         """Write simulated plans to the disk. Raises OutputError."""
-        count = len(self.record.devices)
-        placements = [_written(plan.placement.tolist(), count) for plan in plans]
-        _append(self.candidates_path, [_CandidateRecord(placement=placement) for placement in placements])
+        _append(self.candidates_path, [_CandidateRecord(**self._plan_fields(plan)) for plan in plans])
 
     def kept(self) -> list[Plan]:
         """The simulated plans that were kept, in order. Raises FileFormatError."""
         found = []
         for number, line in enumerate(_whole_lines(self.candidates_path), start=1):
             try:
-                written = _CandidateRecord.model_validate_json(line).placement
+                record = _CandidateRecord.model_validate_json(line)
             except ValueError as error:
                 raise FileFormatError(f"{self.candidates_path}, line {number}: not a plan of a search") from error
-            found.append(self._plan(written, None, f"{self.candidates_path}, line {number}"))
+            found.append(self._plan(record.placement, record.order, f"{self.candidates_path}, line {number}"))
         return found
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -184,6 +182,10 @@ class RunFolder:
         except ValueError as error:
             raise FileFormatError(f"{where}: not an event of a search") from error
         return Event(self._plan(record.placement, record.order, where), score, record.elapsed_s)
+
+    def _plan_fields(self, plan: Plan) -> dict[str, Any]:
+        order = None if plan.order is None else plan.order.tolist()
+        return {"placement": _written(plan.placement.tolist(), len(self.record.devices)), "order": order}
 
     def _plan(self, written: str | list[int], order: list[int] | None, where: str) -> Plan:
         devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written

@@ -29,6 +29,7 @@ from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.profiling.profile import ModelProfile
@@ -162,9 +163,9 @@ class Session:
         except CandidateFailed:
             return []
 
-    def placed(self, problem: Problem, placement: IntArray, executor: ExecutorName = "hetero") -> Candidate:
-        """A placement [U] as something to compile for an executor."""
-        return candidate_of(problem, self.devices.placed, placement, executor)
+    def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
+        """A plan as something to compile for an executor."""
+        return candidate_of(problem, self.devices.placed, plan, executor)
 
     def _supported_units(self, units: CoarseGraph, spec: DeviceSpec) -> BoolArray:
         """[U] whether a device runs all ops of a unit that do work on data."""

@@ -17,6 +17,7 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.costs.factor_fit import Trust, fit_factors
+from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
@@ -46,7 +47,7 @@ class HeteroCosts:
         """D."""
         return int(self.costs.time_s.shape[1])
 
-    def latency_s(self, placements: IntArray) -> FloatArray:
+    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:  # noqa: ARG002
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
         rows = self._rows(placements)
         return np.where(self._is_legal(placements), rows @ self._parameters(), np.inf)
@@ -63,7 +64,13 @@ class HeteroCosts:
             load_s += (rows[:, part] * values[part]).reshape(-1, d, d).sum(axis=1)
         return np.where(self._is_legal(placements), load_s.max(axis=1), np.inf)
 
-    def calibrated(self, placements: IntArray, measured_s: FloatArray, trust: Trust | None = None) -> HeteroCosts:
+    def calibrated(
+        self,
+        placements: IntArray,
+        measured_s: FloatArray,
+        trust: Trust | None = None,
+        ranks: Ranks | None = None,  # noqa: ARG002
+    ) -> HeteroCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors, pulled towards the present figures as far as ``trust`` goes;

@@ -55,28 +55,29 @@ class PartTable:
 
     def __init__(self, graph: ComputationGraph, op_s: FloatArray) -> None:
         self.graph, self.op_s = graph, op_s
-        self._found: OrderedDict[tuple[Objective, bytes], Parts | None] = OrderedDict()
+        self._found: OrderedDict[tuple[Objective, bytes, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
-    def parts(self, placement: IntArray, objective: Objective = LATENCY) -> Parts | None:
-        """The parts of a placement [N], merged for an objective; None where it cannot run."""
+    def parts(self, placement: IntArray, objective: Objective = LATENCY, ranks: IntArray | None = None) -> Parts | None:
+        """The parts of a placement [N] with ranks [N], merged for an objective; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
-        key = (objective, placement.tobytes())
+        key = (objective, placement.tobytes(), b"" if ranks is None else ranks.tobytes())
         if key in self._found:
             return self._found[key]
-        found = self._cut(placement, objective)
+        found = self._cut(placement, objective, ranks)
         self._found[key] = found
         self._size += _size_of(found)
         while self._size > MOST_REMEMBERED and len(self._found) > 1:
             self._size -= _size_of(self._found.popitem(last=False)[1])
         return found
 
-    def _cut(self, placement: IntArray, objective: Objective) -> Parts | None:
+    def _cut(self, placement: IntArray, objective: Objective, ranks: IntArray | None) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
             options = CutOptions(objective=objective)
-            instances, parts, rank = plan_parts(self.graph, placement, self.op_s.shape[1], options)
+            priority = None if ranks is None else ranks.astype(np.float64)
+            instances, parts, rank = plan_parts(self.graph, placement, self.op_s.shape[1], options, priority)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[instances.op, instances.device]

@@ -19,6 +19,7 @@ from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_factors
 from hsdag.runtime.costs.part_chain import longest_chain, scheduled
 from hsdag.runtime.costs.part_table import Parts, PartTable
+from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
 from hsdag.runtime.openvino_backend import CutCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
@@ -78,9 +79,12 @@ class WorkConservingCosts:
         latency_s = np.tile(own.launch_s, (self.num_devices, 1))
         return CostModel(own.op_s, own.launch_s, latency_s, bandwidth, self.source)
 
-    def latency_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal."""
-        return np.array([self._makespan(self.table.parts(p)) for p in placements], dtype=np.float64)
+    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+        """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal.
+
+        A part has the smallest of the ``ranks`` of its ops, or runs by b-level where there are none.
+        """
+        return np.array([self._makespan(parts) for parts in self._parts(placements, ranks)], dtype=np.float64)
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device.
@@ -92,7 +96,11 @@ class WorkConservingCosts:
         return np.array(loads, dtype=np.float64)
 
     def calibrated(
-        self, placements: IntArray, measured_s: FloatArray, trust: Trust | None = None
+        self,
+        placements: IntArray,
+        measured_s: FloatArray,
+        trust: Trust | None = None,
+        ranks: Ranks | None = None,
     ) -> WorkConservingCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
@@ -101,7 +109,7 @@ class WorkConservingCosts:
         chains are then found anew. Without observations nothing changes.
         """
         trust = trust or TRUST
-        found = [self.table.parts(p) for p in placements]
+        found = self._parts(placements, ranks)
         seen = [
             (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
         ]
@@ -112,6 +120,10 @@ class WorkConservingCosts:
             rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
             fitted = replace(self, parameters=start * _factors(rows * start, trust), source=CostSource.CALIBRATED)
         return fitted
+
+    def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
+        ranks = ranks or [None] * len(placements)
+        return [self.table.parts(p, ranks=r) for p, r in zip(placements, ranks, strict=True)]
 
     def _makespan(self, parts: Parts | None) -> float:
         return np.inf if parts is None else self._schedule(parts)[0]

@@ -74,7 +74,8 @@ def plan_cut(
     options: CutOptions | None = None,
     priority: FloatArray | None = None,
 ) -> CutPlan:
-    """Cut a placed graph; ``device`` [N]. ``priority`` [N] orders ready ops, smallest first; else b-levels do.
+    """Cut a placed graph; ``device`` [N]. ``priority`` [N] ranks ops, and a subgraph has the smallest rank of
+    its ops; ready subgraphs run smallest first. Without it b-levels order them.
 
     The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
     ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.

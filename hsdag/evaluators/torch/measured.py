@@ -44,7 +44,7 @@ class TorchEvaluator(Evaluator):
     """Makespans of placements [N], or [U] where ``unit_of_op`` [N] tells the unit of each op, one at a time.
 
     ``inputs`` are whole tensors by name, random by default; they lie on the devices of their ops before the clock
-    starts. ``ranks`` [N] order what is ready, smallest first.
+    starts. ``ranks`` [N] order what is ready, smallest first; without them the orders of plans do.
     """
 
     def __init__(
@@ -62,21 +62,22 @@ class TorchEvaluator(Evaluator):
         self.measurement = measurement or TorchMeasurement()
         self.num_measured = 0
         self._inputs = _nearby(random_inputs(graph) if inputs is None else inputs, self.devices)
-        self._ranks = ranks
+        self._ranks, self.takes_order = ranks, ranks is None
         self._unit_of_op = unit_of_op
         self._best_s = np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """Run each placement; those that fail or take too long say why."""
-        return [self._measured(plan.placement) for plan in plans]
+        return [self._measured(plan) for plan in plans]
 
-    def _measured(self, placement: IntArray) -> Score:
+    def _measured(self, plan: Plan) -> Score:
         self.num_measured += 1
-        ops = placement if self._unit_of_op is None else placement[self._unit_of_op]
+        units = slice(None) if self._unit_of_op is None else self._unit_of_op
+        ranks = self._ranks if plan.order is None else plan.order[units].astype(np.float64)
         how = self.measurement
         try:
-            program = build_program(self.graph, ops, self.devices, share=how.share)
-            with TorchExecutor(program, ranks=self._ranks, barrier=how.mode is Mode.BARRIER) as executor:
+            program = build_program(self.graph, plan.placement[units], self.devices, share=how.share)
+            with TorchExecutor(program, ranks=ranks, barrier=how.mode is Mode.BARRIER) as executor:
                 executor.load(self._inputs)
                 seconds = self._seconds(executor)
         except HsdagError as failure:

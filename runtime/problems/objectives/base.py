@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Semantics
 
@@ -68,12 +68,12 @@ class Objective(ABC):
         """What every plan costs at least, whatever the order and the links, without noise."""
 
     @abstractmethod
-    def of_model(self, costs: PlacementCosts, placements: IntArray) -> FloatArray:
+    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated values of a model under ``placements`` [B, N]; infinite where one is illegal."""
 
     @abstractmethod
     def calibrated(
-        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray
+        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
         """Costs, and a factor on their values, refitted to measured values [B] of ``placements`` [B, N]."""
 

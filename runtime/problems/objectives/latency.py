@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problems.bounds import makespan_bound_s, sequential_bound_s
 from hsdag.runtime.problems.objectives.base import Meter, Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -40,13 +40,13 @@ class Latency(Objective):
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
         return sequential_bound_s(problem) if execution is Execution.SEQUENTIAL else makespan_bound_s(problem)
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray) -> FloatArray:
-        return costs.latency_s(placements)
+    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+        return costs.latency_s(placements, ranks)
 
     def calibrated(
-        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray
+        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
-        return costs.calibrated(placements, measured), 1.0
+        return costs.calibrated(placements, measured, ranks=ranks), 1.0
 
     def measured(self, meter: Meter, runs: int) -> list[float]:
         return meter.single_runs(runs)

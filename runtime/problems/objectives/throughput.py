@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problems.bounds import period_bound_s, sequential_bound_s
 from hsdag.runtime.problems.objectives.base import Meter, Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -48,11 +48,20 @@ class Throughput(Objective):
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
         return sequential_bound_s(problem) if execution is Execution.SEQUENTIAL else period_bound_s(problem)
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray) -> FloatArray:
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,  # noqa: ARG002
+    ) -> FloatArray:
         return costs.period_s(placements)
 
     def calibrated(
-        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        measured: FloatArray,
+        ranks: Ranks | None = None,  # noqa: ARG002
     ) -> tuple[PlacementCosts, float]:
         """One factor for all: a period tells of the busiest device alone."""
         ratios = measured / costs.period_s(placements)

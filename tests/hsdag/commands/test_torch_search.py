@@ -16,10 +16,10 @@ from hsdag.evaluators.torch import random_inputs, run_workload, workload_graph
 from hsdag.evaluators.torch.measured import TorchEvaluator
 from hsdag.evaluators.torch.measured_costs import measured_problem
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.ir.graph import IntArray
 from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.runtime.problems.cost_model import CostSource
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch_backend import logical_devices
 
@@ -49,20 +49,20 @@ def test_the_best_of_a_measured_search_is_what_the_evaluator_measured_fastest(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload, costs = tiny()
-    measured: dict[bytes, Score] = {}
+    measured: dict[Plan, Score] = {}
     original = TorchEvaluator._measured
 
-    def noted(self: TorchEvaluator, placement: IntArray) -> Score:
-        measured[placement.tobytes()] = original(self, placement)
-        return measured[placement.tobytes()]
+    def noted(self: TorchEvaluator, plan: Plan) -> Score:
+        measured[plan] = original(self, plan)
+        return measured[plan]
 
     monkeypatch.setattr(TorchEvaluator, "_measured", noted)
     found = search_measured(workload, DEVICES, method, Budget(evaluations=K + 3), costs=free_links(costs))
     assert len(measured) == len(found.events) > K
-    assert {event.plan.placement.tobytes(): event.score for event in found.events} == measured
+    assert {event.plan: event.score for event in found.events} == measured
     fastest = min(measured, key=lambda key: measured[key].value)
     assert found.latency_s == measured[fastest].value
-    assert found.problem.expand(np.frombuffer(fastest, dtype=np.int64)).tolist() == found.placement.tolist()
+    assert found.problem.expand(fastest.placement).tolist() == found.placement.tolist()
 
 
 def test_the_placement_found_is_legal_and_computes_what_one_device_does() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from openvino import opset13
 import hsdag
 from hsdag.cli.app import run
 from hsdag.commands.bench import placed_candidate, run_bench
+from hsdag.commands.measured_trace import measured_timeline
 from hsdag.commands.outcome import PlaceResult, speed_sentence
 from hsdag.commands.place import run_place
 from hsdag.evaluators.base import Evaluator, Score
@@ -198,6 +200,54 @@ def test_the_sentence_says_what_the_executor_gains() -> None:
     assert sentence.endswith(
         "single device, A; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60)."
     )
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two branches of two products each, which only the input ties together."""
+    rng = np.random.default_rng(0)
+    x = opset13.parameter([128, 1024], np.float32, name="x")
+    ends = []
+    for branch in "ab":
+        made = x
+        for k in range(2):
+            weight = opset13.constant(rng.standard_normal((1024, 1024)).astype(np.float32) / 32)
+            made = opset13.matmul(made, weight, False, False, name=f"{branch}{k}")
+        ends.append(opset13.result(made))
+    path = tmp_path_factory.mktemp("branches") / "branches.xml"
+    ov.serialize(ov.Model(ends, [x], "branches"), path)
+    return path
+
+
+def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) -> None:
+    with Session(branches, resolve_devices(None, 2)) as session:
+        problem, names = session.problem(), session.graph.op_names
+        late = {problem.units.partition.labels[names.index(name)] for name in ("a1", "b1")}
+        placement = np.array([int(u in late) for u in range(problem.num_units)])
+        for first, second in ("ab", "ba"):
+            order = np.ones(problem.num_units, dtype=np.int64)
+            order[problem.units.partition.labels[names.index(f"{first}0")]] = 0
+            candidate = session.placed(problem, Plan(placement, order), "work-conserving")
+            timeline = measured_timeline(session, candidate, runs=1)
+            start_s = dict(zip(np.array(timeline.op_names)[timeline.ops.op], timeline.ops.start_s, strict=True))
+            assert start_s[f"{first}0"] < start_s[f"{second}0"]
+
+
+def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
+    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ratio, "is_faster", True)
+    one = ";".join(f"{key}={value}" for key, value in ONE.items())
+    options = PlaceOptions(f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK)
+    options = replace(options, budget_s=8.0, finalists=1)
+    placement = run_place(branches, options, run_folder=tmp_path / "run").placement
+    assert placement.priority is not None
+    assert set(placement.priority) == set(placement.affinity)
+    placement.save(tmp_path / "p.json")
+    with Session(branches, DeviceSet(tuple(record.spec() for record in placement.devices), ())) as session:
+        candidate = placed_candidate(session, "p", Placement.load(tmp_path / "p.json"), "work-conserving")
+    assert candidate.priority == tuple(placement.priority[name] for name in session.graph.canonical_names)
+    assert any(json.loads(line).get("order") for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
 
 
 class Machine(Evaluator):

@@ -68,7 +68,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 
 
 def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path) -> None:
-    folder, plans = started(tmp_path), [Plan(np.array([0, 1, 0])), Plan(np.array([1, 0, 0]))]
+    folder, plans = started(tmp_path), [Plan(np.array([0, 1, 0]), np.array([2, 0, 1])), Plan(np.array([1, 0, 0]))]
     assert folder.kept() == []
     folder.keep(plans)
     assert folder.kept() == plans

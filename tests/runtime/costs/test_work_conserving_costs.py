@@ -67,6 +67,17 @@ def test_a_model_on_one_device_is_its_ops_and_one_launch() -> None:
     assert diamond(time_s).latency_s(np.array([[0] * 4, [1] * 4])).tolist() == [100 + 1, 10 + 2]
 
 
+def test_an_order_that_harms_takes_longer_and_a_calibration_knows_its_chain() -> None:
+    graph = graph_from_edges(["MatMul"] * 3, [(0, 2)], output_bytes=[1] * 3, flops=[1e12] * 3)
+    costs = WorkConservingCosts(PartTable(graph, np.array([[10.0, 1], [20, 1], [1, 30]])), np.zeros(8), CostSource.FILE)
+    costs.parameters[:2] = 1.0
+    placement, orders = np.array([[0, 0, 1]] * 2), [np.array([0, 1, 2]), np.array([1, 0, 2])]
+    assert costs.latency_s(placement, orders).tolist() == [10 + 30, 20 + 10 + 30]
+    assert costs.latency_s(placement).tolist() == [10 + 30] * 2
+    found_s = costs.calibrated(placement, np.array([40.0, 60.0]), ranks=orders).latency_s(placement, orders)
+    assert found_s == pytest.approx([40.0, 60.0])
+
+
 def test_a_period_is_the_load_of_the_busiest_device() -> None:
     time_s = np.array([[10.0, 99.0], [20.0, 99.0], [99.0, 30.0], [40.0, 99.0]])
     near = (10 + 1 + 100 * 7) + (20 + 1 + 100 * 3 + 200 * 7) + (40 + 1 + 600 * 3)
