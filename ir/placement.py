@@ -270,7 +270,7 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
     except json.JSONDecodeError as error:
         raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-        raise FileFormatError(f"{origin}: not a document Python can hold ({error})") from error
+        raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         kind = format_name.removeprefix("hsdag-")
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")

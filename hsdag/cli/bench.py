@@ -23,18 +23,18 @@ def bench(
     executor: str | None = typer.Option(
         None, "--executor", help="What runs placements: hetero or work-conserving. Default: what their files name."
     ),
-    time: str = typer.Option("20s", "--time", "-t", help="How long to measure in all."),
+    time: str = typer.Option("20s", "--time", "-t", help="Total time to measure."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     inputs: Inputs = None,
-    per_op: bool = typer.Option(False, "--per-op", help="Instead: the heaviest ops, and which device runs them best."),
-    fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure anew, whatever the cache holds."),
+    per_op: bool = typer.Option(False, "--per-op", help="Report the heaviest ops and the best device for each."),
+    fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure again and ignore the cache."),
     top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
-    trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of the one candidate."),
-    gantt: Path | None = typer.Option(None, "--gantt", help="Draw the one candidate's run: FILE.png or FILE.svg."),
+    trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of a single candidate."),
+    gantt: Path | None = typer.Option(None, "--gantt", help="Draw a single candidate's run: FILE.png or FILE.svg."),
     as_json: Json = False,
 ) -> None:
-    """Measure latency and throughput; all candidates run in turn, round by round."""
+    """Measure latency and throughput of candidates that run in common rounds."""
     from hsdag.commands.bench import split_targets
     from hsdag.commands.per_op import run_per_op
     from hsdag.ir import DeviceSpec, OptionError, parse_devices, parse_shapes
@@ -42,7 +42,7 @@ def bench(
     from hsdag.search.options import model_files
 
     if executor is not None and not placement:
-        raise OptionError("--executor says what runs a placement: name one with --placement")
+        raise OptionError("--executor chooses what runs a placement: name one with --placement")
     named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices else ()), *device]
     if per_op:
         specs, targets = split_targets(named, or_cpu=not placement)

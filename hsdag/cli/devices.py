@@ -9,7 +9,7 @@ from hsdag.cli.output import print_json, print_table
 
 
 def devices(as_json: Json = False) -> None:
-    """List the devices of this machine, and what can be shared out."""
+    """List the devices of this machine, and how the CPU can be divided."""
     from hsdag.runtime.platforms.cuda import list_cuda
     from hsdag.runtime.platforms.devices import cpu_topology, list_devices
 
@@ -40,6 +40,4 @@ def devices(as_json: Json = False) -> None:
     if topology.threads > 1:
         kinds = f" ({topology.performance} on performance, {topology.efficiency} on efficiency cores)"
         of = kinds if topology.efficiency else ""
-        typer.echo(
-            f"The CPU's {topology.threads} threads{of} can be shared out: --partition-cpu 2..{topology.threads}."
-        )
+        typer.echo(f"The CPU's {topology.threads} threads{of} can be divided: --partition-cpu 2..{topology.threads}.")

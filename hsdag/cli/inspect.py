@@ -12,7 +12,7 @@ from hsdag.cli.options import Devices, Json, Model, Shape
 from hsdag.cli.output import print_json, print_table
 
 ASK_DEVICES_UP_TO = 20_000
-"""Ops up to which devices are asked without --devices: OpenVINO takes a minute over a model of 100,000."""
+"""Ops up to which devices are queried without --devices: OpenVINO takes a minute for a model of 100,000."""
 
 
 def inspect(
@@ -85,9 +85,9 @@ def _print(document: dict[str, Any]) -> None:
     print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in document["op_histogram"].items()])
     if document["dynamic_inputs"]:
         option = ",".join(f"{name}[...]" for name in document["dynamic_inputs"])
-        typer.echo(f"Open dimensions of inputs count as 1, or with their bounds; fix them with --shape '{option}'.")
+        typer.echo(f"Dynamic dimensions of inputs count as 1, or as their bounds; fix them with --shape '{option}'.")
     elif "unsupported" not in document:
-        typer.echo(f"Devices were not asked: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
+        typer.echo(f"Devices were not queried: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
     for device, ops in document.get("unsupported", {}).items():
         examples = f", for example {', '.join(ops[:3])}" if ops else ""
         typer.echo(f"{device} does not run {len(ops)} of the ops{examples}." if ops else f"{device} runs every op.")

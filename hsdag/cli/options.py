@@ -23,8 +23,8 @@ Devices: TypeAlias = Annotated[
     str | None,
     Option("--devices", "-d", help="Devices: CPU,GPU.0,... or NAME=PLUGIN[KEY=VALUE;...]. Default: all that load."),
 ]
-PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Share the CPU out as N devices.")]
-Method: TypeAlias = Annotated[str, Option("--method", help="How to search; a wrong name is answered with the choices.")]
+PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
+Method: TypeAlias = Annotated[str, Option("--method", help="The search method; an unknown name lists the choices.")]
 Preset: TypeAlias = Annotated[
     str, Option("--preset", help="A preset of the method's hyper-parameters, such as paper for hsdag.")
 ]
@@ -33,12 +33,12 @@ Settings: TypeAlias = Annotated[
     Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."),
 ]
 Objective: TypeAlias = Annotated[str, Option("--objective", help="latency or throughput.")]
-Execution: TypeAlias = Annotated[str, Option("--execution", help="work-conserving, or sequential as HETERO.")]
+Execution: TypeAlias = Annotated[str, Option("--execution", help="work-conserving, or sequential like HETERO.")]
 Order: TypeAlias = Annotated[
     str | None,
     Option(
         "--order",
-        help="priority, fifo, critical-path, depth-first or random. Default: priority where there are some, else fifo.",
+        help="priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo.",
     ),
 ]
 Links: TypeAlias = Annotated[str, Option("--links", help="independent, egress or channel; blocking for throughput.")]
@@ -63,7 +63,7 @@ def check_files(outputs: list[Path | None], inputs: list[Path], gantt: Path | No
 
 
 def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     from hsdag.reports import write_gantt
     from hsdag.runtime.timeline.trace import write_trace
 

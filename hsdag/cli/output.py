@@ -26,7 +26,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; figures stand to the right, the first column and texts to the left."""
+    """A table on stdout; figures are aligned to the right, the first column and texts to the left."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for idx, column in enumerate(columns):
         is_text = idx == 0 or not any(row[idx][:1].isdigit() for row in rows)

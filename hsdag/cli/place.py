@@ -22,22 +22,22 @@ def place(
     partition_cpu: PartitionCpu = None,
     method: Method = "hsdag",
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
-    fresh: bool = typer.Option(False, "--fresh", help="Profile anew, whatever the cache holds."),
+    fresh: bool = typer.Option(False, "--fresh", help="Profile again and ignore the cache."),
     preset: Preset = "default",
     changes: Settings = None,
     objective: Objective = "latency",
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
-    budget: str = typer.Option("60s", "--budget", help="Time to search: 60s, 5m, 1h. The comparison comes on top."),
-    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many measured ones."),
-    candidate_limit: str = typer.Option("120s", "--candidate-limit", help="A candidate that takes longer is hung."),
+    budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N measured placements."),
+    candidate_limit: str = typer.Option("120s", "--candidate-limit", help="Time limit for one candidate."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with the search kept in the run folder."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the search in the run folder."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
     reference: str = typer.Option(
         "cpu", "--reference", help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op."
     ),
     tolerance: float | None = typer.Option(
-        None, "--tolerance", help="How far outputs may be from it, over the largest. Default: what the model needs."
+        None, "--tolerance", help="Allowed difference over the largest output. Default: what the model needs."
     ),
     shape: Shape = None,
     inputs: Inputs = None,
@@ -107,7 +107,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
     typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     typer.echo(f"The placement is in {written}")
     if outcome.interrupted:
-        typer.echo("The search was interrupted; --resume goes on with it.")
+        typer.echo("The search was interrupted; --resume continues it.")
     typer.echo(outcome.sentence)
 
 

@@ -24,13 +24,13 @@ def profile(
         None, "--platform", help="Instead of measuring: analytic costs of a platform, by name or as a .toml file."
     ),
     cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
-    fresh: bool = typer.Option(False, "--fresh", help="Measure anew, whatever the cache holds."),
+    fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
     shape: Shape = None,
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what every op takes on every device, and what it costs to go from one to another."""
+    """Measure every op on every device, and launches and transfers between devices."""
     from hsdag.commands.profile import run_profile
     from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path, parse_shapes

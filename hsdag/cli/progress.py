@@ -1,4 +1,4 @@
-"""Progress of a search on stderr: phase, time left, best so far; and Ctrl-C as a wish to stop."""
+"""Progress of a search on stderr: phase, time left, best so far; and Ctrl-C, which asks it to end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0
-"""Between two lines where stderr is no terminal."""
+"""Between two lines where stderr is not a terminal."""
 
 
 class SearchProgress:
@@ -60,7 +60,7 @@ class SearchProgress:
     def _event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         left_s = max(self._budget_s - recorder.elapsed_s, 0.0)
         best = recorder.best()
-        shown = f"best {milliseconds(best[0].score.value)} ms" if best else "nothing ran yet"
+        shown = f"best {milliseconds(best[0].score.value)} ms" if best else "nothing has run yet"
         detail = f"{recorder.num_evaluations} placements, {shown}, {left_s:.0f} s left"
         self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
         self._say_now_and_then(detail)

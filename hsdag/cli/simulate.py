@@ -35,7 +35,7 @@ def simulate(
     objective: Objective = "latency",
     noise: float = typer.Option(0.0, "--noise", help="Multiply durations by exp(SIGMA z), z standard normal."),
     seed: int = typer.Option(0, "--seed", help="Seed of the noise and of --order random."),
-    runs: int = typer.Option(1, "--runs", help="With noise: so many runs, with seeds from --seed on."),
+    runs: int = typer.Option(1, "--runs", help="With --noise: number of runs, with seeds from --seed on."),
     trace: Trace = None,
     gantt: Gantt = None,
     as_json: Json = False,

@@ -44,11 +44,11 @@ def solve(
     links: Links = "independent",
     preset: Preset = "default",
     changes: Settings = None,
-    budget: str = typer.Option("10s", "--budget", help="Time to search: 10s, 5m, 1h."),
-    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after so many placements."),
+    budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
-    batch: int | None = typer.Option(None, "--batch", help="Divide so many inputs over devices, in batches."),
-    fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that batches pay once."),
+    batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
+    fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that every batch takes."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: Trace = None,
     gantt: Gantt = None,
@@ -105,7 +105,7 @@ def _refuse_beside_batch(
     from hsdag.ir.errors import OptionError
 
     if batch is None:
-        raise OptionError("--fixed-share says what batches take; give --batch too")
+        raise OptionError("--fixed-share describes batches; give --batch too")
     if written is not None:
         raise OptionError("--batch divides inputs over devices, which no placement or timeline file holds; use --json")
     if most is not None:

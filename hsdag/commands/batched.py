@@ -39,16 +39,16 @@ _METHODS: Mapping[str, tuple[str, str]] = {
 _LISTS = ("met", "greedy", "heft")
 
 BOUND_SHARE, BOUND_S = 0.1, 1.0
-"""What the bound may take at the end where budget or patience is spent: a share, and no more than so many seconds."""
+"""Time for the bound at the end where budget or patience is spent: a share of it, and at most this in seconds."""
 MOST_INPUTS = 1_000_000
-"""Of a batch: sums of times and bytes of so many are still right to ten digits."""
+"""Of a batch: sums of this many times and bytes are still right to ten digits."""
 
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What a batched search may spend, and what it assumes of batches where the problem has no table of them.
+    """Limits of a batched search, and its assumption about batches where the problem has no table of them.
 
-    A batch of b takes t (fixed_share + (1 - fixed_share) b). Raises OptionError for what is out of range.
+    A batch of b takes t (fixed_share + (1 - fixed_share) b). Raises OptionError for a value out of range.
     """
 
     method: str

@@ -39,7 +39,7 @@ class BenchRow:
 class BenchResult:
     """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named.
 
-    ``in_flight_failures`` tell why candidates of ``rows`` have no throughput.
+    ``in_flight_failures`` say why candidates of ``rows`` have no throughput.
     """
 
     rows: tuple[BenchRow, ...]
@@ -70,7 +70,7 @@ def split_targets(
 ) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
     """Devices to measure alone, and targets of OpenVINO such as AUTO:CPU; the CPU where none is named, if ``or_cpu``.
 
-    Raises DeviceError for what is no device, OptionError for a device that is named twice.
+    Raises DeviceError for an unknown device, OptionError for a device that is named twice.
     """
     texts = [device for device in devices if isinstance(device, str)]
     targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
@@ -130,7 +130,7 @@ def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placeme
                 continue
             known = found.setdefault(spec.name, spec)
             if (known.plugin, dict(known.properties)) != (spec.plugin, dict(spec.properties)):
-                raise OptionError(f"{name} means another device by {spec.name!r}; measure the two one by one")
+                raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
     return tuple(found.values())
 
 
@@ -170,7 +170,7 @@ def _result(
     alive = [name for name in candidates if name in latency.samples]
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())
-        raise SearchError(f"nothing ran the model; {reasons}")
+        raise SearchError(f"no candidate ran the model; {reasons}")
     versus = alive[0]
     ratios = {versus: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], versus)}
     rows = [

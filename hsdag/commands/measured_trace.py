@@ -20,7 +20,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
 
     HETERO runs one submodel after another and counters give durations alone, so intervals are laid end to end in
     order of execution; what the whole takes longer than its primitives is spread evenly over the starts of
-    submodels. A primitive stands at its heaviest op; those that plugins add, such as layout changes, follow the
+    submodels. A primitive is listed at its heaviest op; those that plugins add, such as layout changes, follow the
     model's ops under names of their own. Raises SearchError when the candidate does not run.
     """
     if candidate.executor == "work-conserving":
@@ -92,7 +92,7 @@ def _side_by_side(session: Session, candidate: Candidate, runs: int) -> Timeline
 
 
 def _homes(primitives: list[list[object]], devices: tuple[str, ...] | None, index: dict[str, int]) -> dict[int, int]:
-    """Device index of every submodel, told by any op in it."""
+    """Device index of every submodel, from any op in it."""
     home: dict[int, int] = {}
     for ops, _, submodel, _ in primitives:
         assert isinstance(ops, list)

@@ -1,4 +1,4 @@
-"""PlaceResult: what a search ends with, as values, as a table's rows, and in one honest sentence."""
+"""PlaceResult: the result of a search as values, as the rows of a table, and in one sentence."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hsdag.runtime.measuring.latency import Ratio
 from hsdag.search.verifying import Verdict
 
 ENOUGH_PLACEMENTS = 10
-"""A budget that is too short to measure as many placements is said to be short."""
+"""A budget that is too short to measure this many placements is reported as too short."""
 
 SHOWN_REASONS = 3
-"""Reasons of failures that a count names; the run folder has all."""
+"""Number of reasons that a count of failures names; the run folder has all."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Tally:
 
     @property
     def words(self) -> str:
-        """The count in words; what failed is not called measured."""
+        """The count in words; failed placements are not called measured."""
         simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
             return f"{self.tried} placements were measured{simulated}"
@@ -85,7 +85,7 @@ class PlaceResult:
     interrupted: bool = False
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else is asked for is the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
+        """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.placement, name)
@@ -126,7 +126,7 @@ class PlaceResult:
 
 
 def budget_shortage(budget_s: float, each_s: float, left_s: float) -> str | None:
-    """What a search with ``left_s`` seconds left lacks where a placement takes ``each_s``; None if it lacks nothing."""
+    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
     if left_s >= ENOUGH_PLACEMENTS * each_s:
         return None
     enough_s = budget_s + ENOUGH_PLACEMENTS * each_s - left_s
@@ -148,7 +148,7 @@ def speed_sentence(
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
-    the reason why they are not the answer, and perhaps the answer with what there is against it; ``over_hetero`` is
+    the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
     what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared.
     """
     turned_down = dict(turned_down or {})

@@ -34,7 +34,7 @@ FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 """Seconds for the final comparison, as a share of the budget, and at least."""
 
 LEAST_CANDIDATE_LIMIT_S = 30.0
-"""A candidate may take as long as the whole budget, and at least this, before it counts as hung."""
+"""A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
 UNDER_HETERO = "HETERO:"
 """What goes before the name of a placement that HETERO runs for comparison."""
@@ -147,7 +147,7 @@ def _under_hetero(
 
 
 def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
-    """The protocol, bounded by a share of the search's own time: a short search is no reason for a long wait."""
+    """The protocol, bounded by a share of the search's own time: a short search has a short comparison."""
     share_s = max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)
     protocol = replace(options.protocol, limit_s=min(options.protocol.limit_s, share_s))
     if not interrupted:

@@ -85,7 +85,7 @@ def random_placements(problem: Problem, count: int, rng: np.random.Generator) ->
     """[B, U] legal placements, in turn contiguous and not, from few cuts to many.
 
     Contiguous ones change device at random places of the topological order, their number drawn log-uniformly; the
-    others follow a random input's device and leave it with a probability drawn anew for each placement.
+    others follow a random input's device and leave it with a probability drawn afresh for each placement.
     """
     placements = np.empty((count, problem.num_units), dtype=np.int64)
     for b in range(count):

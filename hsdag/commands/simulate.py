@@ -160,7 +160,7 @@ def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
         if path.resolve() in read:
             raise OutputError(f"{path} is read by this command; name another file to write")
         if path.resolve() in seen:
-            raise OutputError(f"{path} is to be written twice; name two files")
+            raise OutputError(f"{path} would be written twice; name two files")
         seen.add(path.resolve())
 
 
@@ -208,9 +208,9 @@ def _flat(text: str, path: Path) -> dict[str, str]:
     except json.JSONDecodeError as error:
         raise FileFormatError(f"{path}: not JSON ({error.msg} in line {error.lineno})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-        raise FileFormatError(f"{path}: not a document Python can hold ({error})") from error
+        raise FileFormatError(f"{path}: Python cannot read this document ({error})") from error
     if not isinstance(document, dict) or not document:
-        raise FileFormatError(f"{path}: a placement is an object of op names and device names, and not empty")
+        raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
     if document.get("format") == FORMAT_NAME:
         return {"format": FORMAT_NAME}
     for op, device in document.items():
@@ -243,7 +243,7 @@ def _devices(affinity: Mapping[str, str], path: str, problem: ScheduleProblem) -
 def _check_names(table: Mapping[str, object], where: str, problem: ScheduleProblem) -> None:
     unknown = [op for op in table if op not in problem.index_of]
     if unknown:
-        raise PlacementError(f"{where} names op {unknown[0]!r}, which problem {problem.name!r} has not")
+        raise PlacementError(f"{where} names op {unknown[0]!r}, which problem {problem.name!r} does not have")
     missing = [op for op in problem.op_names if op not in table]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

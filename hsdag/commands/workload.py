@@ -28,7 +28,7 @@ NETWORK_BANDWIDTH_BYTES_PER_S = 12.5e9
 
 
 def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
-    """The problem of placing ``workload`` on ``platform``, with what is known of its ops and analytic costs."""
+    """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
     graph = workload.graph
     costs = analytic_costs(graph, platform)
     problem = ScheduleProblem.from_graph(graph, costs, platform.device_names, platform.memory_bytes)
@@ -43,7 +43,7 @@ def build_problem(
     """The problem of the workload called ``name``.
 
     ``platform`` is a name or the path of a .toml file, by default the workload's own. ``options`` are the
-    workload's; ``devices`` takes the first so many devices of the platform, by default all.
+    workload's; ``devices`` takes that many devices of the platform, the first ones; all by default.
 
     Raises ModelError for an unknown workload, OptionError for options that do not fit, FileFormatError for a
     platform that is not one, or on which no placement can fit.
@@ -61,7 +61,7 @@ def build_problem(
 
 
 def first_devices(platform: Platform, num_devices: int) -> Platform:
-    """The platform with its first devices alone. Raises OptionError when it has not so many, or none is asked for."""
+    """The platform with its first devices alone. Raises OptionError when it has fewer, or the number is 0."""
     if not 1 <= num_devices <= platform.num_devices:
         raise OptionError(
             f"--devices must lie in 1..{platform.num_devices}, the devices of platform {platform.name}, "

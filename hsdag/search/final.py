@@ -81,7 +81,7 @@ def final_comparison(
     if answer is None:
         reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
         reasons += [f"{name}: {verdict.reason}" for name, verdict in verdicts.items()]
-        raise SearchError(f"nothing ran the model as the reference does; {'; '.join(reasons[:4])}")
+        raise SearchError(f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}")
     versus = best_single or answer
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
     for family in (finalists, automatic, singles):
@@ -90,7 +90,7 @@ def final_comparison(
 
 
 def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
-    """How many times faster than the reference those of ``names`` that ran are, all intervals together with 95%.
+    """How many times faster than the reference the candidates ``names`` that ran are; 95% for all intervals together.
 
     Tables, sentences and the choice of the answer go by these.
     """
@@ -132,7 +132,7 @@ def _open_all(
             continue
         longest_s = max(longest_s, clock() - started_s)
         if candidate.devices is not None and len(opened[name].devices) == 1:
-            failures[name] = f"it was left out: all of it runs on {opened[name].devices[0]}, so that it is no split"
+            failures[name] = f"it was left out: all of it runs on {opened[name].devices[0]}, so it is not a split"
             del opened[name]
             runner.close(name)
     return opened, failures

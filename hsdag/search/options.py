@@ -1,4 +1,4 @@
-"""PlaceOptions: what the user asked for, checked."""
+"""PlaceOptions: the checked options of a search for a placement."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PlaceOptions:
 
     @property
     def resolved_reward(self) -> str:
-        """What placements are judged by: what was asked for, or what suits the method's preset."""
+        """The requested reward, or that of the method's preset."""
         return self.reward or self.chosen_preset.reward
 
     @property
@@ -108,7 +108,7 @@ def parse_duration(text: str | float, option: str = "--budget") -> float:
     """Seconds from a number, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
     match = _DURATION.fullmatch(str(text).strip().lower())
     if match is None:
-        raise OptionError(f"{option} {text!r} is no duration; write for example 60s, 5m or 1h")
+        raise OptionError(f"{option} {text!r} is not a duration; write for example 60s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_S[match[2] or "s"]
     if not 0 < seconds < float("inf"):
         raise OptionError(f"{option} must be more than zero, not {text!r}")

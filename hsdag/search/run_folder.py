@@ -99,7 +99,7 @@ class RunFolder:
         try:
             if path.exists():
                 if not (path / "run.json").is_file():
-                    raise OutputError(f"{path} exists and is no run folder; name another one with --run")
+                    raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
                 os.close(_locked(path))
                 number = 1
                 while path.with_name(f"{path.name}.{number}").exists():
@@ -107,7 +107,7 @@ class RunFolder:
                 path.rename(path.with_name(f"{path.name}.{number}"))
             path.mkdir(parents=True)
         except OSError as error:
-            raise OutputError(f"run folder {path} cannot be made: {error.strerror or error}") from error
+            raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error
         write_atomically(path / "run.json", (record.model_dump_json(indent=1) + "\n").encode())
         return RunFolder(path, record)
 
@@ -124,7 +124,7 @@ class RunFolder:
             if getattr(found, name) != getattr(record, name):
                 raise SearchError(
                     f"{path} is a search with another {name}; resume it with the settings it was started with, "
-                    "or start anew without --resume"
+                    "or start again without --resume"
                 )
         return RunFolder(path, record)
 
@@ -171,7 +171,7 @@ class RunFolder:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
                 state = json.loads((file.metadata() or {})["state"])
         except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-            raise FileFormatError(f"{self.policy_path} is damaged ({error}); start anew without --resume") from error
+            raise FileFormatError(f"{self.policy_path} is damaged ({error}); start again without --resume") from error
         return tensors, state
 
     def _event(self, number: int, line: bytes) -> Event:
@@ -232,5 +232,5 @@ def _locked(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise SearchError(f"another search is at work in {path}; wait for it, or name another with --run") from error
+        raise SearchError(f"another search is running in {path}; wait for it, or name another with --run") from error
     return descriptor

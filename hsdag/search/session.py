@@ -96,7 +96,7 @@ class Session:
         try:
             ops = self.client.call(Unsupported(spec.openvino_name), 300.0)
         except CandidateFailed as failure:
-            raise DeviceError(f"device {spec.name!r} cannot judge the model: {failure.reason}") from failure
+            raise DeviceError(f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}") from failure
         return np.asarray(ops, dtype=np.int64)
 
     def profile(
@@ -141,7 +141,7 @@ class Session:
         if len(nowhere):
             op = units.graph.op_names[nowhere[0]]
             listed = ", ".join(names)
-            raise DeviceError(f"op {op!r} and what it is tied to run on none of {listed}; add a device that runs it")
+            raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
         problem = Problem(units, names, supported, self.objective)
         return problem if profile is None else with_costs(problem, profile.costs(), profile.memory_bytes)
 

@@ -32,7 +32,7 @@ PROVEN_GAP = 1e-9
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What a search may spend and how its placements are judged. Raises OptionError for what is out of range."""
+    """What a search may spend and how its placements are judged. Raises OptionError for a value out of range."""
 
     method: str
     objective: Objective = LATENCY
@@ -55,7 +55,7 @@ class SolveOptions:
         if not 0 <= self.seed < 2**63:
             raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
         if self.semantics.noise_sigma:
-            raise OptionError("a search takes no noise: its answer is compared with a bound")
+            raise OptionError("a search cannot have noise: its answer is compared with a bound")
 
 
 @dataclass(frozen=True, eq=False)

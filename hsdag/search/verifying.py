@@ -18,13 +18,13 @@ TOLERANCE_REDUCED_PRECISION = 5e-2
 """The same where a device computes in half precision, as GPUs, NPUs and CPUs with such instructions do by default."""
 
 SLACK = 2.0
-"""The tolerance over the model's own difference: what is cut rounds at other places than what is whole."""
+"""The tolerance over the model's own difference: a split model rounds at other places than the whole one."""
 LARGEST_TOLERANCE = 0.1
-"""What is further apart is no rounding."""
+"""A larger difference is not rounding."""
 
 Difference = Mapping[str, float | None]
 
-_REFERENCE, _OTHERWISE = "reference", "computed otherwise"
+_REFERENCE, _OTHERWISE = "reference", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
@@ -47,7 +47,7 @@ class Check:
 
     @property
     def least(self) -> float:
-        """The tolerance that was asked for, or that any model has."""
+        """The requested tolerance, or that of any model."""
         if self.tolerance is not None:
             return self.tolerance
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
@@ -119,7 +119,7 @@ class Verifier:
         return Verdict(first.versus, first.tolerance, first.difference, reason)
 
     def _measured_tolerance(self) -> float:
-        """How far apart right outputs of this model may be: by how much the CPU's differ when it computes otherwise.
+        """How far apart right outputs of this model may be: by how much the CPU's differ when it computes differently.
 
         That is with one thread, with every op computed by itself, and in the precision it takes by default where a
         device has a lower one than single. Differences too large for rounding say nothing about it.

@@ -36,7 +36,7 @@ MODEL_ERROR, FLOOR_S = 0.05, 1e-6
 
 
 LEAST_CALL_LIMIT_S = 30.0
-"""A device may take as long as the whole budget to profile, and at least this, before it counts as hung."""
+"""A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,8 @@ def test_a_missing_field_is_named(field: str) -> None:
     [
         ('{"format":\n', "not JSON .*line 2"),
         ("[]", "not a placement file"),
-        ("[" * 100_000, "not a document"),
-        ('{"format": ' + "1" * 5000 + "}", "not a document"),
+        ("[" * 100_000, "Python cannot read this document"),
+        ('{"format": ' + "1" * 5000 + "}", "Python cannot read this document"),
     ],
     ids=["cut", "list", "nested", "digits"],
 )

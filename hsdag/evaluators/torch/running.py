@@ -83,7 +83,7 @@ def run_workload(
     """Run a workload with each op on its device: ``placement`` is [N] indices, or device names by op name.
 
     ``inputs`` are whole tensors by name, by default random ones from ``seed``; they lie on the devices of their ops
-    before the clock starts. ``ranks`` [N] order what is ready, smallest first.
+    before the clock starts. ``ranks`` [N] order ready ops, smallest first.
 
     Raises OptionError for a placement that does not fit, ExecutionError for a run that fails (it names op and device).
     """

@@ -143,7 +143,7 @@ def test_a_folder_is_no_model(complains: Complains, name: str) -> None:
 
 
 def test_a_target_that_does_not_run(complains: Complains, tiny_resnet: Path) -> None:
-    assert "nothing ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "1s")
+    assert "no candidate ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "1s")
 
 
 def test_a_placement_of_another_model(complains: Complains, tiny_resnet: Path, tiny_bert: Path, tmp_path: Path) -> None:

@@ -101,5 +101,5 @@ def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp
         )
     assert set(result.opened) == set(result.comparison.samples) == {"A"}
     assert result.comparison.failures == {
-        "placement 1": "it was left out: all of it runs on CPU_A, so that it is no split"
+        "placement 1": "it was left out: all of it runs on CPU_A, so it is not a split"
     }

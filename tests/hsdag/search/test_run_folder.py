@@ -117,16 +117,16 @@ def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[
 
 def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
-    with pytest.raises(OutputError, match="is no run folder"):
+    with pytest.raises(OutputError, match="is not a run folder"):
         RunFolder.create(tmp_path / "precious", RECORD)
     assert (tmp_path / "precious").is_dir()
 
 
 def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
     first = started(tmp_path)
-    with pytest.raises(SearchError, match="another search is at work"):
+    with pytest.raises(SearchError, match="another search is running"):
         RunFolder.create(tmp_path / "run", RECORD)
-    with pytest.raises(SearchError, match="another search is at work"):
+    with pytest.raises(SearchError, match="another search is running"):
         RunFolder.resume(tmp_path / "run", RECORD)
     assert same(first.events(), EVENTS)
 
@@ -146,5 +146,5 @@ def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         RunFolder.create(tmp_path / "file" / "run", RECORD)

@@ -297,7 +297,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
         ({"budget_s": 0.0}, "more than zero"),
         ({"max_evaluations": 0}, "at least 1"),
         ({"seed": -1}, "between 0 and"),
-        ({"semantics": Semantics(noise_sigma=0.1)}, "takes no noise"),
+        ({"semantics": Semantics(noise_sigma=0.1)}, "cannot have noise"),
     ],
 )
 def test_options_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
