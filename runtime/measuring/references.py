@@ -88,7 +88,7 @@ def _key(output: Any) -> tuple[ov.Node, int]:
 def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
     """What one op computes from its inputs."""
     if node.get_type_name() == "Constant":
-        return [ov.Tensor(node.data)]
+        return [node.get_tensor_view()]
     if node.get_type_name() == "ReadValue":
         return list(inputs)
     static = all(not port.get_partial_shape().is_dynamic for port in node.outputs())

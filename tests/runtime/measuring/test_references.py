@@ -37,6 +37,17 @@ def test_constants_are_read_as_they_stand() -> None:
     assert transposed == pytest.approx(data @ weight.T, abs=1e-4)
 
 
+def test_constants_of_four_bits_keep_their_shape() -> None:
+    packed = ov.Tensor(ov.Type.i4, ov.Shape([2, 8]))
+    packed.data[...] = np.arange(8).reshape(packed.data.shape) * 17
+    weight = opset13.reshape(opset13.convert(opset13.constant(packed), "f32"), np.array([8, 2]), False)
+    x = opset13.parameter([3, 8], np.float32)
+    model = ov.Model([opset13.result(opset13.matmul(x, weight, False, False))], [x], "m")
+    ones = np.ones((3, 8), np.float32)
+    [found] = op_by_op(ov.Core(), model, [ov.Tensor(ones)], 10.0)
+    np.testing.assert_array_equal(found, ones @ np.repeat(np.arange(8), 2).reshape(8, 2))
+
+
 def test_the_model_stays_as_it_was(tiny_resnet: Path) -> None:
     core = ov.Core()
     model = core.read_model(tiny_resnet)
