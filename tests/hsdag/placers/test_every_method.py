@@ -47,10 +47,16 @@ def tight(chain: ScheduleProblem) -> ScheduleProblem:
     return replace(chain, memory_bytes=np.full(4, chain.output_bytes.sum() / 3))
 
 
+SECONDS = {"cpsat": 2.0, "milp": 2.0, "milp-split": 2.0}
+"""Budgets of the methods whose work is not in evaluations; they begin with list schedules, however busy the machine."""
+
+
 def answer(
-    problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, budget_s: float = 3.0
+    problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, num_evaluations: int = 150
 ) -> SolveResult:
-    options = SolveOptions(method=method, objective=FOR.get(method, LATENCY), budget_s=budget_s)
+    options = SolveOptions(
+        method, FOR.get(method, LATENCY), budget_s=SECONDS.get(method, 60.0), max_evaluations=num_evaluations
+    )
     return solve(problem, options.placer(), options, Watcher(should_stop=should_stop))
 
 
@@ -65,15 +71,16 @@ def check(solution: SolveResult) -> None:
 
 
 @pytest.mark.parametrize("method", method_names())
-def test_answers_are_legal_and_between_the_bound_and_the_best_device(chain: ScheduleProblem, method: str) -> None:
-    check(answer(chain, method))
-
-
-@pytest.mark.parametrize("method", [m for m in SPLITTING if m not in ("hsdag", "mincut")])
-def test_methods_for_parallel_work_use_the_devices(chain: ScheduleProblem, method: str) -> None:
+def test_answers_are_legal_and_methods_for_parallel_work_use_the_devices(chain: ScheduleProblem, method: str) -> None:
     solution = answer(chain, method)
+    check(solution)
     assert solution.value_s is not None
-    if method != "met":  # which knows no load and puts equal devices' ops on the first
+    if method not in (
+        "best-device",
+        "hsdag",
+        "mincut",
+        "met",
+    ):  # met knows no load: it takes the first of equal devices
         assert solution.value_s < 0.6 * min(s for s in solution.single_s.values() if s is not None)
 
 
@@ -95,7 +102,7 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
         known_s.extend(score.value for score in scores)
         return scores
 
-    answer(chain, method, lambda: next(asked) < 0, budget_s=0.5)
+    answer(chain, method, lambda: next(asked) < 0, num_evaluations=60)
     num_asked = next(asked)
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", evaluated)
     for patience in np.random.default_rng(len(method)).integers(0, num_asked, 3).tolist():
