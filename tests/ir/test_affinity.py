@@ -210,7 +210,7 @@ kinds = st.sampled_from(["matmul", "conv", "split", "reshape", "relu", "add"])
 steps = st.lists(st.tuples(kinds, st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
 
 
-@settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(drawn=steps, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
 def test_random_models_run_alike_under_random_placements(
     core: ov.Core, place: Place, run: Run, drawn: list[tuple[str, int, int]], devices: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsdag.commands.place import run_place
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
@@ -24,13 +26,16 @@ from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.placers.incumbent import Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.search.options import PlaceOptions
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
 
+BUDGET_S = 400
 FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
 
 
@@ -53,17 +58,25 @@ def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_
     assert recorder.best()
 
 
+def options(reward: str, max_evaluations: int) -> PlaceOptions:
+    """Those of ``place_command``, with a short comparison at the end."""
+    quick = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+    return PlaceOptions(
+        partition_cpu=2, reward=reward, budget_s=BUDGET_S, max_evaluations=max_evaluations, protocol=quick
+    )
+
+
 def place_command(model: Path, out: Path, *more: str) -> list[str]:
     command = [sys.executable, "-m", "hsdag", "place", str(model), "--partition-cpu", "2", "-o", str(out)]
-    return [*command, "--budget", "100s", "--reward", "measured", *more]
+    return [*command, "--budget", f"{BUDGET_S}s", "--reward", "measured", *more]
 
 
 def wait_for_events(path: Path, count: int) -> list[str]:
-    for _ in range(600):
+    for _ in range(3000):
         if path.exists() and len(lines := path.read_text().splitlines()) >= count:
             return lines
         time.sleep(0.1)
-    pytest.fail(f"no {count} events within 60 s")
+    pytest.fail(f"no {count} events within 300 s")
 
 
 def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Path, tmp_path: Path) -> None:
@@ -74,20 +87,16 @@ def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Pa
         process.send_signal(signal.SIGKILL)
     before = events.read_text().splitlines()
     assert not out.exists()
-    total = str(len(before) + 8)
-    resumed = subprocess.run(
-        place_command(tiny_resnet, out, "--resume", "--max-evaluations", total, "--json"),
-        check=True,
-        capture_output=True,
-    )
+    total = len(before) + 8
+    resumed = run_place(tiny_resnet, options("measured", total), run_folder=tmp_path / "out.run", resume=True)
     after = events.read_text().splitlines()
     complete = [line for line in before if line.endswith("}")]
     assert after[: len(complete)] == complete
     assert len(complete) >= len(before) - 1
-    assert len(after) == int(total) == json.loads(resumed.stdout)["evaluations"]
+    assert len(after) == total == resumed.tally.tried
     placements = [json.loads(line)["placement"] for line in after]
     assert len(set(placements)) == len(placements)
-    assert Placement.load(out).latency is not None
+    assert resumed.placement.latency is not None
 
 
 def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, tmp_path: Path) -> None:
@@ -96,7 +105,7 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_events(tmp_path / "out.run" / "events.jsonl", 5)
         process.send_signal(signal.SIGINT)
-        answer, errors = process.communicate(timeout=90)
+        answer, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     document = json.loads(answer)
     assert document["interrupted"]
@@ -108,27 +117,26 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
 
 
 def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    limited = place_command(tiny_resnet, out, "--max-evaluations", "4", "--json")
-    first = json.loads(subprocess.run(limited, check=True, capture_output=True).stdout)
-    again = json.loads(subprocess.run([*limited, "--resume"], check=True, capture_output=True).stdout)
-    assert first["evaluations"] == again["evaluations"] == 4
+    first = run_place(tiny_resnet, options("measured", 4), run_folder=tmp_path / "run").tally
+    gc.collect()  # the run folder is locked as long as the first search's objects live
+    again = run_place(tiny_resnet, options("measured", 4), run_folder=tmp_path / "run", resume=True).tally
+    assert first.tried == again.tried == 4
 
 
 def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "out.json", tmp_path / "out.run"
-    hybrid = ("--reward", "hybrid")
-    with subprocess.Popen(place_command(tiny_resnet, out, *hybrid), stderr=subprocess.DEVNULL) as process:
+    command = place_command(tiny_resnet, out, "--reward", "hybrid")
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         wait_for_events(run / "candidates.jsonl", 3)
         process.send_signal(signal.SIGKILL)
     before = [line for line in (run / "events.jsonl").read_text().splitlines() if line.endswith("}")]
     kept = [line for line in (run / "candidates.jsonl").read_text().splitlines() if line.endswith("}")]
-    command = place_command(tiny_resnet, out, *hybrid, "--resume", "--max-evaluations", str(len(before) + 2), "--json")
-    resumed = subprocess.run(command, check=True, capture_output=True)
+    most = len(before) + 2
+    resumed = run_place(tiny_resnet, options("hybrid", most), run_folder=tmp_path / "out.run", resume=True)
     assert (run / "events.jsonl").read_text().splitlines()[: len(before)] == before
     assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept
-    assert len(before) <= json.loads(resumed.stdout)["evaluations"] <= len(before) + 2
-    assert Placement.load(out).latency is not None
+    assert len(before) <= resumed.tally.tried <= most
+    assert resumed.placement.latency is not None
 
 
 HYBRID = """

@@ -73,7 +73,7 @@ def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
         partition_cpu=2,
         method="ea",
         executor="work-conserving",
-        budget_s=20.0,
+        budget_s=300.0,
         max_evaluations=8,
         finalists=1,
         protocol=QUICK,

@@ -355,7 +355,7 @@ def test_the_error_of_a_task_holds_nothing_of_it() -> None:
 
 def test_polling_all_the_time_lets_other_threads_in() -> None:
     """Where each thread may keep the interpreter for a long turn, one that polls must give way sooner."""
-    turn_s, usual_s = 5.0, sys.getswitchinterval()
+    turn_s, usual_s = 20.0, sys.getswitchinterval()
     backend = HandBackend(frozenset({0}))
     backend.poll_s = 0.0
     with Engine(chain(1), backend) as engine:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hsdag.models import ModelSpec, build_model, find_model
 from hsdag.runtime.torch_ops.parity import op_differences, relative_difference, run_model, run_openvino
 
-NAMES = ("resnet50", "inception_v3", "tiny_bert", "llama-decoder")
+NAMES = ("tiny_resnet", "tiny_inception", "tiny_bert", "llama-decoder")
 BAR = 1e-4
 
 

@@ -50,7 +50,7 @@ def milp_s(problem: ScheduleProblem) -> float:
     return float(answer.values[model.makespan]) * model.unit_s
 
 
-NUM_PROBLEMS, AT_A_TIME = settings.default.max_examples, 10
+NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
 
 
 def small_problem(seed: int, most_ops: int = 9) -> ScheduleProblem:
