@@ -76,9 +76,9 @@ def feature_matrix(
     """The features of HSDAG §2.3 for every op of the graph, or every group of a coarse graph.
 
     Of a coarse graph, op types are means over members (App. G); all else describes ``graph.graph``. Columns
-    stand in the order of ``GROUPS``. Graphs of more than ``LARGE_GRAPH_OPS`` ops end the regression of the
+    are in the order of ``GROUPS``. Graphs of more than ``LARGE_GRAPH_OPS`` ops end the regression of the
     fractal dimension at ``LARGE_GRAPH_RADIUS``, recorded as ``fractal_radius``. Raises OptionError for an
-    unknown group or, where positions are asked for, an odd ``d_pos`` or one below 2.
+    unknown group or, where positions are requested, an odd ``d_pos`` or one below 2.
     """
     wanted = _checked(groups)
     units = graph.graph if isinstance(graph, CoarseGraph) else graph

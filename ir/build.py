@@ -34,7 +34,7 @@ def read_graph(
 
 
 def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
-    """[N] the nodes of OpenVINO's clone of a model that stand for its ops in topological order.
+    """[N] the nodes of OpenVINO's clone of a model that correspond to its ops, in topological order.
 
     The clone has a constant more for every Pad that comes without its optional value.
     """

@@ -20,7 +20,7 @@ DEFAULT_SHARE = 1 / 16
 class CoarseGraph:
     """A partition of a graph's ops and its quotient as a graph of its own.
 
-    ``partition`` maps ops of ``fine`` to groups; group g is op g of ``graph``, whose ops stand in topological
+    ``partition`` maps ops of ``fine`` to groups; group g is op g of ``graph``, whose ops are in topological
     order. A group bears the name of its first member, the type of the member with the most FLOPs, and the
     output shape of its last member; FLOPs and weights are sums, ``output_bytes`` counts every tensor that
     leaves the group once. Edges between two groups that carry the same tensor are one edge.

@@ -120,7 +120,7 @@ def kept_compressed(graph: ComputationGraph) -> BoolArray:
 
 
 def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
-    """Whether a floating op widens what it reads, or quantises it."""
+    """Whether a floating op widens or quantises its input."""
     if graph.op_types[v] in QUANTISING_TYPES:
         return True
     if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:

@@ -137,7 +137,7 @@ class ComputationGraph:
 
     @cached_property
     def predecessors(self) -> Csr:
-        """Producers of every op; those of one op stand in the order of its input ports."""
+        """Producers of every op, in the order of its input ports."""
         return Csr.build(self.num_ops, self.edge_dst, self.edge_src)
 
     @cached_property

@@ -201,11 +201,11 @@ class Placement(_Record):
         if set(self.affinity) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
             return (
                 f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {found.inputs_text}: reshape the model or place it anew"
+                f"this model has {found.inputs_text}: reshape the model or place it again"
             )
         return (
-            f"the placement is for model {self.model.name!r} and this is another one (named {graph.name!r}): "
-            "their ops, shapes or edges differ; place this model anew"
+            f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
+            "their ops, shapes or edges differ; place this model again"
         )
 
     def apply(self, model: ov.Model) -> ov.Model:
@@ -225,7 +225,7 @@ class Placement(_Record):
         return prepare(fixed).place(devices)
 
     def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
-        """Compile ``model`` with this placement: under HETERO, or plainly where one device holds all ops.
+        """Compile ``model`` with this placement: for HETERO, or for the device alone where one holds all ops.
 
         ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``

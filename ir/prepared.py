@@ -2,7 +2,7 @@
 
 HETERO hands what one submodel gives to another over as an input, and cuts wherever it has to, also between a chain of
 constants and the op that reads it. A shape, axis or pad that arrives as an input makes tensors dynamic, which the next
-submodel refuses; a weight that arrives as an input is no longer compressed. What is a constant stays one: HETERO never
+submodel refuses; a weight that arrives as an input is no longer compressed. Constants stay constants: HETERO never
 cuts it off. Therefore whatever is known before any data is folded to a constant, but for large weights that are stored
 compressed: they keep their decompression.
 
@@ -32,7 +32,7 @@ COPY_MARK = "/hsdag-copy@"
 class PreparedModel:
     """A model to be compiled with any placement, and what its nodes have to do with the ops of the original.
 
-    ``nodes`` [M] are the ops of ``model`` in topological order, under names that are unique. Node k stands for the op
+    ``nodes`` [M] are the ops of ``model`` in topological order, under names that are unique. Node k corresponds to op
     ``op[k]`` of ``graph``: it is that op, a copy of it, or a constant that holds what it gives. It runs where op
     ``home[k]`` is placed: a constant or decompression where it is read, any other node where its own op is. Ops whose
     value is folded into another constant, or that nothing reads any more, have no node.
@@ -64,7 +64,7 @@ def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedM
 
 
 def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
-    """A clone in which what is known before any data is folded, and its nodes for the ops [N], named by their indices.
+    """A clone in which everything known before any data is folded, and its nodes for the ops [N], named by index.
 
     An op that reads folded values reads one constant for each. Decompressions of weights are kept. Nodes of folded
     ops are returned too, but are no longer part of the clone.
@@ -108,7 +108,7 @@ def _is_foldable(node: ov.Node, floating: BoolArray, kept: BoolArray) -> bool:
 
 
 def _op_of(node: ov.Node) -> int:
-    """The op that a node named by ``folded_clone`` stands for; output k of an op folds into a constant ``op.k``."""
+    """The op that a node named by ``folded_clone`` corresponds to; output k of an op folds into a constant ``op.k``."""
     return int(node.get_friendly_name().partition(".")[0])
 
 

@@ -18,7 +18,7 @@ from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.telemetry import no_telemetry
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Fixed shape per input name; the empty name stands for the only input."""
+"""Fixed shape per input name; the empty name means the only input."""
 
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
 SAVED_MODEL = "saved_model.pb"
@@ -124,7 +124,7 @@ def _may_be_model(path: Path) -> bool:
 def _core_with(libraries: tuple[str, ...]) -> ov.Core:
     """A Core that knows the operations of the libraries; it lives on, for with it they would be unloaded.
 
-    Raises ModelError for a file that is no such library.
+    Raises ModelError for a file that is not such a library.
     """
     core = ov.Core()
     for library in libraries:
@@ -186,11 +186,11 @@ def _check_ir_files(path: Path) -> None:
     weights = path.with_suffix(".bin")
     if not weights.exists():
         if needed:
-            raise ModelError(f"{weights} is missing: the weights of {path.name} lie in it ({needed} bytes)")
+            raise ModelError(f"{weights} is missing: it holds the weights of {path.name} ({needed} bytes)")
         return
     found = weights.stat().st_size
     if found < needed or (found > needed > 0):
-        raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: the two are not one model")
+        raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: they do not belong together")
 
 
 def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, dynamic: bool = False) -> None:

@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(sizes.hidden, sizes.hidden)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Tokens [B, T, D] and what is added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
         scores = query @ key.transpose(-1, -2) / self.scale + bias
         context = torch.softmax(scores, dim=-1) @ value
@@ -71,7 +71,7 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(sizes.hidden, eps=NORM_EPS)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Tokens [B, T, D] and what is added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
         x = self.attention_norm(self.attention(x, bias) + x)
         forwarded = self.output(functional.gelu(self.intermediate(x)))
         normalised: torch.Tensor = self.output_norm(forwarded + x)

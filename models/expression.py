@@ -226,7 +226,7 @@ def _concat(argument: str, types: Sequence[TensorType]) -> TensorType:
     axis = int(parse_settings(argument)["axis"])
     shape = list(types[0].shape)
     if any((*t.shape[:axis], *t.shape[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]) for t in types):
-        raise ValueError(f"parts differ beside axis {axis}")
+        raise ValueError(f"parts differ in axes other than {axis}")
     shape[axis] = sum(t.shape[axis] for t in types)
     return TensorType(tuple(shape), _widest(types))
 
@@ -235,7 +235,7 @@ def _slice(argument: str, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     ranges = parse_ranges(argument)
     if any(not 0 <= a < b <= size for (a, b), size in zip(ranges, x.shape, strict=True)):
-        raise ValueError(f"{argument} leaves the tensor")
+        raise ValueError(f"{argument} exceeds the tensor")
     return TensorType(tuple(b - a for a, b in ranges), x.element_type)
 
 
@@ -243,7 +243,7 @@ def _reshape(argument: str, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     shape = tuple(int(size) for size in argument.split("x"))
     if prod(shape) != prod(x.shape):
-        raise ValueError(f"{argument} has another number of elements")
+        raise ValueError(f"{argument} has a different number of elements")
     return TensorType(shape, x.element_type)
 
 

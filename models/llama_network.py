@@ -56,7 +56,7 @@ class Attention(nn.Module):
         return x.view(-1, self.sizes.tokens, heads, self.sizes.head_size).permute(0, 2, 1, 3)
 
     def _shared(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, K, T, E] -> [B, A, T, E]: query heads of one group stand together."""
+        """[B, K, T, E] -> [B, A, T, E]: query heads of one group are adjacent."""
         sizes = self.sizes
         wide = x[:, :, None].expand(-1, -1, sizes.heads // sizes.key_heads, -1, -1)
         return wide.reshape(-1, sizes.heads, sizes.tokens, sizes.head_size)

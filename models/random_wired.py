@@ -123,7 +123,7 @@ def _connected_graph(family: str, num_nodes: int, rng: np.random.Generator) -> l
         graph = draws[family]()
         if nx.is_connected(graph):
             return sorted((min(pair), max(pair)) for pair in graph.edges)
-    raise OptionError(f"no connected graph of family {family} with {num_nodes} nodes was drawn; choose another size")
+    raise OptionError(f"no connected graph of family {family} with {num_nodes} nodes was found; choose another size")
 
 
 def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Generator) -> list[set[int]]:

@@ -1,7 +1,7 @@
 """Sharding: tensors cut into equal tiles, and operations on them that become one op per tile.
 
 Every contraction and reduction is followed by a formation per tile of its result, which adds up the partial
-results and stands there even where there is one only (DOPPLER, App. A.1).
+results and exists even for a single one (DOPPLER, App. A.1).
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _tile(name: str, shape: Shape, parts: Shape, index: tuple[int, ...]) -> Rang
     for axis, (size, cut) in enumerate(zip(shape, parts, strict=True)):
         if size % cut:
             raise OptionError(
-                f"axis {axis} of {name} has {size} elements, which make no {cut} equal parts; "
+                f"axis {axis} of {name} has {size} elements, which cannot be divided into {cut} equal parts; "
                 "choose another number of devices"
             )
     steps = [size // cut for size, cut in zip(shape, parts, strict=True)]

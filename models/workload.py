@@ -22,7 +22,7 @@ class Workload:
 
     ``meta_ops`` names the op that an op is a shard of, ``roles`` says whether it is one of its shards or
     aggregates them (DOPPLER, App. B), ``expressions`` what it computes (hsdag.models.expression). ``outputs``
-    tells for each result how to put it together: the numbers in these expressions are op indices.
+    says for each result how to assemble it: the numbers in these expressions are op indices.
 
     Raises ValueError when a column has another length or a role is unknown.
     """

@@ -21,7 +21,7 @@ MAX_DEVICES = 64
 class WorkloadSpec:
     """One workload.
 
-    ``platform`` is where it is placed by default. ``options`` names what it takes beside the platform;
+    ``platform`` is where it is placed by default. ``options`` names its options beside the platform;
     ``servers`` is the default number of copies of the platform, over a network. ``make`` takes the number of
     devices, and the given options by name.
     """
@@ -34,7 +34,7 @@ class WorkloadSpec:
     servers: int = 1
 
     def build(self, num_devices: int, options: Mapping[str, str | int] | None = None) -> Workload:
-        """The workload for so many devices.
+        """The workload for ``num_devices`` devices.
 
         Raises OptionError for an option that it does not take, a value out of range, or a number of devices
         over which it cannot be sharded.
@@ -47,7 +47,7 @@ class WorkloadSpec:
         wrong = [name for name in names if name not in self.options]
         if wrong:
             taken = ", ".join(f"--{name}" for name in self.options)
-            raise OptionError(f"{self.name} takes no --{wrong[0]}; beside --platform it takes {taken}")
+            raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
 def _sharded(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:

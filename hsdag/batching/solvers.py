@@ -103,7 +103,7 @@ def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
         ops, devices = problem.costs.num_ops, problem.costs.num_devices
         raise OptionError(
             f"the batched program of {ops:,} ops on {devices} devices would have about {num_rows:,} rows, and "
-            f"{MOST_ROWS:,} are the most that are built: use --method heft, greedy, ea or milp-split"
+            f"{MOST_ROWS:,} is the limit: use --method heft, greedy, ea or milp-split"
         )
 
 

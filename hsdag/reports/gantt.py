@@ -54,7 +54,7 @@ class _Bar:
 def check_picture(path: Path) -> None:
     """Raise OptionError unless a picture of this name can be drawn here, before any work is done for it."""
     if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path} is no picture that can be drawn; name a file that ends in .png or .svg")
+        raise OptionError(f"{path} is not a picture format; name a file that ends in .png or .svg")
     try:
         missing = importlib.util.find_spec("matplotlib") is None
     except ValueError:  # so says a module that is barred

@@ -25,7 +25,7 @@ FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 
 
 @final
 class DotExporter(Exporter):
-    """One frame per submodel; bold edges between frames carry a tensor, dashed ones stand for a copy."""
+    """One frame per submodel; bold edges between frames carry a tensor, dashed ones mark a copy."""
 
     needs_model = True
 

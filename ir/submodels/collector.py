@@ -148,7 +148,7 @@ def _expanded(graph: ComputationGraph) -> _Nodes:
 
 
 def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
-    """Floating ops and all that they are computed from, but for what is folded to a constant."""
+    """Floating ops and everything they are computed from, except what is folded to a constant."""
     found: set[int] = set()
     to_do = list(ops)
     while to_do:

@@ -23,7 +23,7 @@ class Net(NamedTuple):
     dst: IntArray  # [K]
     out_first: IntArray  # [M + 1]
     out_edge: IntArray  # [K] edges by the node they leave
-    floats: BoolArray  # [M] constants and what is computed from them alone
+    floats: BoolArray  # [M] constants, and ops computed only from constants
     is_input: BoolArray  # [M] Parameters and Constants
     is_alone: BoolArray  # [K] whether no other edge carries the same tensor
     num_readers: IntArray  # [M] edges that leave, those to Results not counted
@@ -53,7 +53,7 @@ class Rings(NamedTuple):
 
 @numba.njit(cache=True, nogil=True)
 def regroup(net: Net, parts: Parts, start: int, count: int) -> None:
-    """Join anew what edges that are no boundaries join, among ``count`` nodes that were one submodel, or all nodes."""
+    """Join again the nodes that edges other than boundaries join, among the ``count`` nodes of a submodel, or all."""
     label = parts.label
     members = parts.group[start : start + count].copy()
     for v in members:

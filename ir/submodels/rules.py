@@ -98,7 +98,7 @@ def _cut_returns(net: Net, parts: Parts, active: IntArray) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _split_up(net: Net, parts: Parts, s: int, returned: BoolArray, slot: IntArray, pieces: list[int]) -> None:
-    """Join the nodes of s anew; append to ``pieces`` those that a result of s came back to."""
+    """Join the nodes of s again; append to ``pieces`` those that a result of s came back to."""
     k, end = parts.start[s], parts.start[s] + parts.size[s]
     regroup(net, parts, k, end - k)
     while k < end:

@@ -182,7 +182,7 @@ def running_order(instances: Instances, parts: Partition) -> IntArray:
     try:
         order = ranked_order(parts.num_groups, src, dst, first)
     except ValueError as error:
-        raise ValueError("subgraphs wait for each other in a circle") from error
+        raise ValueError("parts wait for each other in a cycle") from error
     position = np.empty(parts.num_groups, dtype=np.int64)
     position[order] = np.arange(parts.num_groups)
     return position

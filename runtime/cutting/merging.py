@@ -78,7 +78,7 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
     quotient(parts.labels, count, instances.device, op_s, *tensors, *per_device, device, duration_s, follows)
     makespan_s = scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s, start_s)
     if makespan_s < 0:
-        raise ValueError("subgraphs wait for each other in a circle")
+        raise ValueError("parts wait for each other in a cycle")
     return PartSchedule(device, duration_s, b_level_s, start_s, float(makespan_s))
 
 

@@ -48,7 +48,7 @@ class Engine:
         if ranks is not None and (ranks.shape != (graph.num_tasks,) or np.isnan(ranks).any()):
             raise ValueError(f"ranks must be {graph.num_tasks} numbers, one for each task")
         if not grace_s >= 0:
-            raise ValueError(f"grace_s must be a number of seconds from 0 on, not {grace_s}")
+            raise ValueError(f"grace_s must be 0 or more seconds, not {grace_s}")
         self.graph = graph
         self._loop = Loop(graph, backend, ranks, barrier, grace_s)
         self._number = 0

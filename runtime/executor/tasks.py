@@ -58,7 +58,7 @@ class TaskGraph:
         if self.edges.ndim != 2 or self.edges.shape[1] != 2:
             raise ValueError(f"edges of {self.name!r} must be [E, 2], not {self.edges.shape}")
         if len(self.edges) and (self.edges.min() < 0 or self.edges.max() >= count):
-            raise ValueError(f"an edge of {self.name!r} names a task beyond {count}")
+            raise ValueError(f"an edge of {self.name!r} names a task outside 0..{count - 1}")
         for resource in self.resources:
             ends = (resource.device, resource.device if resource.destination is None else resource.destination)
             if min(ends) < 0 or max(ends) >= len(self.device_names):

@@ -71,7 +71,7 @@ class CompiledSubmodels:
             try:
                 future.exception(timeout_s)
             except TimeoutError as error:
-                reason = f"a device has compiled for {timeout_s:g} s what hung on it; it may need a restart"
+                reason = f"a device has spent {timeout_s:g} s on compiling a part that hung; it may need a restart"
                 raise ExecutionError(reason) from error
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class CutOptions:
 
     def __post_init__(self) -> None:
         if self.streams < 1:
-            raise OptionError(f"a device runs at least one subgraph at a time, not {self.streams}")
+            raise OptionError(f"a device runs at least one part at a time, not {self.streams}")
         if self.limit_s is not None and not self.limit_s > 0:
             raise OptionError(f"an inference may take a positive number of seconds, not {self.limit_s}")
 
@@ -100,7 +100,7 @@ def plan_parts(
         parts = merge_parts(graph, instances, parts, costs, options.objective)
     if parts.num_groups > MOST_SUBGRAPHS:
         raise PlacementError(
-            f"the placement falls into {parts.num_groups} subgraphs, more than {MOST_SUBGRAPHS}; "
+            f"the placement has {parts.num_groups} parts, more than {MOST_SUBGRAPHS}; "
             "place larger parts together, or use the hetero executor"
         )
     position = running_order(instances, parts)

@@ -240,4 +240,4 @@ class WorkConservingRequest:
 
     def _check_idle(self) -> None:
         if self._run is not None and not self._run.is_over:
-            raise ExecutionError("the request runs already; wait for it, or make another one")
+            raise ExecutionError("the request is already running; wait for it, or create another one")

@@ -70,7 +70,7 @@ class Slot:
     def tensor(self, s: int, k: int) -> Any:
         """What holds output k of subgraph s. Raises ExecutionError where its inference hung, and was not run again."""
         if self._requests[s] is None:
-            raise ExecutionError("an inference was given up, and there is no result here; infer again")
+            raise ExecutionError("the inference was abandoned, so there is no result; run it again")
         return self._requests[s].get_output_tensor(k)
 
     def give(self, op: int, tensor: Any) -> None:

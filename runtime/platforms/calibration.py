@@ -91,7 +91,7 @@ def calibrate(
     support an op, a latency that is not positive, or another graph although the prior is a cost model.
     """
     if isinstance(prior, CostModel) and any(o.graph not in (None, graph) for o in observations):
-        raise ValueError("a cost model is of one graph; observations of several graphs need a platform as prior")
+        raise ValueError("a cost model belongs to one graph; observations of several graphs need a platform as prior")
     graphs = {id(g): g for g in (graph, *(o.graph or graph for o in observations))}
     work = {key: _work(g, prior, element_type) for key, g in graphs.items()}
     rows = np.zeros((len(observations), _num_parameters(_num_devices(prior))))

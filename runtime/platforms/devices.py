@@ -87,7 +87,7 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
     parts, or fewer than two parts are asked for.
     """
     if num_parts < 2:
-        raise DeviceError(f"--partition-cpu {num_parts}: a CPU is parted into at least 2 devices")
+        raise DeviceError(f"--partition-cpu {num_parts}: a CPU is divided into at least 2 devices")
     if topology.threads < num_parts:
         raise DeviceError(f"--partition-cpu {num_parts}: the CPU has only {topology.threads} threads to share")
     kinds = [("", topology.threads, num_parts)]

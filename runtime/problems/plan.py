@@ -27,7 +27,7 @@ class Plan:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         if self.placement.ndim != 1 or (self.order is not None and self.order.shape != self.placement.shape):
-            raise ValueError("a plan is a device per unit, and at most one rank per unit")
+            raise ValueError("a plan is one device per unit, and one rank per unit or none")
 
     @cached_property
     def key(self) -> bytes:

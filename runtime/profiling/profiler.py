@@ -123,13 +123,13 @@ class Profiler:
             left_s = self._effort.total_s - (begin_s - self._begin_s)
             if self._longest_s > left_s:
                 takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
-                raise DeviceError(f"{takes}, and {max(left_s, 0.0):.0f} s of the time for profiling are left")
+                raise DeviceError(f"{takes}, and only {max(left_s, 0.0):.0f} s are left for profiling")
             self._step(f"profiling {spec.name}")
             stored = self._named(self._measure(spec, on))
             self._longest_s = max(self._longest_s, self._clock() - begin_s)
             self._cache.put(key, stored, self._effort.limit_s)
         else:
-            self._on_step(f"{spec.name} was profiled before; --fresh measures anew")
+            self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
         return self._device_profile(stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:

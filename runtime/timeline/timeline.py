@@ -76,7 +76,7 @@ class Timeline:
             if not (
                 np.isfinite(stretch_s).all() and (stretch_s >= 0).all() and (np.diff(stretch_s, axis=0) >= 0).all()
             ):
-                raise ValueError(f"an interval of timeline {self.name!r} is not a stretch of time from 0 on")
+                raise ValueError(f"an interval of timeline {self.name!r} begins before 0 or ends before it begins")
 
     @staticmethod
     def of(simulation: Simulation, problem: ScheduleProblem) -> Timeline:

@@ -104,7 +104,7 @@ class CapturedProgram:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ExecutionError(f"the captured program of {self.program.graph.name!r} is closed; make another")
+            raise ExecutionError(f"the captured program of {self.program.graph.name!r} is closed; create another")
 
     def _capture(self) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
         for _ in range(WARM_UPS):

@@ -43,11 +43,11 @@ class LogicalDevice:
     def _check_cuda(self) -> None:
         kind, _, index = self.torch_device.partition(":")
         if kind != "cuda" or not index.isdecimal() or index != str(int(index)):
-            raise DeviceError(f"device {self.name!r} must stand on 'cpu' or 'cuda:N', not {self.torch_device!r}")
+            raise DeviceError(f"device {self.name!r} must be on 'cpu' or 'cuda:N', not {self.torch_device!r}")
         count = torch.cuda.device_count()
         if int(index) >= count:
             found = ", ".join(f"cuda:{i}" for i in range(count)) or "none"
-            raise DeviceError(f"device {self.name!r}: torch sees no {self.torch_device} here; CUDA devices: {found}")
+            raise DeviceError(f"device {self.name!r}: torch finds no {self.torch_device} here; CUDA devices: {found}")
 
     @property
     def physical(self) -> torch.device:

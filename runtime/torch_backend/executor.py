@@ -165,7 +165,7 @@ class TorchExecutor:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; make another")
+            raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; create another")
 
     def _state(self, fed: Mapping[int, Tensor]) -> RunState:
         residents = self._residents

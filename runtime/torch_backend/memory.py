@@ -10,7 +10,7 @@ from hsdag.ir.errors import ExecutionError
 
 
 class DeviceMemoryError(ExecutionError):
-    """A device has not the memory that an op or its constants need."""
+    """A device does not have the memory that an op or its constants need."""
 
 
 class MemoryLedger:

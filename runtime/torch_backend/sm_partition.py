@@ -100,5 +100,5 @@ def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a driver call gave; raises RuntimeError with the driver's code where it failed."""
     code, *values = answer
     if int(code) != 0:
-        raise RuntimeError(f"the CUDA driver answers {code}")
+        raise RuntimeError(f"the CUDA driver returned {code}")
     return tuple(values)

@@ -71,7 +71,7 @@ class RunState:
         """Keep those results of a task that are read later. Raises DeviceMemoryError where there is no room."""
         writes = self.works[task].writes
         if len(results) < len(writes):
-            raise RuntimeError(f"{len(writes)} results are expected, but it gave {len(results)}")
+            raise RuntimeError(f"{len(writes)} results are expected, but it returned {len(results)}")
         kept = max(writes, default=UNUSED)  # any of them: all lie on one device
         if kept == UNUSED:
             return

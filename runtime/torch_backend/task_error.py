@@ -1,4 +1,4 @@
-"""What is told of a task that failed: one line, and one name for out of memory whatever allocator said so."""
+"""The error of a failed task: one line, and one name for out of memory, whichever allocator reported it."""
 
 from __future__ import annotations
 

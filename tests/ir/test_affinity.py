@@ -125,7 +125,7 @@ def test_a_pad_without_its_value_runs_under_hetero(core: ov.Core, place: Place, 
 def test_another_model_is_refused(model: ov.Model, alternating: Alternating) -> None:
     placement = alternating(model)
     x = op.parameter([2], np.float32, name="x")
-    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another one"):
+    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another model"):
         placement.apply(ov.Model([op.relu(x)], [x], "other"))
 
 

@@ -70,7 +70,7 @@ def test_no_format_writes_the_placement_of_another_model(
 ) -> None:
     x = op.parameter([2], np.float32, name="x")
     other = ov.Model([op.relu(x)], [x], "other")
-    with pytest.raises(PlacementError, match="this is another one"):
+    with pytest.raises(PlacementError, match="this is another model"):
         export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", other)
     assert list(tmp_path.iterdir()) == []
 

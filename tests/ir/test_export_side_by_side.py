@@ -48,7 +48,7 @@ def test_a_script_is_not_written_for_another_model(tmp_path: Path, model: ov.Mod
     odd = placement.model_copy(
         update={"model": placement.model.model_copy(update={"fingerprint": "sha256:" + "0" * 64})}
     )
-    with pytest.raises(PlacementError, match="this is another one"):
+    with pytest.raises(PlacementError, match="this is another model"):
         export_placement(odd, "python", tmp_path / "run.py", model)
     assert not list(tmp_path.iterdir())
 

@@ -74,7 +74,7 @@ def _function(name: str, argument: str) -> Callable[..., Tensor]:
     if name in _PLAIN:
         return _PLAIN[name]
     if name not in _WITH_ARGUMENT:
-        raise ValueError(f"{name!r} is fed, not computed")
+        raise ValueError(f"{name!r} is an input, not computed")
     return _WITH_ARGUMENT[name](argument)
 
 

@@ -66,7 +66,7 @@ class RunPlan:
     def __post_init__(self) -> None:
         if self.runs < 1 or self.warm_ups < 0:
             raise OptionError(
-                f"at least one run and no less than 0 warm-ups are needed, not {self.runs}, {self.warm_ups}"
+                f"at least one run and no fewer than 0 warm-ups are needed, not {self.runs}, {self.warm_ups}"
             )
 
 

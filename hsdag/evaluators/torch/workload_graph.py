@@ -90,7 +90,7 @@ def _graph(
     nodes: list[TorchNode] = []
     for v, (op_name, op_type, text, declared_bytes, output_bytes) in enumerate(columns):
         if not text:
-            raise ModelError(f"op {op_name!r} of {name!r} has no expression, so that nothing can be run")
+            raise ModelError(f"op {op_name!r} of {name!r} has no expression, so it cannot be run")
         reads = tuple((u, 0) for u in predecessors.of(v).tolist())
         sizes, part = (float(output_bytes),), input_part(text)
         if part is not None:
@@ -116,7 +116,7 @@ def _feed(name: str, part: InputPart, size_bytes: float, widen: bool) -> Feed:
     element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
     if element_type is None:
         known = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
-        raise ModelError(f"op {name!r}: {width:g} bytes per element are none of {known}; correct its output_bytes")
+        raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {known}; correct its output_bytes")
     dtype = TORCH_ELEMENTS["f32" if widen and element_type == "f16" else element_type]
     return Feed(part.tensor, dtype, shape, part.ranges)
 

@@ -45,7 +45,7 @@ class AssignmentModel:
         elif problem.objective.name == "throughput":
             self._busiest()
         else:
-            raise ValueError("work-conserving latency depends on the order; it is no assignment")
+            raise ValueError("work-conserving latency depends on the order; it is not an assignment")
 
     @property
     def wanted(self) -> list[int]:

@@ -64,7 +64,7 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
     names = problem.labels.meta_ops
     if not any(names):
         raise OptionError(
-            f"method 'enumerative' needs the meta-op of each op, which problem {problem.name!r} does not tell; "
+            f"method 'enumerative' needs the meta-op of each op, which problem {problem.name!r} does not give; "
             'give ops a "meta_op" and a "role", or use another method'
         )
     number: dict[str, int] = {}
@@ -74,7 +74,7 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
     try:
         order = topological_order(len(number), src[apart], dst[apart])
     except ValueError as error:
-        raise OptionError(f"meta-ops of problem {problem.name!r} depend on each other in a circle") from error
+        raise OptionError(f"meta-ops of problem {problem.name!r} depend on each other in a cycle") from error
     members = Csr.build(len(number), meta, np.arange(problem.num_ops))
     is_reduce = np.asarray([role == "reduce" for role in problem.labels.roles], dtype=np.bool_)
     groups = [

@@ -166,7 +166,7 @@ def test_an_op_of_which_only_the_shape_is_read_does_not_run() -> None:
 def test_groups_that_wait_for_each_other_are_refused() -> None:
     graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3), (3, 4)])
     instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
-    with pytest.raises(ValueError, match="subgraphs wait for each other in a circle"):
+    with pytest.raises(ValueError, match="parts wait for each other in a cycle"):
         cut_of(graph, instances, Partition(np.asarray([0, 1, 0]), 2))
 
 
@@ -174,7 +174,7 @@ def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(compiling, "MOST_SUBGRAPHS", 2)
     n = 8
     graph = graph_from_edges(["Parameter", *["MatMul"] * n, "Result"], [(v, v + 1) for v in range(n + 1)])
-    with pytest.raises(PlacementError, match="falls into 8 subgraphs, more than 2; place larger parts together"):
+    with pytest.raises(PlacementError, match="has 8 parts, more than 2; place larger parts together"):
         plan_cut(graph, np.arange(n + 2) % 2, 2, CutOptions(merge=False))
 
 

@@ -178,7 +178,7 @@ def test_an_op_that_is_read_twice_by_one_reader_is_read_once() -> None:
 def test_parts_that_form_a_cycle_have_no_schedule() -> None:
     graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3), (3, 4)])
     instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
-    with pytest.raises(ValueError, match="subgraphs wait for each other in a circle"):
+    with pytest.raises(ValueError, match="parts wait for each other in a cycle"):
         part_schedule(graph, instances, Partition(np.asarray([0, 1, 0]), 2), CutCosts.assumed(graph, 2))
 
 

@@ -54,7 +54,7 @@ def test_people_are_told_the_task_and_its_device_or_channel() -> None:
         ([0], [], "need a type, a resource and a size each, for 2 tasks"),
         ([0, 1], [], "names a resource beyond 1"),
         ([0, -1], [], "names a resource beyond 1"),
-        ([0, 0], [(0, 2)], "names a task beyond 2"),
+        ([0, 0], [(0, 2)], "names a task outside 0..1"),
         ([0, 0], [(0, 1), (1, 0)], "cycle"),
         ([0, 0], [(1, 1)], "cycle"),
     ],
@@ -82,5 +82,5 @@ def test_ranks_that_are_not_a_number_for_each_task_are_refused(ranks: np.ndarray
 
 
 def test_a_grace_that_is_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="grace_s must be a number of seconds"):
+    with pytest.raises(ValueError, match="grace_s must be 0 or more seconds"):
         Engine(chain(2), NullBackend(), grace_s=-1.0)

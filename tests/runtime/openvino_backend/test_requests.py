@@ -215,9 +215,9 @@ def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
         request.start_async(np.ones(4, np.float32))
         assert gate.entered.wait(30)
         assert not request.wait_for(1)
-        with pytest.raises(ExecutionError, match="the request runs already; wait for it, or make another one"):
+        with pytest.raises(ExecutionError, match="the request is already running; wait for it, or create another one"):
             request.start_async()
-        with pytest.raises(ExecutionError, match="the request runs already; wait for it, or make another one"):
+        with pytest.raises(ExecutionError, match="the request is already running; wait for it, or create another one"):
             request.set_input_tensor(ov.Tensor(np.ones(4, np.float32)))
         gate.opened.set()
         assert request.wait_for(30_000)
@@ -289,7 +289,7 @@ def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core) -> 
 
 
 def test_a_placement_for_another_model_is_refused(core: ov.Core, model: ov.Model) -> None:
-    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another one"):
+    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another model"):
         hsdag.compile_work_conserving(python_model(), alternating(model), core)
 
 
@@ -360,7 +360,7 @@ def test_a_callback_is_told_of_its_own_run_however_soon_it_ends(core: ov.Core, m
 
 
 def test_less_than_one_stream_is_refused() -> None:
-    with pytest.raises(OptionError, match="at least one subgraph at a time, not 0"):
+    with pytest.raises(OptionError, match="at least one part at a time, not 0"):
         CutOptions(streams=0)
 
 

@@ -92,5 +92,5 @@ def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -
 
 @pytest.mark.parametrize(("placement", "order"), [([[0]], None), ([0, 1], [0])])
 def test_a_plan_of_other_shapes_is_refused(placement: list[int], order: list[int] | None) -> None:
-    with pytest.raises(ValueError, match="a device per unit"):
+    with pytest.raises(ValueError, match="one device per unit"):
         planned(placement, order)

@@ -182,7 +182,7 @@ def test_a_device_that_would_take_a_profile_beyond_its_time_is_not_begun(tiny_re
             on_step=on_step,
             clock=lambda: now_s,
         )
-        with pytest.raises(DeviceError, match="takes about 6 s, and 4 s of the time for profiling are left"):
+        with pytest.raises(DeviceError, match="takes about 6 s, and only 4 s are left for profiling"):
             profiler.profile(PARTS, np.tile(np.arange(len(PARTS)), (session.graph.num_ops, 1)))
     assert now_s == 6.0
 

@@ -136,7 +136,7 @@ def test_a_timeline_that_cannot_be_is_refused() -> None:
     timeline = two_ops()
     with pytest.raises(ValueError, match="device of timeline 'problem' must be below 2"):
         replace(timeline, ops=replace(timeline.ops, device=np.array([0, 2])))
-    with pytest.raises(ValueError, match="not a stretch of time"):
+    with pytest.raises(ValueError, match="begins before 0 or ends before it begins"):
         replace(timeline, ops=replace(timeline.ops, end_s=timeline.ops.start_s - 1))
     with pytest.raises(ValueError, match="differ in length"):
         replace(timeline, ops=replace(timeline.ops, op=np.array([0])))

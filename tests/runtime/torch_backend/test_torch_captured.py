@@ -56,7 +56,7 @@ def test_a_closed_captured_program_says_so(call: Any) -> None:
     captured = OnTheCpu()
     captured._is_closed = True
     captured.close()
-    with pytest.raises(ExecutionError, match="the captured program of 'g' is closed; make another"):
+    with pytest.raises(ExecutionError, match="the captured program of 'g' is closed; create another"):
         call(captured)
 
 

@@ -102,7 +102,7 @@ def test_graphs_are_captured_and_replayed_while_executors_work_on_as_many_stream
         stop.set()
         worker.join()
     assert not failures
-    with pytest.raises(ExecutionError, match="is closed; make another"):
+    with pytest.raises(ExecutionError, match="is closed; create another"):
         captured.infer()
 
 

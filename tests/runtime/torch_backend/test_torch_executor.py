@@ -364,8 +364,8 @@ def test_a_placement_of_another_length_is_refused() -> None:
     ("make", "message"),
     [
         (lambda: LogicalDevice("d", "cuda:99"), "torch sees no cuda:99 here"),
-        (lambda: LogicalDevice("d", "cuda:00"), "must stand on 'cpu' or 'cuda:N'"),
-        (lambda: LogicalDevice("d", "gpu"), "must stand on 'cpu' or 'cuda:N'"),
+        (lambda: LogicalDevice("d", "cuda:00"), "must be on 'cpu' or 'cuda:N'"),
+        (lambda: LogicalDevice("d", "gpu"), "must be on 'cpu' or 'cuda:N'"),
         (lambda: LogicalDevice("d", share=1.5), "share of device 'd' must lie above 0"),
         (lambda: LogicalDevice("d", memory_bytes=0), "memory of device 'd' must be positive"),
     ],

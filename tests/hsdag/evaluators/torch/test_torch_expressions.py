@@ -118,7 +118,7 @@ def test_part_of_an_input_is_told_apart() -> None:
         ("cosine(%0)", "the name of an operation is expected at character 0"),
         ("add(%0,%1)", "reads port 1, but there are 1 inputs"),
         ("max(%0)", "'axis' is missing"),
-        ("input:A[0:2]", "'input' is fed, not computed"),
+        ("input:A[0:2]", "'input' is an input, not computed"),
         ("convert:f64(%0)", "'f64' is missing"),
     ],
 )

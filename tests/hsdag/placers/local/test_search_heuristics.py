@@ -336,7 +336,7 @@ def test_shards_come_before_reductions_and_meta_ops_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("meta_ops", "message"),
-    [(("", "", ""), "needs the meta-op of each op"), (("a", "b", "a"), "depend on each other in a circle")],
+    [(("", "", ""), "needs the meta-op of each op"), (("a", "b", "a"), "depend on each other in a cycle")],
 )
 def test_graphs_that_are_not_sharded_are_refused_in_one_line(meta_ops: tuple[str, ...], message: str) -> None:
     labels = OpLabels(("Op",) * 3, ("",) * 3, meta_ops, ("",) * 3, ("",) * 3)
