@@ -188,7 +188,7 @@ class BatchedIntervals:
             self.model.add(sum(used) <= int(p.memory_bytes[d] * (1 + MEMORY_TOLERANCE) / unit))
 
     def _order_what_is_alike(self) -> None:
-        """Groups are alike, so those of the first op go by device; identical devices go by tasks (section VI)."""
+        """Groups are equal, so those of the first op go by device; identical devices go by tasks (section VI)."""
         if self._symmetry is Symmetry.NONE:
             return
         first = self.on[int(self._p.topological_order[0])]

@@ -1,4 +1,4 @@
-"""BatchIncumbent: the best batched schedule that a search has come to, with its bound and its clock.
+"""BatchIncumbent: the best batched schedule of a search so far, with its bound and its clock.
 
 Legend: N ops, D devices, G groups of inputs.
 """
@@ -43,7 +43,7 @@ class BatchIncumbent:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is left to find: the best is proven, or that there is no schedule."""
+        """Whether nothing is left to find: the best, or the absence of a schedule, is proven."""
         return self.bound_s >= self.best_s
 
     def allow(self, seconds: float) -> None:

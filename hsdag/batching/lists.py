@@ -57,7 +57,7 @@ def search_heft(incumbent: BatchIncumbent) -> None:
 
 
 def search_one_division(incumbent: BatchIncumbent) -> None:
-    """All ops divided alike, so that nothing is sent: data parallelism."""
+    """All ops divided in the same way, so that nothing is sent: data parallelism."""
     problem = incumbent.problem
     for count in problem.divisions:
         row = np.repeat(np.arange(problem.costs.num_devices), count)

@@ -14,7 +14,7 @@ from hsdag.runtime.simulator.heaps import bare
 def loads_at(time_s: FloatArray, price: FloatArray) -> FloatArray:
     """[D] seconds of each device where every op is divided as it costs least; infinite where one cannot be divided.
 
-    ``time_s`` is [M, D, G + 1] by groups, infinite for what is not allowed, and 0 for none; ``price`` is [D].
+    ``time_s`` is [M, D, G + 1] by groups, infinite where it is not allowed, and 0 for none; ``price`` is [D].
     """
     devices, groups = time_s.shape[1], time_s.shape[2] - 1
     loads, cost, chosen = np.zeros(devices), np.zeros(groups + 1), np.zeros((devices, groups + 1), dtype=np.int64)

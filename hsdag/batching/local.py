@@ -14,13 +14,13 @@ from hsdag.ir.graph import IntArray
 from hsdag.placers.local.moves import LocalMoves
 
 PATIENCE, PATIENCE_PER_GENE = 5000, 100
-"""The EA ends after so many neighbours in a row, and so many more for each op and group, none of which was better."""
+"""The EA ends after this many neighbours without a gain, and this many more for each op and group."""
 NUM_SAMPLES = 64
-"""Neighbours of the start that tell annealing how large a worsening is."""
+"""Neighbours of the start that show annealing how large a worsening is."""
 FIRST_ACCEPTANCE, LAST_TEMPERATURE = 0.2, 1e-3
 """A round begins where the mean worsening is taken with this probability, and ends at this share of that heat."""
 FIRST_ROUND, MOST_IDLE_ROUNDS = 4000, 3
-"""Rounds double in length; after so many in a row without a better placement annealing ends."""
+"""Rounds double in length; after this many in a row without a gain annealing ends."""
 ASK_EVERY = 64
 """Neighbours between two looks at the clock."""
 

@@ -31,7 +31,7 @@ ROW_S = 3e-6
 
 
 def search_cpsat(incumbent: BatchIncumbent) -> None:
-    """The whole problem at once, from the best list schedule. Raises OptionError for what is too large to build."""
+    """The whole problem at once, from the best list schedule. Raises OptionError for a problem that is too large."""
     problem = incumbent.problem
     _refuse_more_rows(num_waits(problem), problem)
     warm_start(incumbent)

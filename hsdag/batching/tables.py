@@ -14,7 +14,7 @@ from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
 class Tables(NamedTuple):
     """What does not change."""
 
-    time_s: FloatArray  # [N, D, G + 1], infinite for what is not allowed
+    time_s: FloatArray  # [N, D, G + 1], infinite where it is not allowed
     in_first: IntArray  # [N + 1] to E, edges by consumer
     in_op: IntArray  # [E]
     in_bytes: FloatArray  # [E] of one group

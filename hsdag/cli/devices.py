@@ -1,4 +1,4 @@
-"""``hsdag devices``: what OpenVINO and CUDA see here, and what can be partitioned."""
+"""``hsdag devices``: the OpenVINO and CUDA devices of this machine, and how the CPU can be divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hsdag simulate``: what a placement of a problem file would take."""
+"""``hsdag simulate``: the simulated time of a placement of a problem file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured timelines: what a placed model's primitives took under HETERO, or when its subgraphs ran side by side.
+"""Measured timelines: when a placed model's primitives ran under HETERO, or its parts side by side.
 
 Legend: N ops, A primitives that plugins add by themselves, I intervals.
 """

@@ -1,4 +1,4 @@
-"""Profiling a model from end to end: ops, links, and what cutting the model itself costs.
+"""Profiling a model from end to end: ops, links, and cuts of the model itself.
 
 Legend: N ops, U placement units, D devices, B placements.
 """

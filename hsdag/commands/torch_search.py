@@ -1,4 +1,4 @@
-"""search_measured: any placer on a workload, judged by what placements take on torch devices (Stage III).
+"""search_measured: any placer on a workload, judged by the times of placements on torch devices (Stage III).
 
 Legend: N ops, U placement units.
 """

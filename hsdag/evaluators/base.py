@@ -1,4 +1,4 @@
-"""Evaluators: what plans cost under an objective, simulated or measured. Legend: U placement units."""
+"""Evaluators: scores of plans under an objective, simulated or measured. Legend: U placement units."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Evaluator(ABC):
 
     ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
     else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
-    ``version`` changes when costs are recalibrated: whoever holds scores asks for them anew.
+    ``version`` changes when costs are recalibrated: holders of scores request them again.
     """
 
     is_cheap: bool = False

@@ -1,4 +1,4 @@
-"""Hybrid evaluation: simulate many plans, measure the few that promise most, and learn from those.
+"""Hybrid evaluation: simulate many plans, measure the most promising few, and learn from those.
 
 Legend: U placement units, B plans.
 """
@@ -21,7 +21,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
 KEPT = 16
-"""Simulated plans that count as promising: what is no worse than the best so many is kept for a resumed search."""
+"""Number of promising simulated plans: what is no worse than these is kept for a resumed search."""
 
 
 @dataclass(frozen=True)

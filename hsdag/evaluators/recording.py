@@ -1,4 +1,4 @@
-"""Recording: caches scores, writes each one down, keeps the best, and ends a search in time."""
+"""Recording: caches scores, records each one, keeps the best, and ends a search in time."""
 
 from __future__ import annotations
 

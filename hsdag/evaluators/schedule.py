@@ -28,7 +28,7 @@ UNSUPPORTED = "an op is on a device that does not support it"
 class ScheduleEvaluator(Evaluator):
     """Simulated values of an objective.
 
-    Plans are of ops, or of units where ``unit_of_op`` tells the unit of each op. The memory of a plan is that of one
+    Plans are of ops, or of units where ``unit_of_op`` gives the unit of each op. The memory of a plan is that of one
     inference. With --order priority, a plan without an order runs in topological order.
     """
 

@@ -1,4 +1,4 @@
-"""Placer: a method that searches for plans through an evaluator, and what a search ends with."""
+"""Placer: a method that searches for plans through an evaluator, and the result of a search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NoOptions:
 class Preset(Generic[O]):
     """Hyper-parameters of a method under a name, with what suits them.
 
-    ``reward`` is what plans are judged by unless another is asked for. ``max_share`` is the largest share of all work
+    ``reward`` is the default reward. ``max_share`` is the largest share of all work
     that one unit of a model may have; None leaves the default. ``measurement`` is how a plan is timed in a search.
     """
 
@@ -43,7 +43,7 @@ class Placer(ABC, Generic[O]):
 
     ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
-    from scores: methods that do not are started anew when costs were recalibrated. ``options_type`` is the dataclass
+    from scores: methods that do not start again when costs were recalibrated. ``options_type`` is the dataclass
     of its hyper-parameters, whose defaults are the default preset.
     """
 

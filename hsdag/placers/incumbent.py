@@ -1,4 +1,4 @@
-"""Incumbent: the best plan that a search has come to, its bound and its clock; and how a search ends.
+"""Incumbent: the best plan of a search so far, its bound and its clock; and how a search ends.
 
 Legend: U placement units, B plans.
 """
@@ -87,7 +87,7 @@ class Result:
 class Incumbent(Evaluator):
     """Evaluates for a method and keeps the best plan, its score, and the largest bound that was proven.
 
-    Where costs were recalibrated since, the best is scored anew.
+    Where costs were recalibrated since, the best is scored again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Methods by name: each is a file of a family's folder that defines PLACER, imported when it is asked for."""
+"""Methods by name: each is a file of a family's folder that defines PLACER, imported on first use."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Watcher:
 class Driver:
     """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
 
-    ``past`` are the events of an earlier part of the search; ``is_done`` tells of the best value whether it needs no
+    ``past`` are the events of an earlier part of the search; ``is_done`` says of the best value whether it needs no
     further search. Raises OptionError for what the placer cannot search.
     """
 

@@ -1,4 +1,4 @@
-"""Rewards: what a search judges placements by, measured, simulated from a profile, or both."""
+"""Rewards: the scores that guide a search, measured, simulated from a profile, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SolveResult: what a search over a problem file ends with, beside a lower bound.
+"""SolveResult: the result of a search over a problem file, with a lower bound.
 
 Legend: N ops, D devices.
 """

@@ -1,4 +1,4 @@
-"""Solving problem files: a placer searches over simulated plans, and the answer is put beside a bound.
+"""Solving problem files: a placer searches over simulated plans, and the answer comes with a bound.
 
 Legend: N ops, U placement units, D devices.
 """

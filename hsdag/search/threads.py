@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Policies are small: more threads make them slower, and take the processor from what is measured."""
+    """Policies are small: more threads make them slower, and take the processor from measurements."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

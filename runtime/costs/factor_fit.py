@@ -1,4 +1,4 @@
-"""Refitting costs to what was measured: factors near 1 that make linear rows agree with observations.
+"""Refitting costs to measurements: factors near 1 that make linear rows agree with observations.
 
 Legend: B observations, P parameters.
 """

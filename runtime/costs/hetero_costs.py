@@ -1,4 +1,4 @@
-"""HeteroCosts: what a placement takes under HETERO, from measured or assumed costs; every figure is simulated.
+"""HeteroCosts: the latency of a placement under HETERO, from measured or assumed costs; every figure is simulated.
 
 HETERO runs its submodels one after another, so the latency is linear in the costs: what ops take on their
 devices, a launch for each submodel, and latency and bytes over bandwidth for each tensor that crosses into another

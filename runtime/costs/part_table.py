@@ -1,4 +1,4 @@
-"""PartTable: what placements of one graph fall into for the work-conserving executor, cut once and remembered.
+"""PartTable: the parts of placements of one graph for the work-conserving executor, cut once and kept.
 
 Legend: N ops, D devices, I instances, J edges between instances, S parts, E edges between parts.
 """

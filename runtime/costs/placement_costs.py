@@ -1,4 +1,4 @@
-"""PlacementCosts: what search and evaluation ask of simulated costs, whatever executes the placed model."""
+"""PlacementCosts: simulated costs as searches and evaluators use them, for any executor of the placed model."""
 
 from __future__ import annotations
 

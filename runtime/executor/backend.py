@@ -1,4 +1,4 @@
-"""Backend: what starts the tasks of an engine on devices, and tells when they end."""
+"""Backend: starts the tasks of an engine on devices, and reports when they end."""
 
 from __future__ import annotations
 

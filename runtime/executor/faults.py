@@ -1,4 +1,4 @@
-"""Faults: what becomes of an exception that a task, a backend or a callback raises in the thread of an engine."""
+"""Faults: how an exception is handled that a task, a backend or a callback raises in the thread of an engine."""
 
 from __future__ import annotations
 

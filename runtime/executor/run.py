@@ -123,7 +123,7 @@ class Run:
         return self.times.timeline(self._graph)
 
     def end(self) -> None:
-        """Tell those who wait; called once, by the engine."""
+        """Notify those who wait; called once, by the engine."""
         if self.status is RunStatus.RUNNING:
             self.status = RunStatus.DONE
         on_end, self._on_end = self._on_end, None

@@ -43,7 +43,7 @@ class Candidate:
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:
-        """A placement, by OpenVINO's device name per op; plainly on the device where there is only one."""
+        """A placement, by OpenVINO's device name per op; for the device alone where there is only one."""
         used = tuple(dict.fromkeys(devices))
         if len(used) == 1:
             return Candidate(used[0])
@@ -56,7 +56,7 @@ class Candidate:
         priority: Sequence[int | None] | None = None,
         objective: Objective = LATENCY,
     ) -> Candidate:
-        """A placement for the work-conserving executor; plainly on the device where there is only one.
+        """A placement for the work-conserving executor; for the device alone where there is only one.
 
         ``devices`` [N] and ``order``, that of the devices among themselves, are OpenVINO's names.
         """
@@ -71,7 +71,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds after which a worker counts as hung."""
+    """Seconds after which a worker counts as hanging."""
 
     compile_s: float = 120.0
     run_s: float = 60.0
@@ -117,7 +117,7 @@ class CandidateRunner:
     def request(self, key: str, candidate: Candidate) -> Open:
         """What the worker needs to know of a candidate.
 
-        OpenVINO is told the objective, but not under the work-conserving executor, of which a device gets one task at a
+        OpenVINO has the objective, but not under the work-conserving executor, of which a device gets one task at a
         time.
         """
         side_by_side = candidate.executor == "work-conserving"

@@ -1,4 +1,4 @@
-"""Throughput: what an inference takes while several requests are in flight."""
+"""Throughput: seconds per inference while several requests are in flight."""
 
 from __future__ import annotations
 

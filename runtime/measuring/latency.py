@@ -18,7 +18,7 @@ from hsdag.ir.placement import LatencyRecord
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 Clock = Callable[[], float]
-"""Seconds that pass, as ``time.perf_counter`` tells them."""
+"""Seconds that pass, as ``time.perf_counter`` gives them."""
 
 Run = Callable[[str, int], Sequence[float]]
 """``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
@@ -94,7 +94,7 @@ class Ratio:
 
     @property
     def interval(self) -> list[float | None]:
-        """The interval's ends as JSON values, None where one round tells nothing."""
+        """The interval's ends as JSON values, None where a single round gives none."""
         return [end if np.isfinite(end) else None for end in (self.low, self.high)]
 
     @property
@@ -179,7 +179,7 @@ def compare(
 ) -> Comparison:
     """Measure all candidates in common rounds.
 
-    Every round takes each candidate once for about ``protocol.turn_s``, in an order drawn anew, so that none keeps
+    Every round takes each candidate once for about ``protocol.turn_s``, in an order drawn afresh, so that none keeps
     its predecessor. A candidate that fails is left out from there on, and where time is short, so are those that are
     named last. Rounds end at ``protocol``'s limits, when ``should_stop`` says so, or when
     the ratio of every candidate to the fastest of ``references`` is known to within ``protocol.interval_width``.

@@ -166,7 +166,7 @@ class Worker:
             self.close(Close(key))
 
     def difference(self, request: Difference) -> dict[str, float | None]:
-        """Outputs of two candidates, each computed anew and checked."""
+        """Outputs of two candidates, each computed again and checked."""
         return output_difference(self._outputs(request.key), self._outputs(request.reference))
 
     def unsupported(self, request: Unsupported) -> list[int]:
@@ -351,7 +351,7 @@ def serve(make_worker: Callable[[WorkerSetup], Worker], connection: Any) -> None
                 answer = Failed(str(error) or "the memory of the process does not suffice")
             except HsdagError as error:
                 answer = Refused(str(error))
-            except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises anew
+            except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises again
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
                 answer = Defect(summary, traceback.format_exc())

@@ -1,4 +1,4 @@
-"""What the worker does for the work-conserving executor: compiling a placement, and telling when its subgraphs ran."""
+"""The worker's part in work-conserving execution: compiling a placement, and recording when its parts ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker does for a profile: times of ops from performance counters, and of tensors between devices.
+"""The worker's part in a profile: times of ops from performance counters, and of tensors between devices.
 
 Legend: N ops of the model.
 """

@@ -29,7 +29,7 @@ from hsdag.runtime.platforms.inference import reason_of
 CLOSE_S = 5.0
 """How long closing waits for each device."""
 COMPILE_S = 120.0
-"""How long an inference waits for what hung to be compiled anew; its own time limit begins afterwards."""
+"""How long an inference waits for a part that hung to be compiled again; its own time limit begins afterwards."""
 
 
 class OpenVinoBackend(Backend):
@@ -124,7 +124,7 @@ class OpenVinoBackend(Backend):
             job.cancel()
 
     def abandon(self, attempt: Attempt) -> None:
-        """Put a hung thread and its request aside; the subgraph is compiled anew before it runs again."""
+        """Put a hung thread and its request aside; the part is compiled again before it runs again."""
         job = self._jobs.pop(attempt, None)
         if job is None:
             return  # it has just come back
@@ -146,7 +146,7 @@ class OpenVinoBackend(Backend):
         self._compiled.close()
 
     def await_compiled(self) -> None:
-        """Wait while what hung is compiled anew. Raises ExecutionError after COMPILE_S."""
+        """Wait while a part that hung is compiled again. Raises ExecutionError after COMPILE_S."""
         self._compiled.wait(COMPILE_S)
 
     def compiled(self, s: int) -> Any:
@@ -155,7 +155,9 @@ class OpenVinoBackend(Backend):
 
     def came_back(self, attempt: Attempt) -> bool:
         """Strike an attempt off those that run; False where it was given up."""
-        job = self._jobs.pop(attempt, None)  # of this and abandon, which may run at once, one alone finds the job
+        job = self._jobs.pop(
+            attempt, None
+        )  # of this and abandon, which may run at the same time, only one finds the job
         if job is None:
             return False
         self._idle[self._device[attempt.task]].append(job.stream)

@@ -1,4 +1,4 @@
-"""CompiledSubmodels: the submodels of a cut, each compiled on its device, and anew where an inference of it hangs."""
+"""CompiledSubmodels: the submodels of a cut, each compiled on its device, and again where an inference of it hangs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CompiledSubmodels:
         self._is_closed = False
 
     def renew(self, s: int) -> Future[Any]:
-        """Begin to compile subgraph s anew."""
+        """Begin to compile subgraph s again."""
         future: Future[Any] = Future()
         with self._lock:
             self._pending[s] = future
@@ -61,7 +61,7 @@ class CompiledSubmodels:
         return future.result()
 
     def now(self) -> list[Any]:
-        """[S] what is there at once: None where a subgraph is being compiled."""
+        """[S] without waiting: None where a subgraph is being compiled."""
         with self._lock:
             return [None if s in self._pending else compiled for s, compiled in enumerate(self._compiled)]
 

@@ -18,7 +18,7 @@ from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked
 class Wiring:
     """Who reads what among the submodels of a cut: ``reads[s]`` are (input, subgraph, output of that subgraph).
 
-    ``model_inputs[op]`` are (subgraph, input) that read an input of the model; ``is_dynamic[s]`` tells of each output
+    ``model_inputs[op]`` are (subgraph, input) that read an input of the model; ``is_dynamic[s]`` says of each output
     whether its size is known only when it is there.
     """
 
@@ -92,7 +92,7 @@ class Slot:
 
         ``begin`` is called with the lock when the slot is about to be touched, and raises where it must not be.
 
-        What runs in the calling thread may fail without a word, so the constant output tells whether an inference went
+        What runs in the calling thread may fail silently, so the constant output shows whether an inference went
         through. One that did not is run again, checked. Outputs of unknown size cannot be touched after a swallowed
         error: subgraphs that have some are checked from the start.
         """

@@ -21,7 +21,7 @@ class Submodel:
     """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds.
 
     Behind those outputs the model has one more, a constant: a device hands out constants at the end of every
-    inference, hence it tells an inference that went through from one that stopped half-way.
+    inference, so it distinguishes a complete inference from one that stopped half-way.
     """
 
     model: ov.Model
@@ -74,7 +74,7 @@ class SubmodelBuilder:
         return Submodel(model, tuple(parameters), part.outputs)
 
     def _parameter(self, op: int, port: int) -> ov.Node:
-        """An input that stands for an output of an op."""
+        """An input in place of an output of an op."""
         parameter: ov.Node = opset13.parameter(*self._ports[op][port])
         parameter.set_friendly_name(f"{self._cut.graph.op_names[op]}:{port}")
         return parameter

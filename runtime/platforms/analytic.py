@@ -122,7 +122,7 @@ def _peaks_and_widths(
 ) -> tuple[FloatArray, FloatArray]:
     """[N] FLOP/s that an op can reach, and how wide its floating results become over what the model declares.
 
-    Weights held by the op itself keep their size: a quotient graph does not tell in which type they are stored.
+    Weights held by the op itself keep their size: a quotient graph does not say in which type they are stored.
     """
     peak, width = {}, {}
     for own in set(graph.element_types):

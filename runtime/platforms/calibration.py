@@ -212,7 +212,7 @@ class _Scheme:
 
 
 def _scheme(rows: FloatArray, prior_values: FloatArray, d: int, trust: Trust) -> _Scheme:
-    """Who shares what: op classes their device's factor, links one factor; overheads stand alone."""
+    """Shared factors: op classes share their device's, links share one; overheads have their own."""
     c, pairs = len(OP_CLASSES), d * d
     sizes = [d * c, d, d, pairs, pairs]
     unknown = np.repeat(

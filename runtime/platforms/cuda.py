@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CudaInfo:
-    """A CUDA device: its torch name, what it is, and its memory."""
+    """A CUDA device: its torch name, its full name, and its memory."""
 
     name: str
     full_name: str

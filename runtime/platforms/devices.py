@@ -1,4 +1,4 @@
-"""Devices: what is here, what the user asked for, and shares of the CPU as devices of their own."""
+"""Devices: those of this machine, those that the user names, and shares of the CPU as devices of their own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class CpuTopology:
-    """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where cores are alike."""
+    """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where all cores are equal."""
 
     performance: int
     efficiency: int
@@ -84,7 +84,7 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
 
     On a hybrid CPU no part mixes performance and efficiency cores: parts are dealt to the two kinds in
     proportion to their threads, at least one each. Raises DeviceError when there are fewer threads than
-    parts, or fewer than two parts are asked for.
+    parts, or fewer than two parts are requested.
     """
     if num_parts < 2:
         raise DeviceError(f"--partition-cpu {num_parts}: a CPU is divided into at least 2 devices")
@@ -107,10 +107,10 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
 
 
 def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:
-    """The devices a user asked for, each loaded once to see that it works.
+    """The devices that a user named, each loaded once to check that it works.
 
     ``devices`` is a list as ``--devices`` takes it (None: all that load here); with ``num_cpu_parts``, the
-    parts stand in the place of CPU. Raises DeviceError when one is unknown or fails to load.
+    parts take the place of CPU. Raises DeviceError when one is unknown or fails to load.
     """
     if devices is not None:
         specs = parse_devices(devices)
@@ -146,7 +146,7 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
 def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
     """Whether a device computes in less than single precision unless its INFERENCE_PRECISION_HINT forbids it.
 
-    Devices that do not tell count as reduced. Raises DeviceError as ``make_core`` does.
+    Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
     for spec in specs:
@@ -160,7 +160,7 @@ def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
 
 
 def _is_known(name: str, known: list[str]) -> bool:
-    """Whether a device is listed: GPU stands for GPU.0 where there are several."""
+    """Whether a device is listed: GPU means GPU.0 where there are several."""
     return name in known or f"{name}.0" in known or name.removesuffix(".0") in known
 
 

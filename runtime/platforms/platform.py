@@ -54,7 +54,7 @@ def op_class(op_type: str) -> OpClass:
 
 @dataclass(frozen=True)
 class PlatformDevice:
-    """One device by its data sheet, with what is assumed of it.
+    """One device by its data sheet, with assumptions.
 
     ``peak_flops_per_s`` has at least "f32"; a missing precision runs at the next wider one's peak.
     ``efficiency`` is the share of the arithmetic peak that ops of a class reach, ``memory_efficiency`` the share

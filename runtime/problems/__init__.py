@@ -1,1 +1,1 @@
-"""Problems: what is to be placed, on which devices, judged by which objective; problem files and lower bounds."""
+"""Problems: ops to be placed, devices, and the objective; problem files and lower bounds."""

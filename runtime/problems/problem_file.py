@@ -20,7 +20,7 @@ FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
 FORMAT_VERSION: Literal[1] = 1
 
 LARGEST = 1e24
-"""Bound of all amounts, and of the reciprocal of bandwidths: what is added up stays far from infinity."""
+"""Bound of all amounts, and of the reciprocal of bandwidths: sums stay far from infinity."""
 
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Name = Annotated[str, Field(min_length=1)]
@@ -145,7 +145,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
 
 
 def _rows(table: FloatArray) -> list[list[float | None]]:
-    """A link table with null for what is infinite or on the diagonal."""
+    """A link table with null where it is infinite or on the diagonal."""
     rows = [[float(x) if np.isfinite(x) else None for x in row] for row in table]
     return [[None if i == j else x for j, x in enumerate(row)] for i, row in enumerate(rows)]
 
@@ -283,7 +283,7 @@ def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _square(field: str, rows: Sequence[Sequence[float | None]], k: int, none: float | None) -> FloatArray:
-    """[k, k] table; null stands for ``none``, the diagonal becomes a free link."""
+    """[k, k] table; null means ``none``, the diagonal becomes a free link."""
     table = np.full((k, k), 0.0 if none is None else none)
     if len(rows) != k:
         raise FileFormatError(f"links.{field}: {k} rows expected, one per device, not {len(rows)}")

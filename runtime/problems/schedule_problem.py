@@ -186,7 +186,7 @@ class ScheduleProblem:
         model: ModelRecord | None = None,
         devices: tuple[DeviceRecord, ...] = (),
     ) -> ScheduleProblem:
-        """A problem from plain tables; a single number stands for a table full of it.
+        """A problem from plain tables; a single number fills a table.
 
         ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output.
         Raises ValueError as the class does, and when the edges form a cycle.

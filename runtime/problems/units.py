@@ -77,7 +77,7 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
 
 
 def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
-    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit stand in topological order."""
+    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
     position = inverse_of(problem.topological_order)
     return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
 

@@ -18,7 +18,7 @@ from hsdag.ir.placement import write_atomically
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
 SCHEMA = 2
-"""Part of every key: raise it when what is measured, or how, changes."""
+"""Part of every key: raise it when the measurements or their meaning change."""
 
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"
 

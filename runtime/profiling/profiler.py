@@ -1,4 +1,4 @@
-"""Profiling: measuring a model's ops on every device, and what it costs to go from one device to another.
+"""Profiling: measuring a model's ops on every device, and transfers between devices.
 
 Legend: N ops, D devices.
 """
@@ -29,7 +29,7 @@ PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
 
 PROBE_LIMIT_S = 60.0
-"""How long a probe may take before the worker counts as hung."""
+"""How long a probe may take before the worker counts as hanging."""
 
 MODEL_ERROR, FLOOR_S = 0.05, 1e-6
 """What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
@@ -69,7 +69,7 @@ class Effort:
 class Profiler:
     """Measures one model in a worker, device by device, and keeps what it finds in a cache.
 
-    ``digest`` stands for the model and its inputs: all that times depend on beside the device.
+    ``digest`` identifies the model and its inputs: everything that times depend on beside the device.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The scheduling simulator: what a placement would take under a cost model; every figure it gives is simulated."""
+"""The scheduling simulator: the time of a placement under a cost model; every figure it gives is simulated."""
 
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.moves import simulate_moves

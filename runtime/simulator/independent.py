@@ -1,4 +1,4 @@
-"""Work-conserving execution over independent links, compiled: the kernel for the commonest semantics.
+"""Work-conserving execution over independent links, compiled: the kernel for the most common semantics.
 
 Links that never wait need no event loop: once an op starts, the arrival of its result is known everywhere. So ops are
 taken in the order of their starts, and each start tells its consumers. A device's next start is the later of its own

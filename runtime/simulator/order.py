@@ -17,7 +17,7 @@ BY_RANK, BY_ARRIVAL, BY_LATEST_ARRIVAL, BY_PATH = 0, 1, 2, 3
 def mode_and_ranks(semantics: Semantics, priority: FloatArray | None, num_ops: int) -> tuple[int, FloatArray | None]:
     """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
 
-    Raises OptionError when PRIORITY is asked for without priorities, or they are not [N] or not numbers.
+    Raises OptionError for PRIORITY without priorities, or they are not [N] or not numbers.
     """
     if priority is not None and (priority.shape != (num_ops,) or np.isnan(priority).any()):
         raise OptionError(f"priorities must be {num_ops} numbers, one for each op")

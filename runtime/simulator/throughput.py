@@ -35,7 +35,7 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     theirs. A result is sent once to each other device that reads it, or once in all by EGRESS. Each device has one
     bus under EGRESS, each ordered pair one channel under CHANNEL; INDEPENDENT links never fill up; under BLOCKING
     a transfer is added to the loads of both its devices. One request after another, as in sequential execution,
-    takes the makespan. The noise of ``semantics`` is that of a simulation; the order has no say.
+    takes the makespan. The noise of ``semantics`` is that of a simulation; the order does not matter.
 
     Raises PlacementError for placements of another length and for devices that are not there.
     """

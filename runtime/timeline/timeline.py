@@ -44,7 +44,7 @@ class TransferIntervals:
 class Timeline:
     """Intervals of ops and transfers by op and device index, with the names that belong to them.
 
-    ``edges`` may be empty: it only tells where a transfer's arrow ends. ``simulated`` is False for times taken
+    ``edges`` may be empty: it only says where a transfer's arrow ends. ``simulated`` is False for times taken
     on devices. Raises ValueError when columns differ in length, an index names nothing, or an interval is not
     a finite stretch of time from 0 on.
     """

@@ -35,7 +35,7 @@ _ON_CAPTURE_STREAMS = threading.RLock()
 class CapturedProgram:
     """A program captured with the inputs it was given, which later calls may overwrite.
 
-    All devices must stand on one GPU. ``ranks`` [N ops] give the order on each stream, smallest first; None takes
+    All devices must be on one GPU. ``ranks`` [N ops] give the order on each stream, smallest first; None takes
     the order of the ops. Results that other streams read are not reused within the graph, so that it takes more
     memory than the dynamic loop. Any thread may call; captures and replays of a process take turns.
 

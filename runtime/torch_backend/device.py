@@ -16,7 +16,7 @@ NO_LIMIT = float("inf")
 class LogicalDevice:
     """A name for people, the torch device behind it, and how much of that it may use.
 
-    Several may stand on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker
+    Several may be on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker
     thread. ``share`` in (0, 1] sets that part of a GPU's multiprocessors aside for it, where green contexts can be
     had; None lets it use them all. ``threads`` is what one op may use on the CPU. ``memory_bytes`` bounds the
     tensors that are live on it, constants and inputs included, without what kernels need inside.
@@ -56,7 +56,7 @@ class LogicalDevice:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it stands on a GPU."""
+        """Whether it is on a GPU."""
         return self.torch_device != "cpu"
 
 

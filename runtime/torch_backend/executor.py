@@ -52,7 +52,7 @@ class Inference:
 
 
 class TorchExecutor:
-    """Runs a program. ``ranks`` [N ops] order what is ready, smallest first; None takes it as it became ready.
+    """Runs a program. ``ranks`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
 
     ``barrier`` runs level by level: bulk-synchronous, for comparison. ``count_memory`` keeps count of the bytes on
     every device, not only on those with a limit. Close it, or use it as a context manager.

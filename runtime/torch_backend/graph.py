@@ -1,4 +1,4 @@
-"""TorchGraph: what is to be computed, op by op, before it is known where. Legend: N nodes."""
+"""TorchGraph: a computation op by op, before it has devices. Legend: N nodes."""
 
 from __future__ import annotations
 

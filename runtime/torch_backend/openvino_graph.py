@@ -1,4 +1,4 @@
-"""OpenVINO models as torch graphs: every op by the torch op library, what is constant computed once."""
+"""OpenVINO models as torch graphs: every op by the torch op library, constants computed once."""
 
 from __future__ import annotations
 

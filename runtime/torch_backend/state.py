@@ -83,7 +83,7 @@ class RunState:
                     self._keep(buffer, tensor)
 
     def release(self, task: int) -> None:
-        """A task has read what it reads; what no other reads is dropped."""
+        """A task has read its inputs; those that no other task reads are dropped."""
         left, reads = self._left, self.works[task].reads
         if not reads:
             return

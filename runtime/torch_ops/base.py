@@ -1,4 +1,4 @@
-"""What every builder of the torch op library takes, returns and raises.
+"""Builders of the torch op library: what they take, return and raise.
 
 A builder reads an OpenVINO op once; what it returns runs on the device of its inputs, asks OpenVINO nothing,
 never waits for the device and never branches on data, so that CUDA graphs can capture it.
@@ -28,7 +28,7 @@ copied to a device at the first call there: call once before capturing.
 """
 
 Builder = Callable[[ov.Node], TorchOp]
-"""Raises UnsupportedOpError for what it cannot run."""
+"""Raises UnsupportedOpError for ops that it cannot run."""
 
 TORCH_TYPES: dict[str, torch.dtype] = {
     "f64": torch.float64,

@@ -39,7 +39,7 @@ def _pad(node: ov.Node) -> TorchOp:
 
 
 def _picked(mode: str, size: int, first: int, last: int) -> NDArray[np.int64]:
-    """Which element of an axis stands at each place of the padded one."""
+    """Which element of an axis is at each position of the padded one."""
     places = np.arange(-first, size + last)
     if mode == "edge":
         return np.clip(places, 0, size - 1)

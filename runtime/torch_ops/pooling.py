@@ -122,7 +122,7 @@ def _pool_windows(node: ov.Node) -> Windows:
 
 
 def _torch_pads_suffice(windows: Windows) -> bool:
-    """Torch pads both sides alike, and at most by half a window."""
+    """Torch pads both sides equally, and at most by half a window."""
     return windows.are_even and all(2 * b <= k for b, k in zip(windows.begin, windows.kernel, strict=True))
 
 

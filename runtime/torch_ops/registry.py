@@ -35,7 +35,7 @@ def build_op(node: ov.Node) -> TorchOp:
     """What runs the op on torch tensors (see TorchOp for the contract).
 
     Raises UnsupportedOpError, which names the op and what is supported, for other types, attributes, element
-    types, open shapes, and limits that are no constants.
+    types, dynamic shapes, and limits that are not constants.
     """
     if node.get_type_name() not in _BUILDERS:
         known = ", ".join(supported_types())

@@ -48,7 +48,7 @@ def _split(node: ov.Node) -> TorchOp:
 
 
 def _broadcast(node: ov.Node) -> TorchOp:
-    """In mode explicit, input 2 tells where each axis of the data goes."""
+    """In mode explicit, input 2 says where each axis of the data goes."""
     shape, given = output_shape(node), input_shape(node)
     if choice(node, "mode", ("numpy", "bidirectional", "explicit")) == "explicit":
         mapping = [int(axis) for axis in static_input(node, 2, "an axes mapping")]

@@ -41,7 +41,7 @@ class TorchMeasurement:
 
 
 class TorchEvaluator(Evaluator):
-    """Makespans of placements [N], or [U] where ``unit_of_op`` [N] tells the unit of each op, one at a time.
+    """Makespans of placements [N], or [U] where ``unit_of_op`` [N] gives the unit of each op, one at a time.
 
     ``inputs`` are whole tensors by name, random by default; they lie on the devices of their ops before the clock
     starts. ``ranks`` [N] order what is ready, smallest first; without them the orders of plans do.

@@ -1,4 +1,4 @@
-"""Measured costs: what the ops of a workload and copies between torch devices take, each timed alone.
+"""Measured costs: times of the ops of a workload and of copies between torch devices, each timed alone.
 
 Legend: N ops, D devices.
 """

@@ -1,4 +1,4 @@
-"""run_workload: one call that runs a placed workload on torch devices and says what came out and how long it took."""
+"""run_workload: one call that runs a placed workload on torch devices and returns its outputs and its times."""
 
 from __future__ import annotations
 

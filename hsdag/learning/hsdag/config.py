@@ -90,7 +90,7 @@ class HsdagConfig:
     elites: int = 8
     """Best placements so far that join every update; 0 turns it off."""
     greedy_every: int = 2
-    """Every so many updates the most probable placement is among the candidates; 0 never."""
+    """Updates from one evaluation of the most probable placement to the next; 0 for never."""
     resample_tries: int = 12
     """Draws spent on finding a placement that was not evaluated before; 1 accepts repetitions."""
     single_devices_first: bool = True

@@ -1,4 +1,4 @@
-"""Memory: what a search has evaluated so far, and what it is worth. Legend: U placement units."""
+"""Memory: what a search has evaluated so far, and its scores. Legend: U placement units."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Memory:
         return np.array([np.nan if score.failure is not None else score.value for score in scores])
 
     def rescore(self, evaluator: Evaluator) -> None:
-        """Have the placements that it holds scored anew, since costs were recalibrated; failures keep their value."""
+        """Have the placements that it holds scored again after a recalibration; failures keep their value."""
         scores = evaluator.evaluate([Plan(placement) for placement, _ in self._held.values()])
         for (name, (placement, value)), score in zip(list(self._held.items()), scores, strict=True):
             self._held[name] = placement, value if score.failure is not None else score.value

@@ -130,7 +130,7 @@ class HsdagPolicy(nn.Module):
 
         Groups move together: before devices are drawn, the logits are shifted by a random linear function of
         the groups' features, of a size drawn log-uniformly between a tenth of ``reach`` and all of it, so that
-        similar groups change their minds alike. ``heat`` multiplies the temperature. Shift and temperature are
+        similar groups change together. ``heat`` multiplies the temperature. Shift and temperature are
         exploration only; probabilities are recomputed without them.
         """
         with torch.no_grad():
@@ -179,7 +179,7 @@ class HsdagPolicy(nn.Module):
     def greedy(self, situation: Situation, view: View) -> Draw:
         """The most probable placement: all nominated edges kept, every group on its best device.
 
-        Devices of equal probability are told apart by fixed random ranks: the first one is not favoured.
+        Ties between devices of equal probability are broken by fixed random ranks: the first one is not favoured.
         """
         with torch.no_grad():
             parse = self.parsing.parse(view.z, self.groupable, None)

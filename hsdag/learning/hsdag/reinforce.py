@@ -28,7 +28,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
 ADVANTAGE_LIMIT = 3.0  # standard deviations
-HEAT = 1.4  # the temperature rises by this factor for every draw that is no new placement
+HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a placement
 RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
 
 
@@ -138,7 +138,7 @@ class Trainer:
         return [Experience(d, float(v), step) for d, v in zip(draws, values, strict=True)]
 
     def _rescore(self) -> None:
-        """Ask for all scores that are held anew: costs were recalibrated."""
+        """Request all scores that are held again: costs were recalibrated."""
         self._scored_in = self._evaluator.version
         self.memory.rescore(self._evaluator)
         scores = self._evaluator.evaluate([Plan(elite.draw.placement) for elite in self._elites])

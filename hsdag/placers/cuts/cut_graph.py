@@ -97,7 +97,7 @@ def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[Fl
 
 
 def _tick_s(total_s: float) -> float:
-    """The length of a tick: a power of two, so that capacities lose at most what is below one."""
+    """The length of a tick: a power of two, so that capacities lose less than one."""
     return float(2.0 ** (np.ceil(np.log2(total_s)) - TOTAL_BITS)) if total_s > 0 else 1.0
 
 

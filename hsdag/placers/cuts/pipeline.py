@@ -31,7 +31,7 @@ MAX_TIGHTENINGS = 20
 class PipelinePlacer(Placer[NoOptions]):
     """Contiguous stages in topological order, the busiest as little busy as can be.
 
-    The same problem gives the same placements; there is no randomness.
+    The same problem gives the same placements.
     """
 
     name = "pipeline"

@@ -261,7 +261,7 @@ def _growth(w: _Window, begin: int, v: int) -> int:
 
 @inlined
 def _take_in(w: _Window, v: int) -> None:
-    """Put v at the end of the queues of what it reads."""
+    """Put v at the end of the queues of its inputs."""
     for k in range(w.enters[v], w.enters[v + 1]):
         u = w.source[k]
         while w.tail[u] > w.head[u] and w.incoming[w.queue[w.tail[u] - 1]] <= w.incoming[w.slot[k]]:

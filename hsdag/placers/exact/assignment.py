@@ -17,7 +17,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution, Links
 
 Amounts = Callable[[ArrayLike], np.ndarray]
-Pair = tuple[int, int, float]  # consumer, its device, and what it costs to send there
+Pair = tuple[int, int, float]  # consumer, its device, and the cost of sending there
 
 
 class AssignmentModel:
@@ -92,7 +92,7 @@ class AssignmentModel:
             before = i
 
     def _busiest(self) -> None:
-        """The period is no less than any load."""
+        """The period is at least every load."""
         d = self._p.num_devices
         loads: list[list[tuple[int, float]]] = [[] for _ in range(d * (1 + d))]
         hold = self._of(self._p.time_s + self._p.op_overhead_s)
@@ -120,7 +120,7 @@ class AssignmentModel:
         return [d + a] if self._links is Links.EGRESS else [d * (1 + a) + group[0]]
 
     def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
-        """Consumers of u that may be on a device of ``group``, with what it costs to send there from a."""
+        """Consumers of u that may be on a device of ``group``, with the cost of sending there from a."""
         found = []
         for v, size in self._f.consumers[u].items():
             cost = self._of(self._f.transfer_s(size) + self._p.transfer_overhead_s)

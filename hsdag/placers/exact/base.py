@@ -1,4 +1,4 @@
-"""ExactPlacer: what CP-SAT and the MILP have in common as placers. Legend: U placement units, D devices."""
+"""ExactPlacer: the common base of CP-SAT and the MILP as placers. Legend: U placement units, D devices."""
 
 from __future__ import annotations
 

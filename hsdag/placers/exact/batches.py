@@ -184,7 +184,7 @@ class BatchedProblem:
     def within(self, horizon_s: float) -> BatchedProblem:
         """The problem without batches that alone take longer than ``horizon_s``, or more memory than their device has.
 
-        Every schedule of the problem that is no longer than that is one of it.
+        Every schedule of the problem that is not longer is a schedule of the program.
         """
         p, sizes = self.costs, np.asarray(self.batches.sizes) // self.batches.group
         needed = p.weight_bytes[:, None] + sizes * self.held_bytes[:, None]  # [N, S]

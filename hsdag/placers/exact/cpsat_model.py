@@ -268,7 +268,7 @@ class LatencyModel:
         return self.model.new_optional_interval_var(begin, length, until, there, f"copy{u},{d}")
 
     def _order_identical_devices(self) -> None:
-        """DiviML, section VI; only where nothing else tells the devices apart."""
+        """DiviML, section VI; only where nothing else distinguishes the devices."""
         if self._f.symmetry is Symmetry.NONE or not self._is_alone:
             return
         ops = list(range(self._p.num_ops))
@@ -289,7 +289,7 @@ class LatencyModel:
             self.model.add_hint(self.start[i], int(self.ticks.down(start_s[i])))
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> TickSchedule:
-        """The schedule that the values of the variables stand for."""
+        """The schedule that the values of the variables describe."""
         device = [next(d for d, here in on.items() if value(here)) for on in self.on]
         start = [value(start) for start in self.start]
         return TickSchedule(np.asarray(device, dtype=np.int64), np.asarray(start, dtype=np.int64))

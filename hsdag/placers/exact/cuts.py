@@ -1,4 +1,4 @@
-"""Where a graph falls apart: pivots (single channel), k-edge-connected components and thin cuts (several channels).
+"""Where a graph splits: pivots (single channel), k-edge-connected components and thin cuts (several channels).
 
 Legend: N ops.
 """

@@ -1,4 +1,4 @@
-"""Solving linear programs with HiGHS: incumbents and bounds are handed over as they come."""
+"""Solving linear programs with HiGHS: incumbents and bounds are reported as they come."""
 
 from __future__ import annotations
 

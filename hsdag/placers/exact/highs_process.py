@@ -1,4 +1,4 @@
-"""HiGHS in a process of its own, for its library and that of OR-Tools cannot share one; run as a module.
+"""HiGHS in a process of its own, because it cannot share one with OR-Tools; run as a module.
 
 It reads a program as JSON from stdin and writes events to stdout, a JSON list a line: ["solution", values],
 ["bound", value] and at last ["end", status, bound].

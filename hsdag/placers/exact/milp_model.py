@@ -235,7 +235,7 @@ class BatchedModel:
         return range(self._batches.num_groups)
 
     def read(self, values: FloatArray) -> BatchSchedule:
-        """The schedule that a solution stands for."""
+        """The schedule that a solution describes."""
         n, d = self._p.num_ops, self._p.num_devices
         device = np.empty((n, self._batches.num_groups), dtype=np.int64)
         start_s = np.full((n, d), np.nan)
@@ -279,7 +279,7 @@ class _Tables:
 
 
 def _add_rows(linear: LinearModel, index: IntArray, value: FloatArray, high: FloatArray) -> None:
-    """Add rows [K, W] with upper limits [K]; an index of -1 is no entry."""
+    """Add rows [K, W] with upper limits [K]; an index of -1 means no entry."""
     there = index >= 0
     linear.row_start.extend((linear.row_start[-1] + np.cumsum(there.sum(axis=1))).tolist())
     linear.index.extend(index[there].tolist())

@@ -1,4 +1,4 @@
-"""Running CP-SAT: incumbents handed over as they come, a limit in time, and an end that can be asked for.
+"""Running CP-SAT: incumbents reported as they come, a time limit, and an early end on request.
 
 Legend: N ops, D devices.
 """
@@ -31,7 +31,7 @@ class Readable(Protocol[T_co]):
         """The model, which minimises."""
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> T_co:
-        """The solution that the values of the variables stand for."""
+        """The solution that the values of the variables describe."""
 
 
 class Ending(Enum):
@@ -45,7 +45,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True)
 class SolverLimits:
-    """What a solver may use; the same limits and seed give the same answer as long as time is no limit."""
+    """What a solver may use; the same limits and seed give the same answer unless time runs out."""
 
     seconds: float = 10.0
     num_workers: int = 1
@@ -143,5 +143,5 @@ def _answer(model: Readable[T], solver: cp_model.CpSolver, status: cp_model.CpSo
 
 
 def whole_bound(bound: float) -> int:
-    """A bound as a whole number of ticks that is no larger than it may be."""
+    """A bound as a whole number of ticks, rounded down."""
     return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), LARGEST_BOUND))

@@ -51,7 +51,7 @@ class RecursiveBound:
         return self._tasks[key]
 
     def seconds(self) -> float:
-        """The bound; waits for what is being solved."""
+        """The bound; waits for modules that are being solved."""
         return max(
             direction.bound_s(lambda mask: self._submit(mask).result().bound_s) for direction in self._directions
         )

@@ -40,7 +40,7 @@ class Ticks:
     def choose(durations_s: Iterable[ArrayLike], horizon_s: float) -> Ticks:
         """The longest power of ten that divides all of ``durations_s``, else a fine share of the horizon.
 
-        Durations beyond the horizon are part of no schedule within it, and have no say. NaN stands for what does not
+        Durations beyond the horizon are part of no schedule within it, and do not count. NaN stands for what does not
         exist.
         """
         values = np.concatenate([np.ravel(np.asarray(table, dtype=np.float64)) for table in durations_s])

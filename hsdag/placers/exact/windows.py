@@ -1,4 +1,4 @@
-"""Windows: parts of a schedule solved anew while the rest stands still, which joins modules of several channels.
+"""Windows: pieces of a schedule solved again while the rest is fixed, which joins modules of several channels.
 
 Legend: N ops, M ops of a window, D devices.
 """
@@ -39,7 +39,7 @@ Judged = Callable[[IntArray, FloatArray], Schedule | None]
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A window solved anew: its ops [M], their devices and starts, and the end of the plan with them."""
+    """A solved window: its ops [M], their devices and starts, and the end of the plan with them."""
 
     ops: IntArray
     device: IntArray
@@ -86,7 +86,7 @@ class WindowSolver:
         return device, start_s
 
     def improve(self, plan: Schedule, windows: Sequence[IntArray], judged: Judged) -> Schedule | None:
-        """A better plan with disjoint ``windows``, each of neighbours in time, solved anew side by side.
+        """A better plan with disjoint ``windows``, each of neighbours in time, solved again in parallel.
 
         What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
         """

@@ -1,4 +1,4 @@
-"""ListPlacer: what all placers have in common that schedule ops one by one. Legend: U placement units."""
+"""ListPlacer: the base of all placers that schedule ops one by one. Legend: U placement units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CriticalPathPlacer: the op with the longest way to the end first, where it can start first; the best of many runs."""
+"""CriticalPathPlacer: the op with the longest path to the end first, where it starts first; best of many runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
     communication (the literature's name; DOPPLER calls it the t-level). Place: on the device where it can start
     first, then ends first, behind all that the device has. DOPPLER does not say how its runs differ; here equal
     levels and devices are taken at random, and levels within ``spread`` of each other may change places. The first
-    run has no randomness. For throughput, the device that is least loaded without the op stands for the earliest
+    run has no randomness. For throughput, the device that is least loaded without the op replaces the earliest
     start.
     """
 

@@ -41,7 +41,7 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
     """The schedule of the pair of op and device that can start first, again and again.
 
     Ties go to the larger level ``static_s`` [N], then the smaller op index, the earlier end and the smaller device
-    index. A device that cannot hold an op's weights is no choice for it. ``with_results`` counts results too, from
+    index. A device that cannot hold an op's weights is not a choice for it. ``with_results`` counts results too, from
     their op's start until their last reader is over: memory-aware (Baechi's m-ETF). An op that fits nowhere goes
     where most room is left. O((N + E) D log N).
     """
@@ -151,7 +151,7 @@ def _arrive(room: Room, pairs: Pairs, d: int) -> None:
 
 @inlined
 def _refuse(room: Room, pairs: Pairs, d: int) -> None:
-    """The op that device d would take first is no choice for it any more."""
+    """Device d can no longer take the op that it would have taken first."""
     base = d * len(room.device)
     if pairs.num_queued[d] > 0:
         pop(pairs.queue, base, pairs.num_queued[d])

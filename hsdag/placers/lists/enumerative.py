@@ -26,7 +26,7 @@ NO_DEVICE_S = 1e30
 
 
 class EnumerativePlacer(ListPlacer[NoOptions]):
-    """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for latency and throughput alike.
+    """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for both latency and throughput.
 
     Meta-ops in topological order, first their shards, then their reductions. Every permutation of the devices over
     the shards is costed by the time to bring in their inputs; the first cheapest one is kept. No device gets two of

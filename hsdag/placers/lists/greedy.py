@@ -1,4 +1,4 @@
-"""GreedyPlacer: ops in breadth-first order, each where the latency of all that is scheduled so far stays smallest."""
+"""GreedyPlacer: ops in breadth-first order, each where the latency of everything scheduled so far stays smallest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def greedy_schedule(problem: ScheduleProblem) -> ListSchedule:
 
 
 def breadth_first(problem: ScheduleProblem) -> FloatArray:
-    """[N] priorities that stand for breadth-first order."""
+    """[N] priorities that give breadth-first order."""
     priority = np.empty(problem.num_ops)
     priority[topological_order(problem.num_ops, problem.edge_src, problem.edge_dst)] = -np.arange(problem.num_ops)
     return priority

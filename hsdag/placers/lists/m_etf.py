@@ -1,4 +1,4 @@
-"""MEtfPlacer: ETF that minds results as well as weights (Baechi, Jeon et al. 2020)."""
+"""MEtfPlacer: ETF that counts results as well as weights (Baechi, Jeon et al. 2020)."""
 
 from __future__ import annotations
 

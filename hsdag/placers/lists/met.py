@@ -12,7 +12,7 @@ from hsdag.runtime.problems.problem import Problem
 
 
 class MetPlacer(ListPlacer[NoOptions]):
-    """Minimum execution time (DiviML, section V-A), for latency and throughput alike; transfers do not count."""
+    """Minimum execution time (DiviML, section V-A), for both latency and throughput; transfers do not count."""
 
     name = "met"
     gives_order = False

@@ -18,9 +18,9 @@ class EaOptions:
     """Raises OptionError for a value out of range."""
 
     patience: int = 2000
-    """The search ends after so many neighbours in a row none of which was better,"""
+    """The search ends after this many neighbours in a row without a gain,"""
     patience_per_unit: int = 50
-    """and so many more for each unit that can move."""
+    """and this many more for each unit that can move."""
     batch: int = 8
     """Neighbours that are evaluated at a time where evaluations are cheap; else one by one."""
 

@@ -17,7 +17,7 @@ class LocalMoves:
         self._supported, self._rng = supported, rng
         self._count = supported.sum(axis=1)  # [U] devices of each unit
         self._devices = np.argsort(~supported, axis=1, kind="stable")  # [U, D] those come first, by index
-        self._slot = np.cumsum(supported, axis=1) - 1  # [U, D] where a device stands among them
+        self._slot = np.cumsum(supported, axis=1) - 1  # [U, D] the position of a device among them
         self.movable = np.flatnonzero(self._count > 1)
 
     def flipped(self, placement: IntArray) -> IntArray:

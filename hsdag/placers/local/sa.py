@@ -20,7 +20,7 @@ class SaOptions:
     """Raises OptionError for a value out of range."""
 
     num_samples: int = 32
-    """Neighbours of the start that tell how large a worsening is;"""
+    """Neighbours of the start that show how large a worsening is;"""
     sample_share: float = 0.1
     """no more are drawn once this share of the budget is spent on them."""
     first_acceptance: float = 0.2

@@ -1,4 +1,4 @@
-"""Objectives: what a plan is judged by, one file each, found by its name."""
+"""Objectives: the figure that a search minimises, one file each, found by its name."""
 
 from hsdag.runtime.problems.objectives.base import Meter, Objective, find_objective, objective_names
 

@@ -1,4 +1,4 @@
-"""Objective: a figure of plans that is to become small, how it is simulated, and how it is measured.
+"""Objective: the figure of a plan that a search minimises, how it is simulated, and how it is measured.
 
 Legend: N ops, B placements.
 """
@@ -31,12 +31,12 @@ class Meter(Protocol):
 
 
 class Objective(ABC):
-    """What a plan is judged by; smaller is better.
+    """The figure that a search minimises.
 
     A file of this folder that ends with ``OBJECTIVE = ...`` adds one, named like the file. Values are in ``unit``, SI.
     ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is its field in JSON answers.
     ``is_steady`` says that inferences follow each other without a gap, so that the loads of devices count and the
-    schedule of one inference does not. ``properties`` tell OpenVINO what to compile for.
+    schedule of one inference does not. ``properties`` are OpenVINO's for compiling.
     """
 
     name: ClassVar[str]
@@ -65,7 +65,7 @@ class Objective(ABC):
 
     @abstractmethod
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
-        """What every plan costs at least, whatever the order and the links, without noise."""
+        """A value that no plan is below, for any order and links, without noise."""
 
     @abstractmethod
     def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:

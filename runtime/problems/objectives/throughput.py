@@ -16,7 +16,7 @@ from hsdag.runtime.problems.semantics import Execution, Semantics
 from hsdag.runtime.simulator.throughput import period_s
 
 LEAST_IN_FLIGHT, RUNS_IN_FLIGHT = 8, 4
-"""Inferences that one measured period takes at least, and for each run that is asked for."""
+"""Inferences that one measured period takes at least, and for each requested run."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Throughput(Objective):
         measured: FloatArray,
         ranks: Ranks | None = None,  # noqa: ARG002
     ) -> tuple[PlacementCosts, float]:
-        """One factor for all: a period tells of the busiest device alone."""
+        """One factor for all: a period depends on the busiest device alone."""
         ratios = measured / costs.period_s(placements)
         usable = np.isfinite(ratios) & (ratios > 0)
         return costs, float(np.median(ratios[usable])) if usable.any() else 1.0
