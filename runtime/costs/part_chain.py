@@ -1,7 +1,4 @@
-"""The work-conserving schedule of parts, and the chain of parts that makes it as long as it is.
-
-Legend: S parts, D devices.
-"""
+"""The chain of parts that makes a work-conserving schedule as long as it is. Legend: S parts."""
 
 from __future__ import annotations
 
@@ -9,20 +6,6 @@ import numpy as np
 from numba import njit
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.cutting.part_kernels import list_schedule
-
-
-@njit(cache=True)
-def scheduled(
-    device: IntArray,
-    rank: FloatArray,
-    duration_s: FloatArray,
-    follows: BoolArray,
-    num_devices: int,
-    start_s: FloatArray,
-) -> float:  # pragma: no cover - compiled
-    """The makespan where a free device takes the ready part of the smallest rank; ``start_s`` [S] is written."""
-    return list_schedule(device, duration_s, follows, len(device), num_devices, -rank, start_s)
 
 
 @njit(cache=True)

@@ -17,10 +17,11 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_factors
-from hsdag.runtime.costs.part_chain import longest_chain, scheduled
+from hsdag.runtime.costs.part_chain import longest_chain
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
+from hsdag.runtime.cutting.part_kernels import list_schedule
 from hsdag.runtime.openvino_backend import CutCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -142,7 +143,8 @@ class WorkConservingCosts:
     def _schedule(self, parts: Parts) -> tuple[float, FloatArray, FloatArray, BoolArray]:
         """The makespan, durations [S], starts [S] and who follows whom [S, S]."""
         duration_s, follows, start_s = self._duration_s(parts), parts.follows, np.zeros(len(parts.device))
-        makespan_s = scheduled(parts.device, parts.rank, duration_s, follows, self.num_devices, start_s)
+        num, devices = len(parts.device), self.num_devices
+        makespan_s = list_schedule(parts.device, duration_s, follows, num, devices, -parts.rank, start_s)
         return float(makespan_s), duration_s, start_s, follows
 
     def _chain_row(self, parts: Parts) -> FloatArray:

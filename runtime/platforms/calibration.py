@@ -20,7 +20,7 @@ from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.costs.factor_fit import Trust
-from hsdag.runtime.platforms.analytic import Roofline, classes_of, roofline
+from hsdag.runtime.platforms.analytic import Roofline, roofline
 from hsdag.runtime.platforms.platform import OP_CLASSES, CalibratedRow, Calibration, DeviceCalibration, Platform
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
@@ -53,7 +53,7 @@ class Factors:
     """The fitted figures, or the prior's where no observation has a say."""
 
     op_time: FloatArray  # [D, C] factor on the prior's op times
-    op_overhead_s: FloatArray  # [D] per op that does work; on top of the op times where a CostModel was the prior
+    op_overhead_s: FloatArray  # [D] per op that does work
     launch_s: FloatArray  # [D]
     link_latency_s: FloatArray  # [D, D]
     link_bandwidth_bytes_per_s: FloatArray  # [D, D]
@@ -74,7 +74,7 @@ class Calibrated:
 
 def calibrate(
     graph: Graph,
-    prior: Platform | CostModel,
+    prior: Platform,
     observations: Sequence[Observation],
     *,
     element_type: str | None = None,
@@ -82,19 +82,16 @@ def calibrate(
 ) -> Calibrated:
     """Costs of ``graph`` that agree with measured latencies as far as the sequential model can.
 
-    ``prior`` is a platform, whose analytic costs are corrected, or a cost model of this very graph, such as a
-    profile. ``element_type`` is as in ``analytic_costs``, for a platform. What no observation informs keeps its
-    value: all of it without observations, where the source stays the prior's too. Deterministic.
-    O(K (N + E) + K Q^2 steps).
+    The analytic costs of ``prior`` are corrected; those of a profile are by ``HeteroCosts.calibrated``.
+    ``element_type`` is as in ``analytic_costs``. What no observation informs keeps its value: all of it without
+    observations, where the source stays the prior's too. Deterministic. O(K (N + E) + K Q^2 steps).
 
     Raises ValueError when an observation has another shape than its graph, a device that is absent or does not
-    support an op, a latency that is not positive, or another graph although the prior is a cost model.
+    support an op, or a latency that is not positive.
     """
-    if isinstance(prior, CostModel) and any(o.graph not in (None, graph) for o in observations):
-        raise ValueError("a cost model belongs to one graph; observations of several graphs need a platform as prior")
     graphs = {id(g): g for g in (graph, *(o.graph or graph for o in observations))}
     work = {key: _work(g, prior, element_type) for key, g in graphs.items()}
-    rows = np.zeros((len(observations), _num_parameters(_num_devices(prior))))
+    rows = np.zeros((len(observations), _num_parameters(prior.num_devices)))
     for key, g in graphs.items():
         of_graph = [k for k, o in enumerate(observations) if id(o.graph or graph) == key]
         if of_graph:
@@ -104,10 +101,11 @@ def calibrate(
     if not np.all(np.isfinite(measured_s) & (measured_s > 0)):
         raise ValueError("every observed latency must be positive and finite")
     values = _fit(rows, measured_s, prior, trust or DATA_SHEET) if observations else _prior_values(prior)
-    factors = _factors(values, _num_devices(prior))
+    factors = _factors(values, prior.num_devices)
     simulated_s = rows @ values
+    is_calibrated = bool(observations) or prior.calibration is not None
     return Calibrated(
-        costs=_costs(work[id(graph)], factors, _source(prior) if not observations else CostSource.CALIBRATED),
+        costs=_costs(work[id(graph)], factors, CostSource.CALIBRATED if is_calibrated else CostSource.ANALYTIC),
         factors=factors,
         simulated_s=simulated_s,
         relative_errors=simulated_s / measured_s - 1.0,
@@ -148,32 +146,14 @@ def sequential_features(graph: Graph, work: Roofline, placements: IntArray) -> F
     return np.concatenate([part.reshape(num_placements, -1) for part in parts], axis=1)
 
 
-def _num_devices(prior: Platform | CostModel) -> int:
-    return prior.num_devices if isinstance(prior, Platform) else prior.time_s.shape[1]
-
-
 def _num_parameters(d: int) -> int:
     return d * len(OP_CLASSES) + 2 * d + 2 * d * d
 
 
-def _source(prior: Platform | CostModel) -> CostSource:
-    if isinstance(prior, CostModel):
-        return prior.source
-    return CostSource.CALIBRATED if prior.calibration else CostSource.ANALYTIC
-
-
-def _work(graph: Graph, prior: Platform | CostModel, element_type: str | None) -> Roofline:
-    """The op times that factors apply to: those of the prior, split by op class."""
-    if isinstance(prior, Platform):
-        work = roofline(graph, prior, element_type)
-        return Roofline(work.busy_s * prior.op_time, work.num_kernels, work.supported)
-    quotient = graph.graph if isinstance(graph, CoarseGraph) else graph
-    if len(prior.time_s) != quotient.num_ops:
-        raise ValueError(f"the cost model has {len(prior.time_s)} ops, its graph {quotient.num_ops}")
-    supported = ~np.isnan(prior.time_s)
-    busy_s = np.zeros((*prior.time_s.shape, len(OP_CLASSES)))
-    busy_s[np.arange(quotient.num_ops), :, classes_of(quotient)] = np.where(supported, prior.time_s, 0.0)
-    return Roofline(busy_s, (busy_s.sum(axis=(1, 2)) > 0).astype(np.float64), supported)
+def _work(graph: Graph, prior: Platform, element_type: str | None) -> Roofline:
+    """The op times that factors apply to, those of the prior."""
+    work = roofline(graph, prior, element_type)
+    return Roofline(work.busy_s * prior.op_time, work.num_kernels, work.supported)
 
 
 def _placements(graph: Graph, work: Roofline, observations: Sequence[Observation]) -> IntArray:
@@ -191,15 +171,14 @@ def _placements(graph: Graph, work: Roofline, observations: Sequence[Observation
     return placements
 
 
-def _prior_values(prior: Platform | CostModel) -> FloatArray:
+def _prior_values(prior: Platform) -> FloatArray:
     """[P] the parameters before any observation."""
-    d = _num_devices(prior)
-    op_overhead_s = prior.op_overhead_s if isinstance(prior, Platform) else np.zeros(d)
+    d = prior.num_devices
     off = ~np.eye(d, dtype=np.bool_)
     latency_s = np.where(off, prior.link_latency_s, 0.0)
     s_per_byte = np.divide(1.0, prior.link_bandwidth_bytes_per_s, out=np.zeros((d, d)), where=off)
-    parts = (np.ones(d * len(OP_CLASSES)), op_overhead_s, prior.launch_s, latency_s.reshape(-1), s_per_byte.reshape(-1))
-    return np.concatenate(parts)
+    factors = np.ones(d * len(OP_CLASSES))
+    return np.concatenate([factors, prior.op_overhead_s, prior.launch_s, latency_s.ravel(), s_per_byte.ravel()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +215,10 @@ def _scheme(rows: FloatArray, prior_values: FloatArray, d: int, trust: Trust) ->
     return _Scheme(np.where(known, prior_values, unknown), spread * fitted[:, None], fitted)
 
 
-def _fit(rows: FloatArray, measured_s: FloatArray, prior: Platform | CostModel, trust: Trust) -> FloatArray:
+def _fit(rows: FloatArray, measured_s: FloatArray, prior: Platform, trust: Trust) -> FloatArray:
     """[P] the parameters that make measured latencies and priors together most likely."""
     prior_values = _prior_values(prior)
-    scheme = _scheme(rows, prior_values, _num_devices(prior), trust)
+    scheme = _scheme(rows, prior_values, prior.num_devices, trust)
     moving = scheme.spread.any(axis=0)
     spread, active = scheme.spread[:, moving], rows.any(axis=0)
     z = _most_likely(rows[:, active] * scheme.start[active], spread[active], np.log(measured_s), trust.observed)

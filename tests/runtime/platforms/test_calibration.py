@@ -117,11 +117,10 @@ def test_placements_never_seen_are_foretold_from_noisy_ones() -> None:
 def test_without_observations_the_prior_stays_as_it_is() -> None:
     graph, prior = random_graph(np.random.default_rng(0), 30), machine()
     analytic = analytic_costs(graph, prior)
-    for given_prior in (prior, analytic):
-        costs = calibrate(graph, given_prior, []).costs
-        assert np.array_equal(costs.time_s, analytic.time_s)
-        assert np.array_equal(costs.launch_s, analytic.launch_s)
-        assert costs.source is CostSource.ANALYTIC
+    costs = calibrate(graph, prior, []).costs
+    assert np.array_equal(costs.time_s, analytic.time_s)
+    assert np.array_equal(costs.launch_s, analytic.launch_s)
+    assert costs.source is CostSource.ANALYTIC
 
 
 def test_a_device_without_observations_keeps_its_costs_and_links() -> None:
@@ -147,26 +146,6 @@ def test_one_latency_of_one_device_scales_that_device_as_a_whole() -> None:
     ratio = fitted.costs.time_s[1:, 0] / analytic_costs(graph, prior).time_s[1:, 0]
     assert ratio.min() > 2.0
     assert ratio.max() < 7.0
-
-
-def test_a_profile_learns_the_boundary_costs_it_does_not_have() -> None:
-    rng = np.random.default_rng(3)
-    graph, prior = random_graph(rng, 150), machine()
-    off = ~np.eye(2, dtype=np.bool_)
-    _, truth = planted(graph, prior, rng)
-    profile = replace(
-        truth,
-        launch_s=np.zeros(2),
-        link_latency_s=np.zeros((2, 2)),
-        link_bandwidth_bytes_per_s=np.full((2, 2), np.inf),
-        source=CostSource.MEASURED,
-    )
-    placements = segments(rng, graph, 80, 2)
-    fitted = calibrate(graph, profile, observe(graph, truth, placements[:60]), trust=EXACT)
-    expected_s = sequential_latency_s(graph, truth, placements[60:])
-    assert sequential_latency_s(graph, fitted.costs, placements[60:]) == pytest.approx(expected_s, rel=0.01)
-    assert fitted.factors.link_bandwidth_bytes_per_s[off] == pytest.approx(4e8, rel=0.1)
-    assert fitted.factors.op_time.mean(axis=1) == pytest.approx([1.0, 1.0], rel=0.02)
 
 
 @given(st.integers(0, 10_000))
@@ -217,15 +196,12 @@ def test_observations_that_cannot_be_are_refused() -> None:
     rng = np.random.default_rng(7)
     graph, prior = random_graph(rng, 10), machine()
     here = np.zeros(10, dtype=np.int64)
-    costs = analytic_costs(graph, prior)
-    broken = replace(costs, time_s=np.full((10, 2), np.nan))
-    refused: list[tuple[Platform | CostModel, Observation, str]] = [
+    lame = replace(prior, devices=tuple(replace(d, unsupported=frozenset({"Parameter"})) for d in prior.devices))
+    refused: list[tuple[Platform, Observation, str]] = [
         (prior, Observation(here, 0.0), "must be positive"),
         (prior, Observation(here + 2, 1.0), "device indices below 2"),
         (prior, Observation(here[:5], 1.0), r"must be \[10\]"),
-        (broken, Observation(here, 1.0), "does not support"),
-        (costs, Observation(here, 1.0, random_graph(rng, 10)), "need a platform as prior"),
-        (replace(costs, time_s=costs.time_s[:5]), Observation(here, 1.0), "has 5 ops, its graph 10"),
+        (lame, Observation(here, 1.0), "does not support"),
     ]
     for given_prior, observation, message in refused:
         with pytest.raises(ValueError, match=message):
