@@ -5,11 +5,13 @@ Legend: N ops, A primitives that plugins add by themselves, I intervals.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hsdag.ir.errors import SearchError
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import OpTimes, TimelineOf
+from hsdag.runtime.measuring.candidate import Candidate, TimelineOf
+from hsdag.runtime.measuring.messages import OpTimes
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.search.session import Session
@@ -74,21 +76,9 @@ def _side_by_side(session: Session, candidate: Candidate, runs: int) -> Timeline
     """When every subgraph ran in the median inference of the work-conserving executor, as it took the times itself."""
     request = session.runner.request("timeline", candidate)
     try:
-        answer = session.client.call(TimelineOf(request, runs), 300.0)
+        return replace(session.client.call(TimelineOf(request, runs), 300.0), name=session.model_record.name)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
-    none, no_time = np.zeros(0, dtype=np.int64), np.zeros(0)
-    op, device = (np.array(answer[key], dtype=np.int64) for key in ("op", "device"))
-    return Timeline(
-        name=session.model_record.name,
-        op_names=tuple(answer["names"]),
-        op_types=tuple(answer["types"]),
-        device_names=tuple(answer["devices"]),
-        ops=OpIntervals(op, device, np.array(answer["start_s"]), np.array(answer["end_s"])),
-        transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
-        edges=np.array(answer["edges"], dtype=np.int64).reshape(-1, 2),
-        simulated=False,
-    )
 
 
 def _homes(primitives: list[list[object]], devices: tuple[str, ...] | None, index: dict[str, int]) -> dict[int, int]:

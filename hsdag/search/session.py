@@ -23,7 +23,7 @@ from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Automatic, Unsupported, WorkerSetup
+from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.cost_model import CostModel
@@ -94,10 +94,10 @@ class Session:
 
     def _ask_unsupported(self, spec: DeviceSpec) -> IntArray:
         try:
-            ops = self.client.call(Unsupported(spec.openvino_name), 300.0)
+            chosen = self.client.call(Choices(spec.openvino_name), 300.0)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}") from failure
-        return np.asarray(ops, dtype=np.int64)
+        return np.flatnonzero([not device for device in chosen])
 
     def profile(
         self,
@@ -159,7 +159,7 @@ class Session:
     def automatic_ops(self, target: str) -> list[str]:
         """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none."""
         try:
-            return self.client.call(Automatic(target), 300.0)
+            return self.client.call(Choices(target), 300.0)
         except CandidateFailed:
             return []
 

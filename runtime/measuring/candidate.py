@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
-from hsdag.runtime.measuring.messages import Close, Difference, Open, Opened, Run, Throughput
+from hsdag.runtime.measuring.messages import Close, Difference, Opened, Request, Run, Throughput
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.timeline.timeline import Timeline
 
 MAX_PERMUTED = 3
 """Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
@@ -31,7 +33,7 @@ class Candidate:
 
     target: str
     devices: tuple[str, ...] | None = None  # [N]
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
     executor: ExecutorName = "hetero"
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
     objective: Objective = LATENCY
@@ -67,6 +69,23 @@ class Candidate:
         return Candidate(
             ",".join(used), tuple(devices), executor="work-conserving", priority=ranks, objective=objective
         )
+
+
+@dataclass(frozen=True)
+class Open(Request[Opened]):
+    """Compile a candidate under a key; the work-conserving executor gives an inference up after a limit."""
+
+    key: str
+    candidate: Candidate
+    inference_limit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class TimelineOf(Request[Timeline]):
+    """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences."""
+
+    opening: Open
+    runs: int
 
 
 @dataclass(frozen=True)
@@ -120,18 +139,9 @@ class CandidateRunner:
         OpenVINO has the objective, but not under the work-conserving executor, of which a device gets one task at a
         time.
         """
-        side_by_side = candidate.executor == "work-conserving"
-        hint = {} if side_by_side else self.objective.properties
-        return Open(
-            key,
-            candidate.target,
-            candidate.devices,
-            {**hint, **candidate.properties},
-            candidate.executor,
-            candidate.priority,
-            candidate.objective.name,
-            self.limits.inference_s,
-        )
+        hint = {} if candidate.executor == "work-conserving" else self.objective.properties
+        hinted = replace(candidate, properties={**hint, **candidate.properties})
+        return Open(key, hinted, self.limits.inference_s)
 
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.placement import ExecutorName
 
 A = TypeVar("A")
 
@@ -38,20 +37,6 @@ class Opened:
     compile_s: float
     submodels: int
     devices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Open(Request[Opened]):
-    """Compile a candidate under a key: ``target`` alone, or with ``devices`` [N], OpenVINO's name per op."""
-
-    key: str
-    target: str
-    devices: tuple[str, ...] | None = None
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    executor: ExecutorName = "hetero"
-    priority: tuple[int | None, ...] | None = None
-    objective: str = "latency"
-    inference_limit_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,15 +81,8 @@ class Difference(Request[dict[str, float | None]]):
 
 
 @dataclass(frozen=True)
-class Unsupported(Request[list[int]]):
-    """Indices of the ops that a device does not run."""
-
-    device: str
-
-
-@dataclass(frozen=True)
-class Automatic(Request[list[str]]):
-    """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" where it is silent."""
+class Choices(Request[list[str]]):
+    """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" for ops it does not run."""
 
     target: str
 
@@ -145,14 +123,6 @@ class Probe(Request[Probed]):
     size_bytes: int
     runs: int
     for_s: float
-
-
-@dataclass(frozen=True)
-class TimelineOf(Request[dict[str, Any]]):
-    """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences."""
-
-    candidate: Open
-    runs: int
 
 
 @dataclass(frozen=True)

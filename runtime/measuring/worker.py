@@ -27,12 +27,13 @@ from numpy.typing import NDArray
 
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import hetero_properties
-from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, PlacementError
 from hsdag.ir.prepared import PreparedModel, prepare
 from hsdag.ir.reader import input_name, load_model
+from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
-    Automatic,
+    Choices,
     Close,
     Defect,
     Difference,
@@ -40,7 +41,6 @@ from hsdag.runtime.measuring.messages import (
     Failed,
     InFlight,
     Numbered,
-    Open,
     Opened,
     OpTimes,
     Probe,
@@ -49,14 +49,13 @@ from hsdag.runtime.measuring.messages import (
     Request,
     Run,
     Throughput,
-    TimelineOf,
-    Unsupported,
     WorkerSetup,
 )
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
+from hsdag.runtime.timeline.timeline import Timeline
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
 
@@ -92,8 +91,7 @@ class Worker:
             Throughput: self.throughput,
             Close: self.close,
             Difference: self.difference,
-            Unsupported: self.unsupported,
-            Automatic: self.automatic,
+            Choices: self.choices,
             OpTimes: self.op_times,
             Probe: self.probe,
             TimelineOf: self.timeline,
@@ -102,17 +100,18 @@ class Worker:
 
     def open(self, request: Open) -> Opened:
         """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
-        if request.executor == "work-conserving":
+        candidate = request.candidate
+        if candidate.executor == "work-conserving":
             return self._open_side_by_side(request)
-        if request.target in REFERENCES:
+        if candidate.target in REFERENCES:
             return self._open_reference(request)
-        model = self.model if request.devices is None else self.prepared.place(list(request.devices))
-        properties = request.properties
-        if request.target.startswith("HETERO:"):
+        model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
+        properties = candidate.properties
+        if candidate.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)
         begin = time.perf_counter()
         with device_calls():
-            compiled = self.core.compile_model(model, request.target, properties)
+            compiled = self.core.compile_model(model, candidate.target, properties)
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled)
         submodels = 1
@@ -154,29 +153,24 @@ class Worker:
             self.side_by_side.discard(request.key)
             compiled.close()
 
-    def timeline(self, request: TimelineOf) -> dict[str, Any]:
-        """Open a candidate for the work-conserving executor, run it, and forget it."""
-        from hsdag.runtime.measuring.worker_executor import timeline_document
-
-        key = request.candidate.key
-        self._open_side_by_side(request.candidate)
+    def timeline(self, request: TimelineOf) -> Timeline:
+        """Open a candidate for the work-conserving executor, run it, after two inferences to warm up, and forget it."""
+        key, found = request.opening.key, []
+        self._open_side_by_side(request.opening)
         try:
-            return timeline_document(self.requests[key], request.runs)
+            for _ in range(request.runs + 2):
+                self.requests[key].infer()
+                found.append((self.requests[key].latency, self.requests[key].timeline))
         finally:
             self.close(Close(key))
+        timeline: Timeline = sorted(found[2:], key=lambda run: run[0])[(request.runs - 1) // 2][1]
+        return timeline
 
     def difference(self, request: Difference) -> dict[str, float | None]:
         """Outputs of two candidates, each computed again and checked."""
         return output_difference(self._outputs(request.key), self._outputs(request.reference))
 
-    def unsupported(self, request: Unsupported) -> list[int]:
-        """What the device's plugin says."""
-        with device_calls():
-            supported = set(self.core.query_model(self.model, request.device))
-        missing = {node.get_friendly_name() for node in self.model.get_ordered_ops()} - supported
-        return [v for v, name in enumerate(self.graph.op_names) if name in missing]
-
-    def automatic(self, request: Automatic) -> list[str]:
+    def choices(self, request: Choices) -> list[str]:
         """What the target's plugin says."""
         with device_calls():
             chosen = self.core.query_model(self.model, request.target)
@@ -184,12 +178,12 @@ class Worker:
 
     def op_times(self, request: OpTimes) -> dict[str, Any]:
         """Compiled twice, with performance counters and without."""
-        plain = Open(_PLAIN, request.target, request.devices)
+        plain = Candidate(request.target, request.devices)
         try:
             before = resident_bytes()
-            self.open(plain)
+            self.open(Open(_PLAIN, plain))
             memory_bytes = max(resident_bytes() - before, 0)
-            self.open(replace(plain, key=_COUNTED, properties=COUNTERS))
+            self.open(Open(_COUNTED, replace(plain, properties=COUNTERS)))
             requests = self.requests[_COUNTED], self.requests[_PLAIN]
             names, compiled = self.graph.op_names, self.compiled[_COUNTED]
             answer = op_times(*requests, compiled, names, request.runs, request.for_s, stateful=self.stateful)
@@ -206,7 +200,7 @@ class Worker:
         """Keep outputs that were computed without compiling the model."""
         begin = time.perf_counter()
         with device_calls():
-            if request.target == "op-by-op":
+            if request.candidate.target == "op-by-op":
                 found = op_by_op(self.core, self.model, self.inputs, request.inference_limit_s or math.inf)
             else:
                 found = onnxruntime_outputs(self.setup.model, self.model, self.inputs)
@@ -214,15 +208,20 @@ class Worker:
         return Opened(time.perf_counter() - begin, 0, ())
 
     def _open_side_by_side(self, request: Open) -> Opened:
-        from hsdag.runtime.measuring.worker_executor import (
-            compile_side_by_side,  # only here: what it compiles takes long
-        )
+        """Raises ModelError for models that no placement suits, as well."""
+        from hsdag.runtime.openvino_backend import CutOptions, compile_on  # only here: what it compiles takes long
 
-        begin = time.perf_counter()
-        compiled = compile_side_by_side(self.core, self.model, self.graph, self.specs, request)
+        candidate, begin = request.candidate, time.perf_counter()
+        names = candidate.target.split(",")
+        used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
+        options = CutOptions(limit_s=request.inference_limit_s, objective=candidate.objective)
+        given = (candidate.devices or (), candidate.priority, options, candidate.properties)
+        try:
+            compiled = compile_on(self.core, self.model, self.graph, used, *given)
+        except (DeviceError, PlacementError) as error:
+            raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled, is_side_by_side=True)
-        names = request.target.split(",")
         return Opened(compile_s, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device)))
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:

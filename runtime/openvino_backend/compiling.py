@@ -113,6 +113,27 @@ def plan_parts(
     return instances, parts, ranks
 
 
+def compile_on(
+    core: Any,
+    model: ov.Model,
+    graph: ComputationGraph,
+    specs: Sequence[DeviceSpec],
+    devices: Sequence[str],
+    ranks: Sequence[int | None] | None = None,
+    options: CutOptions | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> WorkConservingModel:
+    """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
+
+    Raises as ``plan_cut`` and ``compile_cut`` do.
+    """
+    index = {spec.openvino_name: d for d, spec in enumerate(specs)}
+    device = np.asarray([index[name] for name in devices], dtype=np.int64)
+    priority = None if ranks is None else np.asarray([np.inf if r is None else r for r in ranks], dtype=np.float64)
+    plan = plan_cut(graph, device, len(specs), options, priority)
+    return compile_cut(core, model, plan, specs, options, properties)
+
+
 def compile_cut(
     core: Any,
     model: ov.Model,

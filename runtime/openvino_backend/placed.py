@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import openvino as ov
 
 from hsdag.ir.build import graph_of
 from hsdag.ir.placement import Placement
-from hsdag.runtime.openvino_backend.compiling import CutOptions, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend.compiling import CutOptions, compile_on
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.problems.objectives import find_objective
 
@@ -27,11 +26,6 @@ def compile_placed(
     options = options or CutOptions(objective=find_objective(placement.objective))
     model = placement.fixed(model)
     graph = graph_of(model)
-    devices, ranks = placement.devices_of(graph), placement.priority_of(graph)
-    used = placement.used_devices
-    specs = [record.spec() for name in used for record in placement.devices if record.name == name]
-    index = {name: d for d, name in enumerate(used)}
-    device = np.asarray([index[name] for name in devices], dtype=np.int64)
-    priority = None if ranks is None else np.asarray([np.inf if r is None else r for r in ranks], dtype=np.float64)
-    plan = plan_cut(graph, device, len(specs), options, priority)
-    return compile_cut(core or ov.Core(), model, plan, specs, options, properties)
+    specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}
+    devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)
+    return compile_on(core or ov.Core(), model, graph, list(specs.values()), devices, ranks, options, properties)

@@ -312,7 +312,7 @@ def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, 
     documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
     with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
         found = [session.runner.request("p", placed_candidate(session, "p", p, "work-conserving")) for p in documents]
-    assert [request.objective for request in found] == ["latency", "throughput"]
+    assert [request.candidate.objective.name for request in found] == ["latency", "throughput"]
     with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
         plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
         assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]

@@ -17,7 +17,7 @@ from openvino import opset13, opset15
 from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Unsupported, WorkerSetup
+from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker import make_inputs, output_difference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -136,7 +136,7 @@ def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
     with runner.client:
         with pytest.raises(WorkerDefect, match=r"in the measuring process: KeyError in mistake, line \d+: 'b'"):
             runner.open("a", ALONE)
-        assert runner.client.call(Unsupported("CPU"), 60.0) == []
+        assert "" not in runner.client.call(Choices("CPU"), 60.0)
     assert runner.client.num_starts == 1
 
 
@@ -158,7 +158,7 @@ def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_
     with runner_for(tiny_resnet, faulty("set-up", 1)).client as client:
         for _ in range(2):
             with pytest.raises(WorkerDefect, match="KeyError"):
-                client.call(Unsupported("CPU"), 60.0)
+                client.call(Choices("CPU"), 60.0)
 
 
 def test_an_answer_to_another_request_is_passed_over(tiny_resnet: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path)
 
     runner = runner_for(tiny_resnet, faulty("hang", 1))
     with runner.client:
-        assert runner.client.call(Unsupported("CPU"), 60.0) == []
+        assert "" not in runner.client.call(Choices("CPU"), 60.0)
         runner.client.should_abandon = interrupt
         with pytest.raises(KeyboardInterrupt):
             runner.open("a", ALONE)
@@ -184,9 +184,10 @@ def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from hsdag.ir import DeviceSpec;"
         "from hsdag.runtime.measuring.worker_client import WorkerClient;"
-        "from hsdag.runtime.measuring.messages import Open, WorkerSetup;"
+        "from hsdag.runtime.measuring.candidate import Candidate, Open;"
+        "from hsdag.runtime.measuring.messages import WorkerSetup;"
         f"c = WorkerClient(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
-        "c.call(Open('a', 'CPU'), 60);"
+        "c.call(Open('a', Candidate('CPU')), 60);"
         "print(c._process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:

@@ -57,8 +57,10 @@ def test_throughput_has_several_requests_in_flight(tiny_resnet: Path, client: Wo
 
 def test_devices_are_not_told_to_share_their_threads_out_for_throughput(client: WorkerClient) -> None:
     runner = CandidateRunner(client, THROUGHPUT)
-    assert runner.request("a", Candidate("CPU_A", ("CPU_A",))).properties == {"PERFORMANCE_HINT": "THROUGHPUT"}
-    assert runner.request("a", Candidate.side_by_side(ORDER, ORDER)).properties == {}
+    assert runner.request("a", Candidate("CPU_A", ("CPU_A",))).candidate.properties == {
+        "PERFORMANCE_HINT": "THROUGHPUT"
+    }
+    assert runner.request("a", Candidate.side_by_side(ORDER, ORDER)).candidate.properties == {}
 
 
 def test_a_placement_on_one_device_is_a_plain_compilation() -> None:
@@ -113,7 +115,7 @@ def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny
     ranks = [None, *range(len(candidate.devices) - 1)]
     runner = CandidateRunner(client, LATENCY)
     ranked = Candidate.side_by_side(candidate.devices, ORDER, ranks)
-    assert runner.request("ranked", ranked).priority == tuple(ranks)
+    assert runner.request("ranked", ranked).candidate.priority == tuple(ranks)
     assert runner.open("ranked", ranked).submodels == 2
 
 
