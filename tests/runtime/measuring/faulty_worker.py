@@ -83,7 +83,7 @@ class FaultyWorker(Worker):
     def open(self, request: Any) -> Any:
         """Compile; make a mistake where the fault is a defect, divide by zero over a placement that comes n-th."""
         self.num_opened += 1
-        is_nth_placement = request.devices and self.num_opened == int(sys.argv[2])
+        is_nth_placement = request.candidate.devices and self.num_opened == int(sys.argv[2])
         if sys.argv[1] == "defect" or (sys.argv[1] == "divide" and is_nth_placement):
             FAULTS[sys.argv[1]]()
         return super().open(request)
