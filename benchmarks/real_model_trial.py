@@ -92,7 +92,7 @@ def run_trial(source: Source, folder: Path, count: int, start: int) -> Iterator[
     inputs = random_inputs(model, source.integers)
     judge = Judge(core, model, inputs)
     specs = [DeviceSpec.parse(f"{name}=CPU[{properties_text()}]") for name in ("FAST", "SLOW")]
-    yield asdict(Opening(graph.num_ops, colocate(graph).num_sets))
+    yield asdict(Opening(graph.num_ops, colocate(graph).sets.num_groups))
     for k, devices in enumerate(placements(graph, count)):
         if k < start // len(EXECUTORS):
             continue
@@ -111,7 +111,7 @@ def run_trial(source: Source, folder: Path, count: int, start: int) -> Iterator[
 def placements(graph: ComputationGraph, count: int) -> Iterator[IntArray]:
     """Devices [N] of ``count`` random placements of co-location sets, and then of contiguous halves."""
     constraints = colocate(graph)
-    labels, num_sets = constraints.sets.labels, constraints.num_sets
+    labels, num_sets = constraints.sets.labels, constraints.sets.num_groups
     working = np.unique(labels[~constraints.floating])
     for k in range(count):
         rng = np.random.default_rng(k)

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.partition import Partition
@@ -45,11 +42,6 @@ class Colocation:
     floating: BoolArray
     edge_kept: BoolArray
 
-    @cached_property
-    def num_sets(self) -> int:
-        """Number of co-location sets."""
-        return self.sets.num_groups
-
     def joined(self, graph: ComputationGraph, together: Sequence[Sequence[int]]) -> Partition:
         """The sets with those that share a member of ``together`` joined, and cycles that arise closed."""
         if not together:
@@ -58,7 +50,8 @@ class Colocation:
         others = np.concatenate([ops[1:] for ops in together]).astype(np.int64)
         labels = self.sets.labels
         wider = Partition.from_pairs(self.sets.num_groups, labels[first], labels[others]).refine(self.sets)
-        return _merge_cycles(wider, graph.edge_src[self.edge_kept], graph.edge_dst[self.edge_kept])
+        cycles = wider.cycles(graph.edge_src[self.edge_kept], graph.edge_dst[self.edge_kept])
+        return Partition.from_labels(cycles[wider.labels])
 
 
 def colocate(graph: ComputationGraph) -> Colocation:
@@ -80,10 +73,10 @@ def colocate(graph: ComputationGraph) -> Colocation:
         left.append(pair[0])
         right.append(pair[1])
     sets = Partition.from_pairs(graph.num_ops, np.concatenate(left), np.concatenate(right))
-    sets = _merge_cycles(sets, graph.edge_src[edge_kept], graph.edge_dst[edge_kept])
+    labels = sets.cycles(graph.edge_src[edge_kept], graph.edge_dst[edge_kept])[sets.labels]
     if variable_of(graph) is not None:
-        sets = Partition.from_labels(np.zeros(graph.num_ops, dtype=np.int64))
-    return Colocation(sets, floating, edge_kept)
+        labels = np.zeros(graph.num_ops, dtype=np.int64)
+    return Colocation(Partition.from_labels(labels), floating, edge_kept)
 
 
 def variable_of(graph: ComputationGraph) -> str | None:
@@ -157,14 +150,6 @@ def _parameter_pairs(graph: ComputationGraph, floating: BoolArray) -> tuple[IntA
 def _result_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     """Every Result beside its producer."""
     return _columns([(v, int(graph.predecessors.of(v)[0])) for v in _of_type(graph, "Result")])
-
-
-def _merge_cycles(sets: Partition, src: IntArray, dst: IntArray) -> Partition:
-    """Sets on a common cycle of the quotient graph become one (strongly connected components)."""
-    s, d = sets.quotient_edges(src, dst)
-    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(sets.num_groups,) * 2)
-    _, component = connected_components(matrix, directed=True, connection="strong")
-    return Partition.from_labels(component.astype(np.int64)[sets.labels])
 
 
 def _of_type(graph: ComputationGraph, op_type: str) -> list[int]:

@@ -66,6 +66,12 @@ class Partition:
             raise ValueError(f"cannot compose: {fine.num_groups} fine groups, but {self.num_items} items here")
         return Partition(self.labels[fine.labels], self.num_groups)
 
+    def cycles(self, src: IntArray, dst: IntArray) -> IntArray:
+        """[G] a number that groups share where they are on a common cycle of the quotient graph."""
+        s, d = self.quotient_edges(src, dst)
+        matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(self.num_groups,) * 2)
+        return connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
+
     def quotient_edges(self, src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
         """Distinct edges between different groups, sorted by (source, destination)."""
         s, d = self.labels[src], self.labels[dst]

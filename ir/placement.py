@@ -126,14 +126,6 @@ class Placement(_Record):
         used = set(self.affinity.values())
         return tuple(device.name for device in self.devices if device.name in used)
 
-    @property
-    def num_ops_per_device(self) -> dict[str, int]:
-        """Ops on each device, in the order of ``devices``."""
-        counts = dict.fromkeys((device.name for device in self.devices), 0)
-        for device in self.affinity.values():
-            counts[device] += 1
-        return counts
-
     def to_json(self) -> str:
         """The document as text."""
         return self.model_dump_json(indent=1, exclude_none=True) + "\n"

@@ -46,10 +46,6 @@ class Inbox:
         """An attempt ended well, now."""
         self.put(attempt, time.perf_counter())
 
-    def done_at(self, attempt: Attempt, end_s: float) -> None:
-        """An attempt ended well at a moment of ``time.perf_counter``."""
-        self.put(attempt, end_s)
-
     def failed(self, attempt: Attempt, error: BaseException) -> None:
         """An attempt ended with an error."""
         self.put(attempt, time.perf_counter(), error)

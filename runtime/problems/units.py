@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.coarsen import CoarseGraph, coarsen
 from hsdag.ir.errors import FileFormatError
@@ -95,9 +93,7 @@ def _acyclic_edges(graph: ComputationGraph, sets: Partition) -> BoolArray:
     Inside each strongly connected part of the quotient, edges lead from the set whose first op comes earlier.
     """
     src, dst = sets.labels[graph.edge_src], sets.labels[graph.edge_dst]
-    s, d = sets.quotient_edges(graph.edge_src, graph.edge_dst)
-    matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(sets.num_groups,) * 2)
-    _, part = connected_components(matrix, directed=True, connection="strong")
+    part = sets.cycles(graph.edge_src, graph.edge_dst)
     first = np.full(sets.num_groups, graph.num_ops, dtype=np.int64)
     np.minimum.at(first, sets.labels, graph.position)
     return np.asarray((part[src] != part[dst]) | (first[src] < first[dst]), dtype=np.bool_)
@@ -112,31 +108,23 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     edges, edge_bytes = _unit_edges(problem, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
     labels = problem.labels
-    return ScheduleProblem.from_arrays(
-        time_s + ((members - 1) * problem.op_overhead_s)[:, None],
-        edges,
-        output_bytes=np.bincount(unit, problem.output_bytes, num_units),
-        edge_bytes=edge_bytes,
-        link_latency_s=problem.link_latency_s,
-        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
-        weight_bytes=np.bincount(unit, problem.weight_bytes, num_units),
-        memory_bytes=problem.memory_bytes,
-        launch_s=problem.launch_s,
-        op_overhead_s=problem.op_overhead_s,
-        transfer_overhead_s=problem.transfer_overhead_s,
-        name=problem.name,
+    order = unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order
+    return replace(
+        problem,
         op_names=units.graph.op_names,
-        device_names=problem.device_names,
-        labels=OpLabels(
-            types=units.graph.op_types,
-            colocate=("",) * num_units,
+        time_s=time_s + ((members - 1) * problem.op_overhead_s)[:, None],
+        output_bytes=np.bincount(unit, problem.output_bytes, num_units).astype(np.float64),
+        weight_bytes=np.bincount(unit, problem.weight_bytes, num_units).astype(np.float64),
+        edge_src=edges[:, 0].copy(),
+        edge_dst=edges[:, 1].copy(),
+        edge_bytes=edge_bytes,
+        topological_order=order.copy(),
+        labels=replace(
+            OpLabels.empty(num_units, units.graph.op_types),
             meta_ops=tuple(labels.meta_ops[v] for v in named),
             roles=tuple(labels.roles[v] for v in named),
             expressions=tuple(labels.expressions[v] for v in named),
         ),
-        order=unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order,
-        source=problem.source,
-        model=problem.model,
     )
 
 

@@ -114,4 +114,4 @@ class StreamLane(Lane):
         started[attempt.task] = max(started[attempt.task], self._last_end_s)
         self._last_end_s = now_s
         state.release(attempt.task)
-        inbox.done_at(attempt, now_s)
+        inbox.put(attempt, now_s)

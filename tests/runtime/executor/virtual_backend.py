@@ -53,7 +53,7 @@ class VirtualBackend(Backend):
         self.now_s = self._running[0][0]
         while self._running and self._running[0][0] == self.now_s:
             attempt = heapq.heappop(self._running)[2]
-            inbox.done_at(attempt, attempt.run.begun_s + self.now_s)
+            inbox.put(attempt, attempt.run.begun_s + self.now_s)
 
     def run_ended(self, slot: int) -> None:
         """Note it."""
