@@ -61,7 +61,7 @@ def test_any_op_name_survives(affinity: dict[str, str]) -> None:
     assert Placement.from_json(text).affinity == affinity
 
 
-def test_used_devices_and_counts_follow_the_order_of_devices() -> None:
+def test_used_devices_follow_the_order_of_devices() -> None:
     placement = Placement.model_validate({**document(), "affinity": {"a": "SLOW"}})
     assert placement.used_devices == ("SLOW",)
 
