@@ -31,7 +31,7 @@ ROUNDS_FIRST, ROUNDS = 400, 40
 SLACK = 1 - 1e-9
 """What rounding may have added to a sum."""
 MOST_WAITS = 50_000
-"""Of a module that CP-SAT is asked for; the model of more takes longer to build than the module has."""
+"""Of a module that CP-SAT solves; a model of more takes longer to build than the module has."""
 
 
 class BatchedBounds:

@@ -27,7 +27,7 @@ class Standing:
     """What of a schedule is given: where ops are, and when they begin."""
 
     schedule: BatchSchedule
-    is_free: BoolArray  # [N] ops that are placed anew
+    is_free: BoolArray  # [N] ops that are placed again
 
 
 class BatchedIntervals:

@@ -102,7 +102,7 @@ class BatchList:
 
     ``by_end`` chooses the division whose last batch ends first, then the one of least device time; otherwise only
     the latter counts. Of a division, each device gets the groups that have the most input bytes there. ``wake`` is
-    asked for every division that is tried, and may raise.
+    called for every division that is tried, and may raise.
     """
 
     def __init__(

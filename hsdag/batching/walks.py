@@ -85,7 +85,7 @@ class Walk:
 def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling, seconds: float) -> None:
     """Anneal the best schedule for ``seconds`` at most, in steps that the time is enough for by far.
 
-    The number of steps is that of the budget, not of the machine: where they fit, two runs are alike. Where they do
+    The number of steps is that of the budget, not of the machine: where they fit, two runs are equal. Where they do
     not, the clock cools instead. Nothing happens without a schedule to begin with.
     """
     start, problem = incumbent.best, incumbent.problem

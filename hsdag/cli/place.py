@@ -96,7 +96,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         typer.echo(f"{name} did not run: {reason}")
     verdict = outcome.verdict
     if verdict.difference is not None:
-        shown = {name: "not told" if d is None else f"{d:.3g}" for name, d in verdict.difference.items()}
+        shown = {name: "not finite" if d is None else f"{d:.3g}" for name, d in verdict.difference.items()}
         typer.echo(
             f"Outputs against {verdict.versus}: max abs {shown['max_abs']}, max relative {shown['max_relative']} "
             f"(up to {verdict.tolerance:.2g} is allowed), cosine {shown['cosine']}, MSE {shown['mse']}"

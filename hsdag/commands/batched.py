@@ -160,7 +160,7 @@ def solve_batched(
     """Divide a batch of inputs over devices, in quarters and with assumed times unless there is a ``table``.
 
     The bound is that of schedules in which the inputs of a group stay together. Raises SearchError when the method
-    came to its end and found nothing that fits into memory.
+    ended and found nothing that fits into memory.
     """
     watcher = watcher or Watcher()
     assumption = "batch times as given in a table"

@@ -18,7 +18,7 @@ from hsdag.search.session import Session
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
-    """The median run of a candidate, primitive by primitive; subgraph by subgraph where they ran side by side.
+    """The median run of a candidate, primitive by primitive; part by part where parts ran side by side.
 
     HETERO runs one submodel after another and counters give durations alone, so intervals are laid end to end in
     order of execution; what the whole takes longer than its primitives is spread evenly over the starts of
@@ -73,7 +73,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
 
 
 def _side_by_side(session: Session, candidate: Candidate, runs: int) -> Timeline:
-    """When every subgraph ran in the median inference of the work-conserving executor, as it took the times itself."""
+    """When every part ran in the median inference of the work-conserving executor, by its own clock."""
     request = session.runner.request("timeline", candidate)
     try:
         return replace(session.client.call(TimelineOf(request, runs), 300.0), name=session.model_record.name)

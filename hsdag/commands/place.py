@@ -53,7 +53,7 @@ def run_place(
 ) -> PlaceResult:
     """Place a model: a path, an ``ov.Model`` or a torch module.
 
-    With ``run_folder`` every evaluation is kept there, and ``resume`` goes on with it. With one device only
+    With ``run_folder`` every evaluation is kept there, and ``resume`` continues it. With one device only
     nothing is searched. The answer is never slower than the best single device beyond the 95% interval.
 
     Raises a HsdagError for what the user can put right.

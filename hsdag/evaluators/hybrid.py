@@ -54,7 +54,7 @@ class HybridEvaluator(Evaluator):
     ``measured`` keeps what was measured, and its budget of seconds is the search's. What it holds already, from
     the first guesses or an earlier part of the search, calibrates the costs from the start; every round of
     measurements refines them and raises ``version``. ``keep`` hears of promising simulated plans before their scores
-    are told; ``kept`` are those of an earlier part of the search. Plans that exceed the memory of a device fail.
+    are reported; ``kept`` are those of an earlier part of the search. Plans that exceed the memory of a device fail.
     """
 
     is_cheap = True

@@ -22,7 +22,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 class GaveUp(Exception):  # noqa: N818 - an ending we expect, not an error
-    """A method came to its end and found nothing; the reason goes into its result."""
+    """A method ended and found nothing; the reason goes into its result."""
 
 
 class Status(Enum):
@@ -41,7 +41,7 @@ class Status(Enum):
 
 _SENTENCES = {
     Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
-    Status.FEASIBLE: "The method came to its end; a better placement may exist.",
+    Status.FEASIBLE: "The method finished; a better placement may exist.",
     Status.INFEASIBLE: "No placement fits into the memory of the devices.",
     Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
 }

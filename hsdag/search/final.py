@@ -26,7 +26,7 @@ class FinalResult:
     ``opened`` and ``comparison`` are keyed by candidate name, and so are ``ratios``: how many times faster than
     ``best_single``, or than the answer where there is none; finalists, baselines and devices are a family each.
     ``answer`` is the candidate to deploy, ``best_single`` the fastest device alone, None where none runs the model,
-    ``verdicts`` how outputs compare, of the answer and of every finalist that was turned down for it.
+    ``verdicts`` how outputs compare, of the answer and of every finalist that was rejected.
     """
 
     opened: Mapping[str, Opened]

@@ -68,7 +68,7 @@ def prepare(
 ) -> Ground:
     """Profile the model where the reward simulates.
 
-    A device that cannot be profiled leaves measuring, unless simulation was asked for by name; so does an
+    A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
     interrupt. Raises DeviceError then, and when an op runs nowhere.
     """
     max_share, semantics = options.chosen_preset.max_share, options.semantics

@@ -110,7 +110,7 @@ def _search_in_rounds(
     most_rounds: int,
     on_phase: Callable[[str], None],
 ) -> None:
-    """Search; with the hybrid reward, measure the best, and let methods that compute on costs start anew from those
+    """Search; with the hybrid reward, measure the best, and let methods that compute on costs start again from those
     that were learned, until that changes nothing."""
     problem = ground.problem
     for _ in range(most_rounds):

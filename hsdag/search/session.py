@@ -41,7 +41,7 @@ class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
 
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
-    both number the ops alike. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. Raises ModelError
+    both number ops equally. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. Raises ModelError
     and DeviceError as reading and loading do.
     """
 

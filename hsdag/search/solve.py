@@ -39,7 +39,7 @@ def solve(
     """Search with ``placer``; the answer is never worse than the best single device that is legal.
 
     Single devices are simulated first, whatever the budget, and count as evaluations. Raises SearchError when
-    the method came to its end and found nothing legal, OptionError before anything is evaluated for what the
+    the method ended and found nothing legal, OptionError before anything is evaluated for what the
     objective or the method cannot do.
     """
     return _Search(problem, placer, options, watcher or Watcher()).run()

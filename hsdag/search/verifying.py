@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is turned down, if it is.
+    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is.
 
     ``difference`` is None where they could not be compared; ``ran`` is whether the candidate ran at all.
     """

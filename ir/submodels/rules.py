@@ -142,7 +142,7 @@ def _find_cuts(net: Net, parts: Parts, s: int, returned: BoolArray, above: NDArr
     """Append to ``cut`` the edges inside submodel s over which it is cut.
 
     They lead from a node that no result of s came back to, to one that depends on such a result. HETERO spares the
-    only reader of a node that is no graph input and depends on graph inputs alone. Of the other edges, those are
+    only reader of a node that is not a graph input and depends on graph inputs alone. Of the other edges, those are
     cut whose ends share something that leads into s; ``_share_inputs`` says more where that is in doubt.
     """
     members = parts.group[parts.start[s] : parts.start[s] + parts.size[s]]

@@ -30,10 +30,10 @@ MOST_BYTES_PER_S = 5e10
 """No tensor is taken to leave a part, or to enter one, faster."""
 
 TRUST = Trust(observed=0.02, scale=1.0)
-"""Launches and bytes can hardly be told apart from latencies alone: they stay nearer to what was known before."""
+"""Latencies alone hardly separate launches from bytes: they stay closer to their previous values."""
 
 CALIBRATION_ROUNDS = 2
-"""How often chains are found anew under the factors fitted along the chains before."""
+"""How often chains are found again under the factors fitted along the chains before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class WorkConservingCosts:
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
         far as ``trust`` goes; first with one factor each for all launches and all bytes, then device by device. The
-        chains are then found anew. Without observations nothing changes.
+        chains are then found again. Without observations nothing changes.
         """
         trust = trust or TRUST
         found = self._parts(placements, ranks)

@@ -1,4 +1,4 @@
-"""Cut: a placed graph as convex subgraphs, each on one device, that are compiled and run as tasks.
+"""Cut: a placed graph as convex parts, each on one device, that are compiled and run as tasks.
 
 An op may have instances on several devices: joins such as Concat are cheaper computed where they are read than sent
 there, since part of what they join is there already. Floating ops (constants, arithmetic on shapes) and Parameters

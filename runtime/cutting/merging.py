@@ -1,4 +1,4 @@
-"""Merging: subgraphs of a cut joined where that does not lengthen the schedule, for every boundary costs.
+"""Merging: parts of a cut joined where that does not lengthen the schedule, because every boundary costs.
 
 Legend: N ops, D devices, I instances, T tensors that instances hand out, K reads of one by an instance, S parts.
 """
@@ -112,7 +112,7 @@ def tensors_of(
 ) -> tuple[IntArray, FloatArray, BoolArray, IntArray, IntArray]:
     """[T] instance, bytes, and whether a Result reads it; [K] tensor and instance of every read.
 
-    What an op reads twice, it reads once; inputs of the model are no tensors of an instance.
+    What an op reads twice, it reads once; inputs of the model are not tensors of an instance.
     """
     runs, count = RunningOps.of(graph).runs, len(instances.op)
     of_op = Csr.build(graph.num_ops, instances.op, np.arange(count))

@@ -1,4 +1,4 @@
-"""TaskGraph: what an execution consists of, runs of subgraphs and transfers, each on one resource.
+"""TaskGraph: what an execution consists of, runs of parts and transfers, each on one resource.
 
 Legend: T tasks, E edges, R resources.
 """

@@ -1,4 +1,4 @@
-"""Latency measurement: interleaved rounds over all candidates, so that drift hits all alike.
+"""Latency measurement: interleaved rounds over all candidates, so that drift affects all equally.
 
 Legend: C candidates, R rounds.
 """

@@ -107,7 +107,7 @@ def _is_large_product(node: ov.Node) -> bool:
 
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
-    """An op cut out of its model and compiled; what is no floating-point input stands in it as a constant."""
+    """An op cut out of its model and compiled; other inputs than floating-point ones are constants in it."""
     parameters, given = [], []
     for port, tensor in zip(node.inputs(), inputs, strict=True):
         is_data = (

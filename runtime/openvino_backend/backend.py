@@ -29,7 +29,7 @@ from hsdag.runtime.platforms.inference import reason_of
 CLOSE_S = 5.0
 """How long closing waits for each device."""
 COMPILE_S = 120.0
-"""How long an inference waits for a part that hung to be compiled again; its own time limit begins afterwards."""
+"""How long an inference waits while a part that hung is compiled again, before its own time limit begins."""
 
 
 class OpenVinoBackend(Backend):

@@ -28,7 +28,7 @@ from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 MOST_SUBGRAPHS = 4000
-"""A placement that falls into more subgraphs is refused: each is compiled, and costs a launch."""
+"""A placement with more parts is refused: each is compiled, and costs a launch."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def compile_cut(
 
 
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec], streams: int = 1) -> TaskGraph:
-    """The subgraphs of a cut as tasks; a device runs ``streams`` at a time."""
+    """The parts of a cut as tasks; a device runs ``streams`` at a time."""
     names, types = cut.graph.op_names, cut.graph.op_types
     labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
     kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]

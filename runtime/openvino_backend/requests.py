@@ -21,7 +21,7 @@ from hsdag.runtime.timeline.timeline import Timeline
 
 
 class WorkConservingModel:
-    """A placed model that runs its subgraphs side by side; made by ``compile_work_conserving``.
+    """A placed model that runs its parts side by side; made by ``compile_work_conserving``.
 
     Call it with inputs, or make requests to have several inferences in flight. Close it, or use it as a context
     manager, to end its thread at once; otherwise that happens when it is no longer used.
@@ -200,7 +200,7 @@ class WorkConservingRequest:
 
     @property
     def times(self) -> TaskTimes:
-        """When each subgraph of the last inference ran."""
+        """When each part of the last inference ran."""
         return self._ended().times
 
     @property

@@ -1,4 +1,4 @@
-"""SharedMemory: where a tensor between subgraphs lives when a GPU writes or reads it.
+"""SharedMemory: where a tensor between parts lives when a GPU writes or reads it.
 
 CPU devices share the memory of the process: the output tensor of one request is the input tensor of another. A GPU
 plugin copies such a tensor on every inference. Two subgraphs of one GPU need no copy when the tensor stays in its

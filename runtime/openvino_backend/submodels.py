@@ -1,4 +1,4 @@
-"""Submodels: an ov.Model for every subgraph of a cut, made from one clone of the model per device."""
+"""Submodels: an ov.Model for every part of a cut, made from one clone of the model per device."""
 
 from __future__ import annotations
 

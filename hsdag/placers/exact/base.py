@@ -21,7 +21,7 @@ SHARE_OF_BUDGET = 0.95
 """What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
 NO_LIMIT_S = 1e9
 TOLERANCE = 1e-6
-"""Share up to which a solver that came to its end has proven the optimum: what HiGHS leaves open."""
+"""Share up to which a solver that finished has proven the optimum: the gap that HiGHS leaves open."""
 ROUNDING = 0.01
 """Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
 
@@ -71,7 +71,7 @@ class ExactPlacer(Placer[O]):
         return self._ending(incumbent, tolerance)
 
     def _ending(self, incumbent: Incumbent, tolerance: float) -> Status:
-        """OPTIMAL up to a ``tolerance`` that a solver which came to its end leaves open, a share of the value."""
+        """OPTIMAL up to a ``tolerance`` that a finished solver leaves open, a share of the value."""
         if self.is_proven_infeasible:
             return Status.INFEASIBLE
         bound_s, best_s = incumbent.lower_bound, incumbent.best_score

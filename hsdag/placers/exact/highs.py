@@ -41,7 +41,7 @@ def solve_linear(
 ) -> LinearAnswer:
     """Minimise ``model``; ``hint`` are variables with values to begin with.
 
-    Both callables run in the calling thread; what they raise ends HiGHS and goes on to the caller. Raises
+    Both callables run in the calling thread; exceptions of theirs end HiGHS and reach the caller. Raises
     SearchError when HiGHS dies.
     """
     command = [sys.executable, "-m", "hsdag.placers.exact.highs_process"]

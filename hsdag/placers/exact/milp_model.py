@@ -28,7 +28,7 @@ class BatchedModel:
     that share an input, as section III says, not for all; a transfer carries all inputs that its two batches share,
     in the paper each by itself; edges of one result may differ in size, and the largest that leads to a device counts;
     memory may ask for less than (6). PEAK memory is not linear here, and is refused. While the rows of ops are made,
-    ``check`` is called for every op, and what it raises goes on to the caller.
+    ``check`` is called for every op, and its exceptions reach the caller.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ def solve_aloud(
 ) -> Answer[T]:
     """Solve and hand every better solution to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
 
-    Both are called in the calling thread; what they raise ends the solver and goes on to the caller.
+    Both are called in the calling thread; exceptions of theirs end the solver and reach the caller.
     """
     solver, found = limits.solver(), _Found(model)
     ended: list[cp_model.CpSolverStatus] = []
