@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MODEL := artifacts/resnet50.xml
 BUDGET ?= 45s
 
-.PHONY: place test hunt lint types check clean
+.PHONY: place test hunt benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -16,6 +16,10 @@ test: $(VENV)/.installed
 # The same with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 --hypothesis-profile new_examples
+
+# Every benchmark with small settings: whether it still runs and prints its figure.
+benchmarks: $(VENV)/.installed
+	$(BIN)/python benchmarks/run_all.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

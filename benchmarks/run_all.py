@@ -4,7 +4,7 @@ The figures themselves mean nothing here, and a bar that is missed is no failure
 benchmark fails that ends with a traceback, takes longer than its time, prints no figure, or is missing from the table
 below. Those that need a GPU are left out where there is none.
 
-Usage: python benchmarks/run_all.py [--only NAME,...]
+Usage: make benchmarks, or python benchmarks/run_all.py [--only NAME,...]
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ BENCHMARKS = {
     "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),
     "simulator_agreement": Small("--problems 20", r"largest relative deviation [\d.e-]+"),
     "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
-    "simulator_speed": Small("--largest 10000", r"\d"),
+    "simulator_speed": Small("--largest 10000", r"10000 ops, independent: median +[\d.]+ ms"),
+    "submodels_speed": Small("--sizes 1000", r"residual +\d+ +\d+ .* us"),
     "torch_engine_overhead": Small("--devices 2 --rounds 3", r"16 chains +\d+ +[\d.]+"),
     "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),
     "unequal_devices": Small("--budget 10s", r"policy's choice against \S+: [\d.]+"),
