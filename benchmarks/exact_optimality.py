@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from hsdag.placers.exact.cpsat_model import LatencyModel
-from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.formulation import Formulation, durations_of
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.module_solving import durations_of, generous_horizon_s
+from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.registry import make_placer
@@ -79,13 +79,13 @@ def _cpsat_s(problem: ScheduleProblem) -> float:
     f, horizon_s = Formulation(problem), generous_horizon_s(problem)
     ticks = Ticks.choose(durations_of(f), horizon_s)
     answer = solve_model(LatencyModel(f, ticks, horizon_s), SolverLimits(60.0, 1))
-    return float(ticks.seconds(answer.value_ticks)) if answer.value_ticks is not None else np.inf
+    return float(ticks.seconds(answer.value)) if answer.value is not None else np.inf
 
 
 def _milp_s(problem: ScheduleProblem) -> float:
     model = BatchedModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_linear(model.linear, SolverLimits(60.0, 1))
-    return float(answer.values[model.makespan]) * model.unit_s if answer.values is not None else np.inf
+    return float(answer.solution[model.makespan]) * model.unit_s if answer.solution is not None else np.inf
 
 
 def _placer(problem: ScheduleProblem, method: str, best_s: float) -> str:

@@ -108,7 +108,7 @@ class BatchedBounds:
             max(min(self._limits.seconds, self._left_s()), 1e-3), self._limits.num_workers, self._limits.seed
         )
         answer = solve_model(BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s), limits)
-        return 0.0 if answer.ending is Ending.INFEASIBLE else float(ticks.seconds(answer.bound_ticks))
+        return 0.0 if answer.ending is Ending.INFEASIBLE else ticks.length_of(answer.bound)
 
     def _load(self, ops: BoolArray, groups: int, rounds: int) -> tuple[float, FloatArray]:
         """The busiest device under the best division of every op, from below, with prices [D] of the devices.

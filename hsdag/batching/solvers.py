@@ -5,8 +5,6 @@ Legend: N ops, D devices, G groups of inputs.
 
 from __future__ import annotations
 
-import numpy as np
-
 from hsdag.batching.bound import BatchedBounds
 from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
@@ -17,7 +15,7 @@ from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import Ending, SolverLimits, solve_aloud
+from hsdag.placers.exact.solving import Ending, SolverLimits, follow, solve_aloud
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
 SHARE_OF_BUDGET = 0.95
@@ -46,13 +44,13 @@ def search_cpsat(incumbent: BatchIncumbent) -> None:
     def on_solution(found: tuple[IntArray, FloatArray]) -> None:
         incumbent.consider(*found)
 
-    def on_wait(bound_ticks: int) -> None:
-        incumbent.prove(float(ticks.seconds(bound_ticks)))
-        incumbent.wake()
-
-    answer = solve_aloud(model, limits, on_solution, on_wait)
-    incumbent.prove(np.inf if answer.ending is Ending.INFEASIBLE else float(ticks.seconds(answer.bound_ticks)))
-    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+    ending = follow(
+        lambda on_wait: solve_aloud(model, limits, on_solution, on_wait),
+        ticks.length_of,
+        incumbent.prove,
+        incumbent.wake,
+    )
+    incumbent.hit_limit = ending in (Ending.FEASIBLE, Ending.UNKNOWN)
 
 
 def search_milp(incumbent: BatchIncumbent) -> None:
@@ -78,17 +76,15 @@ def search_milp(incumbent: BatchIncumbent) -> None:
         found = model.read(values)
         incumbent.consider(found.device, found.start_s)
 
-    def on_wait(bound: float) -> None:
-        incumbent.prove(bound * model.unit_s * (1 - TOLERANCE))
-        incumbent.wake()
-
     hint = model.hint(incumbent.best.device) if incumbent.best is not None else None
-    answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
-    if answer.ending is Ending.INFEASIBLE:
-        incumbent.prove(incumbent.best_s * (1 - TOLERANCE))
-    elif np.isfinite(answer.bound):
-        incumbent.prove(answer.bound * model.unit_s * (1 - TOLERANCE))
-    incumbent.hit_limit = answer.ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+    ending = follow(
+        lambda on_wait: solve_linear(model.linear, limits, on_solution, on_wait, hint),
+        lambda bound: bound * model.unit_s * (1 - TOLERANCE),
+        incumbent.prove,
+        incumbent.wake,
+        incumbent.best_s * (1 - TOLERANCE),
+    )
+    incumbent.hit_limit = ending in (Ending.FEASIBLE, Ending.UNKNOWN)
 
 
 def is_closed(incumbent: BatchIncumbent) -> bool:

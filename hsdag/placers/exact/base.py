@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from hsdag.placers.base import O, Placer
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_can_bind
 from hsdag.placers.exact.judging import Judge
-from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.exact.solving import Answer, SolverLimits, T, follow
 from hsdag.placers.exact.ticks import MOST_TICKS
 from hsdag.placers.incumbent import GaveUp, Incumbent, Status
 from hsdag.runtime.problems.problem import Problem
@@ -100,6 +101,17 @@ class ExactPlacer(Placer[O]):
     @abstractmethod
     def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         """Solve for work-conserving latency."""
+
+    def _follow(
+        self,
+        formulation: Formulation,
+        judge: Judge,
+        solve: Callable[[Callable[[float], None]], Answer[T]],
+        seconds: Callable[[float], float],
+        infeasible_s: float = np.inf,
+    ) -> None:
+        """Let a solver run; its bounds are noted as they come, and the evaluator may end it."""
+        follow(solve, seconds, lambda bound_s: self._prove(formulation, bound_s, judge), judge.wake, infeasible_s)
 
     def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
         """Take note of a bound that the solver has proven; none is said to be above what was found.

@@ -38,14 +38,6 @@ class Surroundings:
         return Surroundings(table, row, table, row, pinned or {})
 
 
-@dataclass(frozen=True, eq=False)
-class TickSchedule:
-    """Devices and starts of ops in ticks."""
-
-    device: IntArray  # [N]
-    start_ticks: IntArray  # [N]
-
-
 class LatencyModel:
     """The model of one problem; constraint numbers are those of DiviML, section IV-A, for a single input.
 
@@ -288,8 +280,8 @@ class LatencyModel:
                 self.model.add_hint(here, int(device[i]) == d)
             self.model.add_hint(self.start[i], int(self.ticks.down(start_s[i])))
 
-    def read(self, value: Callable[[cp_model.IntVar], int]) -> TickSchedule:
-        """The schedule that the values of the variables describe."""
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> tuple[IntArray, IntArray]:
+        """Devices [N] and starts [N] in ticks that the values of the variables describe."""
         device = [next(d for d, here in on.items() if value(here)) for on in self.on]
         start = [value(start) for start in self.start]
-        return TickSchedule(np.asarray(device, dtype=np.int64), np.asarray(start, dtype=np.int64))
+        return np.asarray(device, dtype=np.int64), np.asarray(start, dtype=np.int64)

@@ -10,6 +10,7 @@ from enum import Enum
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.paths import longest_before
@@ -166,6 +167,13 @@ def transfer_s(problem: ScheduleProblem, size_bytes: float) -> FloatArray:
         problem.link_latency_s + size_bytes / problem.link_bandwidth_bytes_per_s,
     )
     return np.asarray(table, dtype=np.float64)
+
+
+def durations_of(f: Formulation) -> list[ArrayLike]:
+    """All durations that a schedule of the problem has."""
+    p = f.problem
+    transfers = [f.transfer_s(size) for size in sorted(set(f.edges.values()))]
+    return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
 
 def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,10 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits
+from hsdag.placers.exact.solving import POLL_S, Answer, Ending, SolverLimits
 
 GRACE_S = 2.0
 """What HiGHS may take beyond its limit before it is ended."""
-
-
-@dataclass(frozen=True, eq=False)
-class LinearAnswer:
-    """What HiGHS knows at its end; ``values`` are those of all variables."""
-
-    ending: Ending
-    bound: float
-    values: FloatArray | None = None
 
 
 def solve_linear(
@@ -38,8 +28,8 @@ def solve_linear(
     on_solution: Callable[[FloatArray], None] = lambda _: None,
     on_wait: Callable[[float], None] = lambda _: None,
     hint: tuple[list[int], list[float]] | None = None,
-) -> LinearAnswer:
-    """Minimise ``model``; ``hint`` are variables with values to begin with.
+) -> Answer[FloatArray]:
+    """Minimise ``model``; ``hint`` are variables with values to begin with, a solution the values of all variables.
 
     Both callables run in the calling thread; exceptions of theirs end HiGHS and reach the caller. Raises
     SearchError when HiGHS dies.
@@ -58,7 +48,7 @@ def _listen(
     limits: SolverLimits,
     on_solution: Callable[[FloatArray], None],
     on_wait: Callable[[float], None],
-) -> LinearAnswer:
+) -> Answer[FloatArray]:
     events: queue.Queue[tuple[Any, ...]] = queue.Queue()
     thread = threading.Thread(target=_converse, args=(process, request, events), daemon=True)
     thread.start()
@@ -75,7 +65,7 @@ def _listen(
         elif kind == "bound":
             bound = content[0]
         elif kind == "end":
-            return LinearAnswer(_ending(content[0], values), max(float(content[1]), bound), values)
+            return Answer(_ending(content[0], values), max(float(content[1]), bound), solution=values)
         elif kind == "died":
             raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
 

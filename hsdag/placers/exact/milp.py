@@ -12,10 +12,10 @@ from hsdag.placers.base import NoOptions
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.base import ExactPlacer, horizon_of
 from hsdag.placers.exact.formulation import Formulation
-from hsdag.placers.exact.highs import LinearAnswer, solve_linear
+from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
-from hsdag.placers.exact.solving import Ending, SolverLimits
+from hsdag.placers.exact.solving import SolverLimits
 
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
@@ -46,33 +46,32 @@ class MilpPlacer(ExactPlacer[NoOptions]):
             device = found.device[:, 0]
             judge.consider(device, start_ranks(costs, found.start_s[np.arange(costs.num_ops), device]))
 
-        def on_wait(bound: float) -> None:
-            self._prove(formulation, bound * model.unit_s * (1 - TOLERANCE), judge)
-            judge.wake()
-
         hint = model.hint(judge.best) if judge.best is not None else None
-        answer = solve_linear(model.linear, limits, on_solution, on_wait, hint)
-        self._end(formulation, answer, model.unit_s, judge)
+        self._follow(
+            formulation,
+            judge,
+            lambda on_wait: solve_linear(model.linear, limits, on_solution, on_wait, hint),
+            lambda bound: bound * model.unit_s * (1 - TOLERANCE),
+            judge.best_s * (1 - TOLERANCE),
+        )
 
     def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
         unit_s = max(horizon_of(formulation.problem, judge), 1e-12) / 1000
         model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
 
-        def on_wait(bound: float) -> None:
-            self._prove(formulation, bound * unit_s * (1 - TOLERANCE), judge)
-            judge.wake()
+        def on_solution(values: FloatArray) -> None:
+            judge.consider(model.placement(values[model.wanted]))
 
         hint = None
         if judge.best is not None:
             hint = model.wanted, [float(value) for value in model.chosen(judge.best)]
-        answer = solve_linear(model.linear, limits, lambda values: _take(judge, model, values), on_wait, hint)
-        self._end(formulation, answer, unit_s, judge)
-
-    def _end(self, formulation: Formulation, answer: LinearAnswer, unit_s: float, judge: Judge) -> None:
-        if answer.ending is Ending.INFEASIBLE:
-            self._prove(formulation, judge.best_s * (1 - TOLERANCE), judge)
-        elif np.isfinite(answer.bound):
-            self._prove(formulation, answer.bound * unit_s * (1 - TOLERANCE), judge)
+        self._follow(
+            formulation,
+            judge,
+            lambda on_wait: solve_linear(model.linear, limits, on_solution, on_wait, hint),
+            lambda bound: bound * unit_s * (1 - TOLERANCE),
+            judge.best_s * (1 - TOLERANCE),
+        )
 
 
 def _made(formulation: Formulation, horizon_s: float, deadline: float, judge: Judge) -> BatchedModel:
@@ -82,10 +81,6 @@ def _made(formulation: Formulation, horizon_s: float, deadline: float, judge: Ju
         raise OutOfTime
 
     return BatchedModel(formulation, horizon_s, check=lambda: judge.left_s(deadline))
-
-
-def _take(judge: Judge, model: AssignmentModel, values: FloatArray) -> None:
-    judge.consider(model.placement(values[model.wanted]))
 
 
 PLACER = MilpPlacer

@@ -17,7 +17,7 @@ from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.single_channel import ChainAnswer, solve_chain
 from hsdag.placers.exact.solving import SolverLimits
-from hsdag.placers.exact.split_bound import submit_bound
+from hsdag.placers.exact.split_bound import RecursiveBound
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 
 MOST_OPS_OF_A_SEGMENT = 120
@@ -81,7 +81,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             if is_chain:
                 self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
             else:
-                self._prove(formulation, submit_bound(formulation, parts, solver).seconds(), judge)
+                self._prove(formulation, RecursiveBound(formulation, parts, solver).seconds(), judge)
             self.num_solved = solver.num_solved
 
     def _take_chain(self, answer: ChainAnswer, formulation: Formulation, judge: Judge) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings, TickSchedule
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits, solve_model
@@ -120,12 +120,11 @@ def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLim
         return ModuleAnswer(float("inf"))
     if answer.ending is Ending.INFEASIBLE:
         return ModuleAnswer(float("inf"))
-    bound_s = float(ticks.seconds(answer.bound_ticks))
-    schedule: TickSchedule | None = answer.solution
-    if schedule is None or answer.value_ticks is None:
+    bound_s = ticks.length_of(answer.bound)
+    if answer.solution is None or answer.value is None:
         return ModuleAnswer(bound_s)
-    value_s = float(ticks.seconds(answer.value_ticks))
-    return ModuleAnswer(bound_s, value_s, schedule.device, ticks.seconds(schedule.start_ticks))
+    device, start_ticks = answer.solution
+    return ModuleAnswer(bound_s, ticks.length_of(answer.value), device, ticks.seconds(start_ticks))
 
 
 def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimits) -> ModuleAnswer:  # noqa: ARG001
@@ -135,12 +134,12 @@ def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimi
     if answer.ending is Ending.INFEASIBLE:
         return ModuleAnswer(float("inf"))
     bound_s = max(answer.bound * model.unit_s * (1 - MILP_TOLERANCE), 0.0)
-    if answer.values is None:
+    if answer.solution is None:
         return ModuleAnswer(bound_s)
-    found = model.read(answer.values)
+    found = model.read(answer.solution)
     device = found.device[:, 0]
     start_s = found.start_s[np.arange(module.num_ops), device]
-    return ModuleAnswer(bound_s, float(answer.values[model.makespan]) * model.unit_s, device, start_s)
+    return ModuleAnswer(bound_s, float(answer.solution[model.makespan]) * model.unit_s, device, start_s)
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:
@@ -150,12 +149,6 @@ def generous_horizon_s(problem: ScheduleProblem) -> float:
     links = (problem.link_latency_s[off], problem.link_bandwidth_bytes_per_s[off])
     sent_s = sum(float(np.max(links[0] + size / links[1], initial=0.0)) for size in problem.edge_bytes.tolist())
     return max(ops_s + sent_s, 1e-12)
-
-
-def durations_of(f: Formulation) -> list[FloatArray]:
-    """All durations that a model of latency has."""
-    transfers = [f.transfer_s(size) for size in sorted(set(f.edges.values()))]
-    return [f.problem.time_s, np.array([f.problem.op_overhead_s]), *transfers]
 
 
 def canonical_order(module: ScheduleProblem, pinned: dict[int, int]) -> IntArray:

@@ -67,12 +67,33 @@ class SolverLimits:
 
 @dataclass(frozen=True, eq=False)
 class Answer(Generic[T]):
-    """What a solver knows at its end: the best solution, its value and the proven bound, in ticks."""
+    """What a solver knows at its end: the best solution, its value and the proven bound, in the program's own unit."""
 
     ending: Ending
-    bound_ticks: int
-    value_ticks: int | None = None
+    bound: float
+    value: float | None = None
     solution: T | None = None
+
+
+def follow(
+    solve: Callable[[Callable[[float], None]], Answer[T]],
+    seconds: Callable[[float], float],
+    prove: Callable[[float], None],
+    wake: Callable[[], None],
+    infeasible_s: float = np.inf,
+) -> Ending:
+    """Let ``solve`` run and ``prove`` its bounds, which ``seconds`` brings into seconds; every so often ``wake``.
+
+    ``infeasible_s`` is proven where there is no solution.
+    """
+
+    def on_wait(bound: float) -> None:
+        prove(seconds(bound))
+        wake()
+
+    answer = solve(on_wait)
+    prove(infeasible_s if answer.ending is Ending.INFEASIBLE else seconds(answer.bound))
+    return answer.ending
 
 
 def solve_model(model: Readable[T], limits: SolverLimits) -> Answer[T]:
@@ -85,7 +106,7 @@ def solve_aloud(
     model: Readable[T],
     limits: SolverLimits,
     on_solution: Callable[[T], None],
-    on_wait: Callable[[int], None] = lambda _: None,
+    on_wait: Callable[[float], None] = lambda _: None,
 ) -> Answer[T]:
     """Solve and hand every better solution to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
 

@@ -19,13 +19,8 @@ _Optimum = Callable[[BoolArray], float]
 """From ops [N] to a lower bound of their optimum in seconds."""
 
 
-def submit_bound(f: Formulation, parts: Sequence[IntArray], solver: ModuleSolver) -> RecursiveBound:
-    """Begin to solve all that the bound of modules ``parts`` asks for."""
-    return RecursiveBound(f, parts, solver)
-
-
 class RecursiveBound:
-    """The bound of one division into modules; reading it from front to back and from back to front."""
+    """The bound of modules ``parts``, read from both ends; solving begins at once."""
 
     def __init__(self, f: Formulation, parts: Sequence[IntArray], solver: ModuleSolver) -> None:
         self._problem, self._solver = f.problem, solver

@@ -15,8 +15,8 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, induced
-from hsdag.placers.exact.module_solving import durations_of, generous_horizon_s
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, induced
+from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.ticks import Ticks
 
@@ -155,8 +155,8 @@ class WindowSolver:
         solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
-        found, end_s = model.read(solver.value), float(ticks.seconds(round(solver.objective_value)))
-        return _Part(ops, found.device, ticks.seconds(found.start_ticks), end_s)
+        (device, start_ticks), end_s = model.read(solver.value), ticks.length_of(round(solver.objective_value))
+        return _Part(ops, device, ticks.seconds(start_ticks), end_s)
 
     def _solver(self, left_s: float) -> cp_model.CpSolver:
         """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""

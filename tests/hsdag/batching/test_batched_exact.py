@@ -28,7 +28,7 @@ def by_cpsat(problem: BatchedProblem, symmetry: Symmetry = Symmetry.TASKS) -> tu
     rank = np.argsort(problem.costs.topological_order)
     schedule = timer.schedule(device, timer.by_start(start, device, rank))
     assert schedule is not None
-    return float(model.ticks.seconds(answer.bound_ticks)), schedule
+    return float(model.ticks.seconds(answer.bound)), schedule
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -44,6 +44,6 @@ def test_the_milp_has_the_optimum_of_brute_force(seed: int) -> None:
     problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
     model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), problem.horizon_s, problem.batches)
     answer = solve_linear(model.linear, SolverLimits())
-    assert answer.values is not None
+    assert answer.solution is not None
     optimum_s = BatchedBruteForce(problem).makespan_s()
-    assert answer.values[model.makespan] * model.unit_s == pytest.approx(optimum_s, rel=1e-5, abs=1e-5)
+    assert answer.solution[model.makespan] * model.unit_s == pytest.approx(optimum_s, rel=1e-5, abs=1e-5)

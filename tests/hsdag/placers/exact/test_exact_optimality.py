@@ -12,11 +12,11 @@ from hypothesis import settings
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.cuts import pivots
-from hsdag.placers.exact.formulation import Formulation, Symmetry
+from hsdag.placers.exact.formulation import Formulation, Symmetry, durations_of
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.module_solving import ModuleSolver, durations_of, generous_horizon_s
+from hsdag.placers.exact.module_solving import ModuleSolver, generous_horizon_s
 from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
@@ -39,15 +39,15 @@ def cpsat_s(problem: ScheduleProblem, symmetry: Symmetry = Symmetry.TASKS) -> tu
     horizon_s = generous_horizon_s(problem)
     ticks = Ticks.choose(durations_of(f), horizon_s)
     answer = solve_model(LatencyModel(f, ticks, horizon_s), LIMITS)
-    assert answer.value_ticks is not None
-    return float(ticks.seconds(answer.value_ticks)), float(ticks.seconds(answer.bound_ticks))
+    assert answer.value is not None
+    return float(ticks.seconds(answer.value)), float(ticks.seconds(answer.bound))
 
 
 def milp_s(problem: ScheduleProblem) -> float:
     model = BatchedModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_linear(model.linear, LIMITS)
-    assert answer.values is not None
-    return float(answer.values[model.makespan]) * model.unit_s
+    assert answer.solution is not None
+    return float(answer.solution[model.makespan]) * model.unit_s
 
 
 NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
@@ -128,7 +128,7 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         assert answer.solution is not None
         found_s = judge(problem, model.placement(answer.solution)[None], semantics)[0]
         assert found_s == pytest.approx(judge(problem, every_placement(problem), semantics).min(), rel=1e-12)
-        assert ticks.seconds(answer.value_ticks or 0) == pytest.approx(found_s, rel=1e-12)
+        assert ticks.seconds(answer.value or 0) == pytest.approx(found_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("symmetry", list(Symmetry))

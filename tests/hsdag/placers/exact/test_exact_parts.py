@@ -20,7 +20,7 @@ from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.module_solving import ModuleSolver, canonical_order, identity
 from hsdag.placers.exact.solving import SolverLimits
-from hsdag.placers.exact.split_bound import submit_bound
+from hsdag.placers.exact.split_bound import RecursiveBound
 from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.exact.windows import Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Status
@@ -98,7 +98,7 @@ def test_identical_modules_are_solved_once() -> None:
     problem = stacked(6)
     parts = [np.arange(5 * t, 5 * t + 5) for t in range(6)]
     with ModuleSolver(SolverLimits(), 1) as solver:
-        submit_bound(Formulation(problem), parts, solver).seconds()
+        RecursiveBound(Formulation(problem), parts, solver).seconds()
     assert solver.num_asked == 26
     assert solver.num_solved == 5  # the module, and what two inputs and two outputs reach of it
 
@@ -109,7 +109,7 @@ def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
     f = Formulation(problem)
     parts = modules(f, CutRules(most_channels=3, usual_ops=2, most_ops=4))
     with ModuleSolver(SolverLimits(), 1) as solver:
-        bound_s = submit_bound(f, parts, solver).seconds()
+        bound_s = RecursiveBound(f, parts, solver).seconds()
     assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
 
 
@@ -168,16 +168,16 @@ def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
     sizes = tuple(range(1, inputs + 1))
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, inputs, sizes, 0.0))
     answer = solve_linear(model.linear, SolverLimits())
-    assert answer.values is not None
-    assert answer.values[model.makespan] * model.unit_s == pytest.approx(3.0 * inputs / 2)
+    assert answer.solution is not None
+    assert answer.solution[model.makespan] * model.unit_s == pytest.approx(3.0 * inputs / 2)
 
 
 def test_only_batches_of_allowed_sizes_are_made() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0]], [])
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, 4, (3, 4), 0.0))
     answer = solve_linear(model.linear, SolverLimits())
-    assert answer.values is not None
-    assert answer.values[model.makespan] * model.unit_s == pytest.approx(4.0)
+    assert answer.solution is not None
+    assert answer.solution[model.makespan] * model.unit_s == pytest.approx(4.0)
 
 
 def test_the_milp_refuses_a_memory_rule_that_is_not_linear() -> None:
