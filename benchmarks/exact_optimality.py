@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from hsdag.placers.exact.cpsat_model import LatencyModel
-from hsdag.placers.exact.formulation import Formulation, durations_of
+from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.registry import make_placer

@@ -14,8 +14,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem, BatchSchedule
-from hsdag.placers.exact.formulation import Formulation, Symmetry, memory_unit_bytes
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
 from hsdag.placers.exact.ticks import Ticks
 
 Literals = dict[int, list[cp_model.IntVar]]
@@ -172,20 +172,18 @@ class BatchedIntervals:
             self.model.add(self.makespan >= load)
 
     def _keep_within_memory(self) -> None:
-        """(6), on devices that all ops together do not fit on; rounded so that nothing that fits is lost."""
-        p, held, count = self._p, self._problem.held_bytes, len(self._groups)
-        for d in range(p.num_devices):
-            there = [i for i in range(p.num_ops) if d in self.on[i]]
-            most = sum(float(p.weight_bytes[i] + held[i] * count) for i in there)
-            if most <= p.memory_bytes[d]:
+        """(6), on devices that all ops together do not fit on."""
+        f, batches = Formulation(self._p, MemoryRule.RESERVED), self._problem.batches
+        for d in range(self._p.num_devices):
+            there = [i for i in range(self._p.num_ops) if d in self.on[i]]
+            room = f.room(d, there, batches.num_inputs)
+            if room is None:
                 continue
-            most = sum(float(p.weight_bytes[i] * len(self.size[i][d]) + held[i] * count) for i in there)
-            unit = memory_unit_bytes(most)
             used: list[Any] = [0]
             for i in there:
-                used += [int(p.weight_bytes[i] / unit) * b for b in self.size[i][d].values()]
-                used += [int(held[i] / unit) * x for x in self.on[i][d]]
-            self.model.add(sum(used) <= int(p.memory_bytes[d] * (1 + MEMORY_TOLERANCE) / unit))
+                used += [int(room.weights[i]) * b for b in self.size[i][d].values()]
+                used += [int(room.results[i]) * batches.group * x for x in self.on[i][d]]
+            self.model.add(sum(used) <= room.size)
 
     def _order_what_is_alike(self) -> None:
         """Groups are equal, so those of the first op go by device; identical devices go by tasks (section VI)."""

@@ -46,10 +46,6 @@ class BatchIncumbent:
         """Whether nothing is left to find: the best, or the absence of a schedule, is proven."""
         return self.bound_s >= self.best_s
 
-    def allow(self, seconds: float) -> None:
-        """Make this the time that is left."""
-        self._budget_s = self.elapsed_s + seconds
-
     def wake(self) -> None:
         """Raises SearchStopped when the search was asked to end, or its time is over."""
         if self.should_stop():

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import Csr, FloatArray, IntArray, ranked_order
 from hsdag.ir.paths import longest_before
-from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
+from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.lists.greedy import breadth_first
 
 

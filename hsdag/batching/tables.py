@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
-from hsdag.placers.exact.batches import MEMORY_TOLERANCE, BatchedProblem
+from hsdag.placers.exact.batches import BatchedProblem
 
 
 class Tables(NamedTuple):

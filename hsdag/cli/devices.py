@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import typer
 
 from hsdag.cli.options import Json
@@ -16,15 +18,7 @@ def devices(as_json: Json = False) -> None:
     infos, topology, cuda = list_devices(), cpu_topology(), list_cuda()
     if as_json:
         document = {
-            "openvino": [
-                {
-                    "name": info.name,
-                    "full_name": info.full_name,
-                    "capabilities": list(info.capabilities),
-                    "failure": info.failure,
-                }
-                for info in infos
-            ],
+            "openvino": [asdict(info) for info in infos],
             "cuda": [{"name": g.name, "full_name": g.full_name, "memory_bytes": g.memory_bytes} for g in cuda],
             "cpu": {
                 "performance_threads": topology.performance,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from hsdag.evaluators.base import Evaluator, SearchStopped
 from hsdag.evaluators.checkpoint import Checkpoint
@@ -15,7 +16,6 @@ from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Limits, Result
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.threads import one_torch_thread
 
 TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
@@ -81,12 +81,15 @@ class Driver:
         None where the search was over before it began.
         """
         evaluator = evaluator or self.recorder
-        with one_torch_thread():
-            try:
-                evaluator.check()
-            except SearchStopped:
-                return None
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # policies are small: more threads make them slower, and disturb what is measured
+        try:
+            evaluator.check()
             return self._placer.search(problem or self._problem, evaluator, self._limits, checkpoint)
+        except SearchStopped:
+            return None
+        finally:
+            torch.set_num_threads(threads)
 
     def _should_stop(self) -> bool:
         best = self.recorder.best()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from hsdag.placers.base import O, Placer
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, memory_can_bind
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, generous_horizon_s, memory_can_bind
 from hsdag.placers.exact.judging import Judge
 from hsdag.placers.exact.solving import Answer, SolverLimits, T, follow
 from hsdag.placers.exact.ticks import MOST_TICKS
@@ -139,10 +139,4 @@ def is_exact(problem: Problem) -> bool:
 
 def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:
     """Seconds in which some schedule ends: the best known, or one op and one transfer after another."""
-    if np.isfinite(judge.best_s):
-        return float(judge.best_s)
-    off = ~np.eye(costs.num_devices, dtype=np.bool_)
-    slowest = (costs.link_latency_s + costs.edge_bytes.max(initial=0.0) / costs.link_bandwidth_bytes_per_s)[off]
-    ops_s = float(np.nanmax(costs.time_s, axis=1).sum()) + costs.op_overhead_s * costs.num_ops
-    sent_s = float(slowest[np.isfinite(slowest)].max(initial=0.0)) + costs.transfer_overhead_s
-    return ops_s + sent_s * len(costs.edge_src) + float(costs.launch_s.max()) * costs.num_ops
+    return float(judge.best_s) if np.isfinite(judge.best_s) else generous_horizon_s(costs)

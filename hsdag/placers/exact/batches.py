@@ -13,14 +13,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.formulation import induced
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 MOST_DIVISIONS = 2000
 """Ways to divide an op that lists look through; where there are more, they divide over fewer devices."""
-MEMORY_TOLERANCE = 1e-9
-"""Share by which rounding may exceed a memory."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
-MOST_HELD = 2.0**60
-"""What solvers count of memory at most: sums stay within 64 bits."""
+MOST_HELD = 2.0**56
+"""Bytes that solvers count one by one at most; more are counted in a power of two of them, to stay within 64 bits."""
 
 
 class MemoryRule(Enum):
@@ -46,9 +46,15 @@ class Room:
     """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
 
     size: int
-    held: IntArray  # [N] what an op takes throughout
+    weights: IntArray  # [N]
+    results: IntArray  # [N] what an op reads and writes for each input; 0 where the rule does not reserve that
     running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
     unit_bytes: float
+
+    @property
+    def held(self) -> IntArray:
+        """[N] what an op takes throughout, for one input."""
+        return self.weights + self.results
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,21 +117,24 @@ class Formulation:
             held[v] += size
         return held
 
-    def room(self, d: int, there: list[int]) -> Room | None:
+    def room(self, d: int, there: list[int], num_inputs: int = 1) -> Room | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
-        p, is_reserved = self.problem, self.memory is MemoryRule.RESERVED
-        held_bytes = p.weight_bytes + (self.reserved_bytes if is_reserved else 0.0)
-        running_bytes = np.zeros(p.num_ops) if is_reserved else self.running_bytes[:, d]
-        most_bytes, beside_bytes = float(held_bytes[there].sum()), float(running_bytes[there].max(initial=0.0))
+        p, is_reserved, nothing = self.problem, self.memory is MemoryRule.RESERVED, np.zeros(self.problem.num_ops)
+        results_bytes, running_bytes = (
+            (self.reserved_bytes, nothing) if is_reserved else (nothing, self.running_bytes[:, d])
+        )
+        most_bytes = float((p.weight_bytes + num_inputs * results_bytes)[there].sum())
+        beside_bytes = float(running_bytes[there].max(initial=0.0))
         if self.memory is MemoryRule.PEAK:
             copies = sum(max(consumers.values(), default=0.0) for consumers in self.consumers)
             beside_bytes = max(float(p.output_bytes.sum()) + copies, beside_bytes)
         most_bytes, room_bytes = most_bytes + beside_bytes, float(p.memory_bytes[d]) * (1 + 1e-9)
         if most_bytes <= room_bytes:
             return None
-        unit = memory_unit_bytes(most_bytes)
-        held, running = (np.floor(size / unit).astype(np.int64) for size in (held_bytes, running_bytes))
-        return Room(int(room_bytes / unit), held, running, unit)
+        unit = float(2.0 ** max(np.ceil(np.log2(most_bytes / MOST_HELD)), 0.0))
+        in_units = [np.floor(size / unit).astype(np.int64) for size in (p.weight_bytes, results_bytes, running_bytes)]
+        weights, results, running = in_units
+        return Room(int(room_bytes / unit), weights, results, running, unit)
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
@@ -176,6 +185,19 @@ def durations_of(f: Formulation) -> list[ArrayLike]:
     return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
 
+def generous_horizon_s(problem: ScheduleProblem) -> float:
+    """Seconds in which ops, launches and transfers fit one after another, at their slowest."""
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    each_s = problem.op_overhead_s + float(problem.launch_s.max())
+    ops_s = float(np.nanmax(problem.time_s, axis=1).sum()) + each_s * problem.num_ops
+    sent_s = problem.transfer_overhead_s * len(problem.edge_bytes)
+    latency_s, bandwidth = problem.link_latency_s[off], problem.link_bandwidth_bytes_per_s[off]
+    for size, count in zip(*np.unique(problem.edge_bytes, return_counts=True), strict=True):
+        slowest_s = latency_s + size / bandwidth
+        sent_s += count * float(slowest_s[np.isfinite(slowest_s)].max(initial=0.0))
+    return max(ops_s + sent_s, 1e-12)
+
+
 def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
     """Whether exchanging devices ``a`` and ``b`` leaves the problem as it is."""
     swap = np.arange(problem.num_devices)
@@ -190,11 +212,6 @@ def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
             for table in (problem.link_latency_s, problem.link_bandwidth_bytes_per_s)
         )
     )
-
-
-def memory_unit_bytes(most_bytes: float) -> float:
-    """The unit in which up to ``most_bytes`` are counted: 1, or a power of two that keeps sums within 64 bits."""
-    return float(2.0 ** max(np.ceil(np.log2(max(most_bytes, 1.0) / MOST_HELD)), 0.0))
 
 
 def memory_can_bind(problem: ScheduleProblem) -> bool:

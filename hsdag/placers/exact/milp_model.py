@@ -192,26 +192,21 @@ class BatchedModel:
 
     def _keep_within_memory(self) -> None:
         """(6), or what RUNNING asks for, where it can bind: weights once for each device that has a batch."""
-        p, f = self._p, self._f
-        for d in np.flatnonzero(np.isfinite(p.memory_bytes)).tolist():
-            room = float(p.memory_bytes[d]) * (1 + 1e-9)
-            there = [i for i in range(p.num_ops) if d in self.batch[i]]
-            most_bytes = float(p.weight_bytes[there].sum())
-            if f.memory is MemoryRule.RESERVED:
-                most_bytes += float(f.reserved_bytes[there].sum()) * self._batches.num_inputs
-            held = [(b, float(p.weight_bytes[i]) / room) for i in there for b in self.batch[i][d].values() if room]
-            if f.memory is MemoryRule.RESERVED:
-                each = f.reserved_bytes * self._batches.group / (room or 1.0)
-                held += [(self.on[i][n][d], float(each[i])) for i in there for n in self._inputs]
-            if most_bytes > room:
-                self.linear.row(held, high=1.0 if room else 0.0)
-            if f.memory is MemoryRule.RUNNING and room:
-                for i in there:
-                    self._check()
-                    if most_bytes + f.running_bytes[i, d] <= room:
-                        continue
-                    running = [(b, float(f.running_bytes[i, d]) / room) for b in self.batch[i][d].values()]
-                    self.linear.row([*held, *running], high=1.0)
+        for d in range(self._p.num_devices):
+            there = [i for i in range(self._p.num_ops) if d in self.batch[i]]
+            room = self._f.room(d, there, self._batches.num_inputs)
+            if room is None:
+                continue
+            unit = float(max(room.size, 1))
+            held = [(b, room.weights[i] / unit) for i in there for b in self.batch[i][d].values()]
+            each = room.results * self._batches.group / unit
+            held += [(self.on[i][n][d], float(each[i])) for i in there if each[i] for n in self._inputs]
+            self.linear.row(held, high=room.size / unit)
+            for i in there:
+                self._check()
+                if room.running[i]:
+                    running = [(b, room.running[i] / unit) for b in self.batch[i][d].values()]
+                    self.linear.row([*held, *running], high=room.size / unit)
 
     def _break_symmetry(self) -> None:
         """Identical devices are ordered (section VI)."""

@@ -15,7 +15,7 @@ from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.judging import Judge, start_ranks
 from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
-from hsdag.placers.exact.single_channel import ChainAnswer, solve_chain
+from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.split_bound import RecursiveBound
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
@@ -79,16 +79,13 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         )
         with solving as solver:
             if is_chain:
-                self._take_chain(solve_chain(formulation, found, solver), formulation, judge)
+                answer = solve_chain(formulation, found, solver)
+                if answer.device is not None and answer.start_s is not None:
+                    judge.consider(answer.device, start_ranks(judge.costs, answer.start_s))
+                self._prove(formulation, answer.bound_s, judge)
             else:
                 self._prove(formulation, RecursiveBound(formulation, parts, solver).seconds(), judge)
             self.num_solved = solver.num_solved
-
-    def _take_chain(self, answer: ChainAnswer, formulation: Formulation, judge: Judge) -> None:
-        if answer.device is not None and answer.segment is not None and answer.start_s is not None:
-            ends = np.cumsum(np.append(0.0, np.full(int(answer.segment.max()), answer.start_s.max() + 1.0)))
-            judge.consider(answer.device, start_ranks(judge.costs, ends[answer.segment] + answer.start_s))
-        self._prove(formulation, answer.bound_s, judge)
 
     def _note_progress(self, judge: Judge) -> None:
         if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):

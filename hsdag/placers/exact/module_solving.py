@@ -16,7 +16,7 @@ import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits, solve_model
@@ -140,15 +140,6 @@ def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimi
     device = found.device[:, 0]
     start_s = found.start_s[np.arange(module.num_ops), device]
     return ModuleAnswer(bound_s, float(answer.solution[model.makespan]) * model.unit_s, device, start_s)
-
-
-def generous_horizon_s(problem: ScheduleProblem) -> float:
-    """Seconds in which ops and transfers fit one after another, at their slowest."""
-    off = ~np.eye(problem.num_devices, dtype=np.bool_)
-    ops_s = float(np.nanmax(problem.time_s, axis=1).sum()) + problem.op_overhead_s * problem.num_ops
-    links = (problem.link_latency_s[off], problem.link_bandwidth_bytes_per_s[off])
-    sent_s = sum(float(np.max(links[0] + size / links[1], initial=0.0)) for size in problem.edge_bytes.tolist())
-    return max(ops_s + sent_s, 1e-12)
 
 
 def canonical_order(module: ScheduleProblem, pinned: dict[int, int]) -> IntArray:

@@ -30,17 +30,6 @@ class Segment:
     exit: int
 
 
-@dataclass(frozen=True, eq=False)
-class ChainAnswer:
-    """Bound, value, and the schedule [N] as devices and a start within segments that come one after another."""
-
-    bound_s: float
-    value_s: float
-    device: IntArray | None = None
-    segment: IntArray | None = None
-    start_s: FloatArray | None = None
-
-
 def segments(f: Formulation, pivots: list[int]) -> list[Segment]:
     """The graph cut behind each pivot."""
     before = f.reach.sum(axis=0)
@@ -55,11 +44,12 @@ def segments(f: Formulation, pivots: list[int]) -> list[Segment]:
     return found
 
 
-def solve_chain(f: Formulation, pivots: list[int], solver: ModuleSolver) -> ChainAnswer:
+def solve_chain(f: Formulation, pivots: list[int], solver: ModuleSolver) -> ModuleAnswer:
     """dp(M_t, v) = min_u dp(M_{t-1}, u) + OPT(M_t, u, v): every segment for every pair of devices of its ends.
 
     OPT counts from the end of the entry to that of the exit, transfers from the entry included, which are com(v', u)
-    of the paper. The value is optimal where all modules are and ops have no overheads, which may last into the next.
+    of the paper. Starts put segments behind one another, with room to spare. The value is optimal where all modules
+    are and ops have no overheads, which may last into the next.
     """
     parts = segments(f, pivots)
     p = f.problem
@@ -75,7 +65,7 @@ def solve_chain(f: Formulation, pivots: list[int], solver: ModuleSolver) -> Chai
         froms.append(came)
     value_s = float(values.min())
     if not np.isfinite(value_s):
-        return ChainAnswer(float(bounds.min()), value_s)
+        return ModuleAnswer(float(bounds.min()), value_s)
     return _assemble(p, parts, answers, froms, int(np.argmin(values)), float(bounds.min()), value_s)
 
 
@@ -139,7 +129,7 @@ def _assemble(
     last: int,
     bound_s: float,
     value_s: float,
-) -> ChainAnswer:
+) -> ModuleAnswer:
     """Back along the recursion."""
     device, start_s = np.zeros(p.num_ops, dtype=np.int64), np.zeros(p.num_ops)
     segment = np.zeros(p.num_ops, dtype=np.int64)
@@ -152,4 +142,4 @@ def _assemble(
         device[part.ops], start_s[part.ops] = answer.device[shift:], answer.start_s[shift:]
         segment[part.ops] = t
         last = u
-    return ChainAnswer(bound_s, value_s, device, segment, start_s)
+    return ModuleAnswer(bound_s, value_s, device, segment * (start_s.max() + 1.0) + start_s)

@@ -15,8 +15,7 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, induced
-from hsdag.placers.exact.module_solving import generous_horizon_s
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, generous_horizon_s, induced
 from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.exact.ticks import Ticks
 

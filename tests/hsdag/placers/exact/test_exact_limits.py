@@ -18,11 +18,10 @@ from hsdag.placers.exact import cpsat, judging, milp
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import LatencyModel
-from hsdag.placers.exact.formulation import Formulation, MemoryRule
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s
 from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
 from hsdag.placers.exact.milp import MilpPlacer
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
-from hsdag.placers.exact.module_solving import generous_horizon_s
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
 from hsdag.placers.incumbent import Incumbent, Limits, Result, Status

@@ -12,11 +12,11 @@ from hypothesis import settings
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.cuts import pivots
-from hsdag.placers.exact.formulation import Formulation, Symmetry, durations_of
+from hsdag.placers.exact.formulation import Formulation, Symmetry, durations_of, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.module_solving import ModuleSolver, generous_horizon_s
+from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import SolverLimits, solve_model
 from hsdag.placers.exact.ticks import Ticks
