@@ -99,9 +99,12 @@ class Judge:
         for device in [*(np.full(num_units, d) for d in range(num_devices)), fastest]:
             if self.problem.is_legal(device):
                 self.consider(device, in_order)
+        problem = self.problem
+        if problem.semantics.order is Order.PRIORITY:  # a plan without an order of its own runs in topological order
+            problem = replace(problem, semantics=replace(problem.semantics, order=None))
         for method in HEURISTICS if num_units <= MOST_UNITS_FOR_HEURISTICS else ():
             limits = replace(self.incumbent.limits, seconds=SHARE_OF_HEURISTIC * self.incumbent.left_s)
-            found = make_placer(method).search(self.problem, self.incumbent, limits).plan
+            found = make_placer(method).search(problem, self.incumbent, limits).plan
             if found is not None:
                 self.consider(found.placement, found.order)
 
