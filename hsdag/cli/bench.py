@@ -39,9 +39,9 @@ def bench(
     from hsdag.commands.per_op import run_per_op
     from hsdag.ir import DeviceSpec, OptionError, parse_devices, parse_shapes
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import model_files
+    from hsdag.search.options import model_files, parse_executor
 
-    if executor is not None and not placement:
+    if executor is not None and parse_executor(executor) and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
     named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices else ()), *device]
     if per_op:

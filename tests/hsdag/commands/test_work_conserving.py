@@ -239,7 +239,7 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     monkeypatch.setattr(Ratio, "is_faster", True)
     one = ";".join(f"{key}={value}" for key, value in ONE.items())
     options = PlaceOptions(f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK)
-    options = replace(options, budget_s=8.0, finalists=1)
+    options = replace(options, budget_s=90.0, max_evaluations=5, finalists=1)
     placement = run_place(branches, options, run_folder=tmp_path / "run").placement
     assert placement.priority is not None
     assert set(placement.priority) == set(placement.affinity)
