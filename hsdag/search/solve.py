@@ -74,7 +74,8 @@ class _Search:
         result = self._driver.search()
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
-        is_proof = self._units.num_units == self._problem.num_ops  # of units of several ops nothing is proven
+        # of units of several ops nothing is proven, and exact methods send all results of an op as one
+        is_proof = self._units.num_units == self._problem.num_ops and not self._problem.has_ports
         if result is not None and is_proof:
             self._bound = max(self._bound, result.lower_bound or 0.0)
         best = next(iter(self._driver.recorder.best()), None)

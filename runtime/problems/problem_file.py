@@ -60,6 +60,7 @@ class _Edge(_Record):
     src: str
     dst: str
     bytes: _Amount | None = None
+    port: Annotated[int, Field(ge=0, lt=2**20)] | None = None
 
 
 class _Document(_Record):
@@ -115,7 +116,8 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         )
         for v in range(problem.num_ops)
     ]
-    rows = zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), problem.edge_bytes.tolist(), strict=True)
+    columns = (problem.edge_src, problem.edge_dst, problem.edge_bytes, problem.edge_port)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     document = _Document(
         format=FORMAT_NAME,
         version=FORMAT_VERSION,
@@ -138,7 +140,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         op_overhead_s=problem.op_overhead_s,
         transfer_overhead_s=problem.transfer_overhead_s,
         ops=ops,
-        edges=[_Edge(src=problem.op_names[u], dst=problem.op_names[v], bytes=b) for u, v, b in rows],
+        edges=[_Edge(src=problem.op_names[u], dst=problem.op_names[v], bytes=b, port=p or None) for u, v, b, p in rows],
     )
     # a device without memory_bytes has no limit and a null bandwidth no cost, so null says enough
     return document.model_dump_json(exclude_none=True, indent=1) + "\n"
@@ -172,6 +174,7 @@ def _problem(document: _Document) -> ScheduleProblem:
         edges,
         output_bytes=outputs,
         edge_bytes=np.array(sizes, dtype=np.float64),
+        edge_port=np.array([edge.port or 0 for edge in document.edges], dtype=np.int64),
         link_latency_s=latency_s,
         link_bandwidth_bytes_per_s=bandwidth,
         weight_bytes=np.array([op.weight_bytes for op in document.ops]),

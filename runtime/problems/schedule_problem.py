@@ -61,6 +61,7 @@ class ScheduleProblem:
     edge_src: IntArray  # [E]
     edge_dst: IntArray  # [E]
     edge_bytes: FloatArray  # [E]
+    edge_port: IntArray  # [E] which result of its producer an edge carries
     link_latency_s: FloatArray  # [D, D]
     link_bandwidth_bytes_per_s: FloatArray  # [D, D]
     memory_bytes: FloatArray  # [D], infinite without a limit
@@ -93,6 +94,7 @@ class ScheduleProblem:
             "weight_bytes": (n,),
             "edge_dst": (e,),
             "edge_bytes": (e,),
+            "edge_port": (e,),
             "link_latency_s": (d, d),
             "link_bandwidth_bytes_per_s": (d, d),
             "memory_bytes": (d,),
@@ -118,6 +120,7 @@ class ScheduleProblem:
             "output_bytes": self.output_bytes,
             "weight_bytes": self.weight_bytes,
             "edge_bytes": self.edge_bytes,
+            "edge_port": self.edge_port,
             "link_latency_s": self.link_latency_s[off],
             "launch_s": self.launch_s,
             "overheads": np.array([self.op_overhead_s, self.transfer_overhead_s]),
@@ -137,6 +140,23 @@ class ScheduleProblem:
     def num_ops(self) -> int:
         """N."""
         return len(self.op_names)
+
+    @cached_property
+    def has_ports(self) -> bool:
+        """Whether some op has several results that others read."""
+        return bool(self.edge_port.any())
+
+    @cached_property
+    def with_single_results(self) -> ScheduleProblem:
+        """The same with all results that one op reads of another sent as one: the sum of their largest edges."""
+        pairs = np.stack([self.edge_src, self.edge_dst, self.edge_port])
+        read, of_read = np.unique(pairs, axis=1, return_inverse=True)
+        largest = np.zeros(read.shape[1])
+        np.maximum.at(largest, of_read.reshape(-1), self.edge_bytes)
+        ends, of_ends = np.unique(read[:2], axis=1, return_inverse=True)
+        size = np.bincount(of_ends.reshape(-1), largest, ends.shape[1]).astype(np.float64)
+        nothing = np.zeros_like(ends[0])
+        return replace(self, edge_src=ends[0].copy(), edge_dst=ends[1].copy(), edge_bytes=size, edge_port=nothing)
 
     @property
     def canonical_names(self) -> tuple[str, ...]:
@@ -170,6 +190,7 @@ class ScheduleProblem:
         *,
         output_bytes: ArrayLike = 0.0,
         edge_bytes: ArrayLike | None = None,
+        edge_port: ArrayLike = 0,
         link_latency_s: ArrayLike = 0.0,
         link_bandwidth_bytes_per_s: ArrayLike = FREE,
         weight_bytes: ArrayLike = 0.0,
@@ -189,6 +210,7 @@ class ScheduleProblem:
         """A problem from plain tables; a single number fills a table.
 
         ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output.
+        An edge carries the first result of its producer unless ``edge_port`` says otherwise.
         Raises ValueError as the class does, and when the edges form a cycle.
         """
         times = np.array(time_s, dtype=np.float64)
@@ -208,6 +230,7 @@ class ScheduleProblem:
             edge_src=src,
             edge_dst=dst,
             edge_bytes=outputs[src] if edge_bytes is None else _table(edge_bytes, (len(src),)),
+            edge_port=_table(edge_port, (len(src),)).astype(np.int64),
             link_latency_s=_table(link_latency_s, (d, d)),
             link_bandwidth_bytes_per_s=_table(link_bandwidth_bytes_per_s, (d, d)),
             memory_bytes=_table(memory_bytes, (d,)),
@@ -234,6 +257,7 @@ class ScheduleProblem:
             np.stack([graph.edge_src, graph.edge_dst], axis=1),
             output_bytes=graph.output_bytes,
             edge_bytes=graph.edge_bytes,
+            edge_port=graph.edge_src_port,
             link_latency_s=costs.link_latency_s,
             link_bandwidth_bytes_per_s=costs.link_bandwidth_bytes_per_s,
             weight_bytes=graph.weight_bytes,

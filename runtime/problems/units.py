@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.coarsen import CoarseGraph, coarsen
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, graph_from_edges, inverse_of
+from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, graph_from_edges, inverse_of
 from hsdag.ir.partition import Partition
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -70,6 +70,7 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
         graph,
         weight_bytes=_whole(problem.weight_bytes),
         edge_bytes=_whole(problem.edge_bytes),
+        edge_src_port=problem.edge_port.copy(),
         topological_order=problem.topological_order.copy(),
     )
 
@@ -105,7 +106,7 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     members = np.bincount(unit, minlength=num_units)
     time_s = np.zeros((num_units, problem.num_devices))
     np.add.at(time_s, unit, problem.time_s)  # NaN where one of them is
-    edges, edge_bytes = _unit_edges(problem, unit, kept)
+    edges, edge_bytes, edge_port = _unit_edges(problem, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
     labels = problem.labels
     order = unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order
@@ -118,6 +119,7 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
         edge_src=edges[:, 0].copy(),
         edge_dst=edges[:, 1].copy(),
         edge_bytes=edge_bytes,
+        edge_port=edge_port,
         topological_order=order.copy(),
         labels=replace(
             OpLabels.empty(num_units, units.graph.op_types),
@@ -128,17 +130,19 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     )
 
 
-def _unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, np.ndarray]:
-    """Edges between units [E', 2] and their bytes: of every result that is sent, its largest edge to that unit."""
+def _unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, FloatArray, IntArray]:
+    """Edges between units [E', 2], their bytes and ports: of every result that is sent, its largest edge to that unit.
+
+    The results of a unit are numbered by op and port.
+    """
     chosen = np.flatnonzero(kept & (unit[problem.edge_src] != unit[problem.edge_dst]))
-    results, of_result = np.unique(
-        np.stack([problem.edge_src[chosen], unit[problem.edge_dst[chosen]]], axis=1), axis=0, return_inverse=True
-    )
-    size = np.zeros(len(results))
-    np.maximum.at(size, of_result.reshape(-1), problem.edge_bytes[chosen])
-    between = np.stack([unit[results[:, 0]], results[:, 1]], axis=1)
-    edges, of_edge = np.unique(between, axis=0, return_inverse=True)
-    return edges, np.bincount(of_edge.reshape(-1), size, len(edges))
+    src, dst = problem.edge_src[chosen], unit[problem.edge_dst[chosen]]
+    results, result = np.unique(np.stack([unit[src], src, problem.edge_port[chosen]]), axis=1, return_inverse=True)
+    port = np.arange(results.shape[1]) - np.searchsorted(results[0], results[0])
+    sent, of_sent = np.unique(np.stack([result.reshape(-1), dst]), axis=1, return_inverse=True)
+    size = np.zeros(sent.shape[1])
+    np.maximum.at(size, of_sent.reshape(-1), problem.edge_bytes[chosen])
+    return np.stack([results[0][sent[0]], sent[1]], axis=1), size, port[sent[0]]
 
 
 def _whole(values: np.ndarray) -> IntArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
-from hsdag.runtime.simulator.machine import CHANNEL, EGRESS, PLACE, Machine, link_s, note_op, note_transfer, op_s
+from hsdag.runtime.simulator.machine import CHANNEL, PLACE, Machine, link_s, note_op, note_transfer, op_s
 from hsdag.runtime.simulator.order import BY_ARRIVAL, BY_LATEST_ARRIVAL
 
 
@@ -38,7 +38,7 @@ def run_buses(m: Machine) -> float:
 
 @inlined
 def _reset(m: Machine) -> None:
-    """A bus has room for all results its device may send, or, as a channel, for all edges of its pair."""
+    """A bus has room for all edges that leave its device, or, as a channel, for those of its pair."""
     m.run[0].now_s = 0.0
     m.run[0].num_done = 0
     m.run[0].num_events = 0
@@ -51,16 +51,18 @@ def _reset(m: Machine) -> None:
     for d in range(len(m.devices)):
         m.devices[d].running = -1
         m.devices[d].until_s = np.inf
-        if m.run[0].links == EGRESS:
-            m.buses[d].base = m.devices[d].base
-    if m.run[0].links == CHANNEL:
-        for v in range(len(m.order)):
-            for k in range(m.ops[v].first, m.ops[v + 1].first):
-                away = m.ops[m.edges[k].consumer].device
-                if away != m.ops[v].device:
-                    m.buses[m.ops[v].device * len(m.devices) + away + 1].base += 1
-        for b in range(1, len(m.buses)):
-            m.buses[b].base += m.buses[b - 1].base
+    for k in range(len(m.edges)):
+        home, away = m.ops[m.edges[k].producer].device, m.ops[m.edges[k].consumer].device
+        if away != home:
+            m.buses[_bus(m, home, away) + 1].base += 1
+    for b in range(1, len(m.buses)):
+        m.buses[b].base += m.buses[b - 1].base
+
+
+@inlined
+def _bus(m: Machine, home: int, away: int) -> int:
+    """The bus that leads from ``home`` to ``away``."""
+    return home * len(m.devices) + away if m.run[0].links == CHANNEL else home
 
 
 @inlined
@@ -91,7 +93,7 @@ def _arrive(m: Machine, v: int, at_s: float) -> None:
 
 @inlined
 def _offer(m: Machine, v: int) -> None:
-    """v is done: its result waits for the buses to the devices that read it."""
+    """v is done: its results wait for the buses to the devices that read them."""
     home = m.ops[v].device
     by_pair = m.run[0].links == CHANNEL
     for k in range(m.ops[v].first, m.ops[v + 1].first):
@@ -101,10 +103,12 @@ def _offer(m: Machine, v: int) -> None:
             _arrive(m, u, m.run[0].now_s)
             continue
         via = away if by_pair else home
-        if m.devices[via].stamp != v:
-            m.devices[via].stamp = v
-            bus = home * len(m.devices) + away if by_pair else home
-            push(m.bus_queue, m.buses[bus].base, m.buses[bus].queued, m.run[0].now_s, m.ops[v].key)
+        result = m.edges[k].result
+        if m.devices[via].stamp != result:
+            m.devices[via].stamp = result
+            bus = _bus(m, home, away)
+            key = (m.order[v] << 32) + result  # ties go by op index, as everywhere
+            push(m.bus_queue, m.buses[bus].base, m.buses[bus].queued, m.run[0].now_s, key)
             m.buses[bus].queued += 1
             _touch(m, bus)
 
@@ -157,42 +161,42 @@ def _start_transfers(m: Machine) -> None:
         m.buses[bus].is_touched = 0
         if m.buses[bus].queued == 0:
             continue
-        v = pop(m.bus_queue, m.buses[bus].base, m.buses[bus].queued) & PLACE
+        result = pop(m.bus_queue, m.buses[bus].base, m.buses[bus].queued) & PLACE
         m.buses[bus].queued -= 1
         m.buses[bus].busy = 1
         to = bus % len(m.devices) if m.run[0].links == CHANNEL else -1
-        end_s = m.run[0].now_s + _slowest_s(m, v, to)
-        _land(m, v, to, end_s)
+        end_s = m.run[0].now_s + _slowest_s(m, result, to)
+        _land(m, result, to, end_s)
         push(m.events, 0, m.run[0].num_events, end_s + m.run[0].transfer_overhead_s, len(m.order) + bus)
         m.run[0].num_events += 1
 
 
 @inlined
-def _slowest_s(m: Machine, v: int, to: int) -> float:
-    """Seconds to bring v's result to device ``to``, or to all that read it where ``to`` is -1."""
-    home = m.ops[v].device
-    longest_s = 0.0
-    for k in range(m.ops[v].first, m.ops[v + 1].first):
+def _slowest_s(m: Machine, result: int, to: int) -> float:
+    """Seconds to bring a result to device ``to``, or to all that read it where ``to`` is -1."""
+    v = m.edges[result].producer
+    home, longest_s = m.ops[v].device, 0.0
+    for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
-        if away != home and (to < 0 or away == to):
-            longest_s = max(longest_s, link_s(m, v, home, away, m.edges[k].size_bytes))
+        if m.edges[k].result == result and away != home and (to < 0 or away == to):
+            longest_s = max(longest_s, link_s(m, k, home, away))
     return longest_s
 
 
 @inlined
-def _land(m: Machine, v: int, to: int, end_s: float) -> None:
-    """v's result sets off now and is at device ``to``, or at all that read it where ``to`` is -1, from ``end_s``."""
-    home, begin = m.ops[v].device, m.run[0].num_records
-    for k in range(m.ops[v].first, m.ops[v + 1].first):
+def _land(m: Machine, result: int, to: int, end_s: float) -> None:
+    """A result sets off now and is at device ``to``, or at all that read it where ``to`` is -1, from ``end_s``."""
+    v, begin = m.edges[result].producer, m.run[0].num_records
+    for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
-        if away == home or (to >= 0 and away != to):
+        if m.edges[k].result != result or away == m.ops[v].device or (to >= 0 and away != to):
             continue
         if m.run[0].keep:
             known = False
             for row in range(begin, m.run[0].num_records):
                 known = known or m.records[row].to == away
             if not known:
-                note_transfer(m, v, away, m.run[0].now_s, end_s, m.edges[k].size_bytes)
+                note_transfer(m, k, away, m.run[0].now_s, end_s)
         _arrive(m, m.edges[k].consumer, end_s)
 
 

@@ -120,16 +120,16 @@ def _take(m: Machine, d: int, now_s: float) -> int:
 
 @inlined
 def _send(m: Machine, v: int, end_s: float) -> None:
-    """v ends at ``end_s``; then its result sets off, once, to every other device that reads it."""
+    """v ends at ``end_s``; then each of its results sets off, once, to every other device that reads it."""
     home = m.ops[v].device
     for k in range(m.ops[v].first, m.ops[v + 1].first):
         u = m.edges[k].consumer
         away = m.ops[u].device
-        if m.devices[away].stamp != v:
-            m.devices[away].stamp = v
-            m.devices[away].landing_s = end_s + link_s(m, v, home, away, m.edges[k].size_bytes)
+        if m.devices[away].stamp != m.edges[k].result:
+            m.devices[away].stamp = m.edges[k].result
+            m.devices[away].landing_s = end_s + link_s(m, k, home, away)
             if away != home:
-                note_transfer(m, v, away, end_s, m.devices[away].landing_s, m.edges[k].size_bytes)
+                note_transfer(m, k, away, end_s, m.devices[away].landing_s)
         m.ops[u].arrival_s = max(m.ops[u].arrival_s, m.devices[away].landing_s)
         m.ops[u].waiting -= 1
         if m.ops[u].waiting == 0:

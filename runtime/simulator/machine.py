@@ -35,12 +35,13 @@ OP = np.dtype(
         ("key", "i8"),
         ("waiting", "i4"),  # edges over which nothing is known to arrive yet
         ("device", "i4"),
-        ("first", "i4"),  # its out-edges begin here, largest first, and end where those of the next op begin
+        ("first", "i4"),  # its out-edges begin here, result by result, and end where those of the next op begin
         ("num_inputs", "i4"),  # edges into it
     ],
     align=True,
 )
-EDGE = np.dtype([("consumer", "i8"), ("size_bytes", "f8")], align=True)
+EDGE = np.dtype([("producer", "i8"), ("consumer", "i8"), ("result", "i8"), ("size_bytes", "f8")], align=True)
+"""``result`` is the first edge of the same result; that one is the largest."""
 LINK = np.dtype([("latency_s", "f8"), ("bandwidth_bytes_per_s", "f8")], align=True)
 DEVICE = np.dtype(
     [
@@ -51,7 +52,7 @@ DEVICE = np.dtype(
         ("free_s", "f8"),  # independent links: when the last op it started, and its overhead, are over
         ("running", "i8"),  # op, or -1
         ("until_s", "f8"),  # end of its op or overhead; infinite when idle
-        ("stamp", "i8"),  # last op sent to it, or through it
+        ("stamp", "i8"),  # last result sent to it, or through it
         ("landing_s", "f8"),  # when that arrives
         ("launch_s", "f8"),
     ],
@@ -60,7 +61,10 @@ DEVICE = np.dtype(
 BUS = np.dtype([("base", "i8"), ("queued", "i8"), ("busy", "i8"), ("is_touched", "i8"), ("touched", "i8")], align=True)
 """``touched`` is a stack over all buses: those that may be able to start a transfer."""
 SPAN = np.dtype([("start_s", "f8"), ("end_s", "f8")], align=True)
-RECORD = np.dtype([("op", "i8"), ("to", "i8"), ("start_s", "f8"), ("end_s", "f8"), ("size_bytes", "f8")], align=True)
+RECORD = np.dtype(
+    [("op", "i8"), ("port", "i8"), ("to", "i8"), ("start_s", "f8"), ("end_s", "f8"), ("size_bytes", "f8")], align=True
+)
+"""While the machine runs, ``port`` is the result, as in EDGE."""
 RUN = np.dtype(
     [
         ("mode", "i8"),
@@ -78,7 +82,7 @@ RUN = np.dtype(
 )
 
 
-_GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records]] = WeakKeyDictionary()
+_GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records, IntArray]] = WeakKeyDictionary()
 """The records of a problem's ops and edges: sorting the edges takes longer than to simulate a placement."""
 
 
@@ -92,6 +96,7 @@ class Machine(NamedTuple):
     op_factor: FloatArray  # [N], or [0] without noise
     link_factor: FloatArray  # [N, D], or [0, D] without noise
     order: IntArray  # [N] index of each op
+    ports: IntArray  # [E] the output of its producer that each edge carries
     sources: IntArray  # ops without inputs
     devices: Records  # [D] DEVICE
     buses: Records  # [L] BUS
@@ -99,7 +104,7 @@ class Machine(NamedTuple):
     arriving: (
         Records  # [N + D] ENTRY, independent links: ops by the arrival of their last input, a heap for each device
     )
-    bus_queue: Records  # [N + D] or [E] ENTRY, a heap of results for each bus
+    bus_queue: Records  # [E] ENTRY, a heap of results for each bus
     events: Records  # [N + L] ENTRY, a heap of what becomes ready (op v) or free (bus b, as N + b)
     spans: Records  # [N] SPAN of ops, kept on demand
     records: Records  # [R] RECORD of transfers, kept on demand
@@ -119,7 +124,7 @@ def machine_for(
     num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
     if problem not in _GRAPHS:
         _GRAPHS[problem] = _graph(problem)
-    ops, edges = _GRAPHS[problem][0].copy(), _GRAPHS[problem][1]
+    ops, edges, ports = _GRAPHS[problem][0].copy(), *_GRAPHS[problem][1:]
     if ranks is not None:
         ops["value"][:n] = ranks[order]
     run, link_table, devices = np.zeros(1, RUN), np.zeros((d, d), LINK), np.zeros(d, DEVICE)
@@ -138,12 +143,13 @@ def machine_for(
         op_factor=op_factor[order] if len(op_factor) else op_factor,
         link_factor=link_factor[order] if len(link_factor) else link_factor,
         order=order.copy(),
+        ports=ports,
         sources=np.flatnonzero(ops["num_inputs"][:n] == 0),
         devices=devices,
         buses=np.zeros(num_buses + 1, BUS),
         queue=np.zeros(n + d, ENTRY),
         arriving=np.zeros(n + d if num_buses == 0 else 0, ENTRY),
-        bus_queue=np.zeros({EGRESS: n + d, CHANNEL: num_edges}.get(links, 0), ENTRY),
+        bus_queue=np.zeros(num_edges if num_buses else 0, ENTRY),
         events=np.zeros(n + num_buses if num_buses else 0, ENTRY),
         spans=np.zeros(n if keep else 0, SPAN),
         records=np.zeros(num_edges if keep else 0, RECORD),
@@ -151,18 +157,21 @@ def machine_for(
     )
 
 
-def _graph(problem: ScheduleProblem) -> tuple[Records, Records]:
-    """OP [N + 1] and EDGE [E], numbered by place in the topological order."""
+def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
+    """OP [N + 1], EDGE [E] and their ports [E], numbered by place in the topological order."""
     n, order = problem.num_ops, problem.topological_order
     place = inverse_of(order)
     src, dst = place[problem.edge_src], place[problem.edge_dst]
-    by_src = np.lexsort((-problem.edge_bytes, src))
+    by_src = np.lexsort((-problem.edge_bytes, problem.edge_port, src))
+    src, dst, ports = src[by_src], dst[by_src], problem.edge_port[by_src]
+    is_first = np.append(True, (src[1:] != src[:-1]) | (ports[1:] != ports[:-1]))[: len(src)]
     ops, edges = np.zeros(n + 1, OP), np.zeros(len(src), EDGE)
     ops["first"][1:] = np.cumsum(np.bincount(src, minlength=n))
     ops["num_inputs"][:n] = np.bincount(dst, minlength=n)
     ops["key"][:n] = (order << 32) | np.arange(n)
-    edges["consumer"], edges["size_bytes"] = dst[by_src], problem.edge_bytes[by_src]
-    return ops, edges
+    edges["producer"], edges["consumer"], edges["size_bytes"] = src, dst, problem.edge_bytes[by_src]
+    edges["result"] = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    return ops, edges, ports
 
 
 def noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatArray, FloatArray]:
@@ -218,10 +227,11 @@ def op_s(m: Machine, v: int, d: int) -> float:
 
 
 @inlined
-def link_s(m: Machine, v: int, home: int, away: int, size_bytes: float) -> float:
-    """Seconds that the result of v takes from ``home`` to ``away``."""
-    cost_s: float = m.links[home, away].latency_s + size_bytes / m.links[home, away].bandwidth_bytes_per_s
-    return cost_s * m.link_factor[v, away] if len(m.link_factor) else cost_s
+def link_s(m: Machine, k: int, home: int, away: int) -> float:
+    """Seconds that what edge k carries takes from ``home`` to ``away``."""
+    link = m.links[home, away]
+    cost_s: float = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s
+    return cost_s * m.link_factor[m.edges[k].producer, away] if len(m.link_factor) else cost_s
 
 
 @inlined
@@ -233,13 +243,14 @@ def note_op(m: Machine, v: int, start_s: float, end_s: float) -> None:
 
 
 @inlined
-def note_transfer(m: Machine, v: int, away: int, start_s: float, end_s: float, size_bytes: float) -> None:
-    """Record the interval of a transfer, where intervals are kept."""
+def note_transfer(m: Machine, k: int, away: int, start_s: float, end_s: float) -> None:
+    """Record the interval of the transfer of what edge k carries, where intervals are kept."""
     if m.run[0].keep:
         row = m.run[0].num_records
-        m.records[row].op = v
+        m.records[row].op = m.edges[k].producer
+        m.records[row].port = m.edges[k].result
         m.records[row].to = away
         m.records[row].start_s = start_s
         m.records[row].end_s = end_s
-        m.records[row].size_bytes = size_bytes
+        m.records[row].size_bytes = m.edges[k].size_bytes
         m.run[0].num_records = row + 1

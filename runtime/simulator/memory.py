@@ -32,9 +32,10 @@ def peak_memory_bytes(
     free_s[np.bincount(src, minlength=n) == 0] = np.inf
     np.maximum.at(free_s, src[local], end_s[dst[local]])
     np.maximum.at(free_s, records["op"], records["end_s"])
-    code = records["op"] * d + records["to"]
+    num_ports = int(problem.edge_port.max(initial=0)) + 1
+    code = (records["op"] * num_ports + records["port"]) * d + records["to"]
     by_code = np.argsort(code)
-    row = by_code[np.searchsorted(code[by_code], (src * d + device[dst])[~local])]
+    row = by_code[np.searchsorted(code[by_code], ((src * num_ports + problem.edge_port) * d + device[dst])[~local])]
     copy_free_s = records["end_s"].copy()
     np.maximum.at(copy_free_s, row, end_s[dst[~local]])
 

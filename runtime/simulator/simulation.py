@@ -180,9 +180,10 @@ def _result(
     transfers = TransferIntervals(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
     if semantics.links is Links.EGRESS:
-        largest = np.zeros(problem.num_ops)
-        np.maximum.at(largest, op, size_bytes)
-        num_transfers, transfer_bytes = len(np.unique(op)), float(largest.sum())
+        results, of_result = np.unique(np.stack((op, records["port"])), axis=1, return_inverse=True)
+        num_transfers, largest = results.shape[1], np.zeros(results.shape[1])
+        np.maximum.at(largest, of_result.reshape(-1), size_bytes)
+        transfer_bytes = float(largest.sum())
     busy_s = problem.time_s[np.arange(problem.num_ops), device]
     if semantics.noise_sigma > 0:
         busy_s = busy_s * noise(semantics, problem.num_ops, problem.num_devices)[0]
@@ -201,7 +202,7 @@ def _result(
 
 
 def _by_start(m: Machine) -> Records:
-    """The records of transfers, with ops by index, in order of start, op and destination."""
+    """The records of transfers, with ops by index and results by port, in order of start, op, port, destination."""
     records = m.records[: int(m.run["num_records"][0])]
-    records["op"] = m.order[records["op"]]
-    return records[np.lexsort((records["to"], records["op"], records["start_s"]))]
+    records["op"], records["port"] = m.order[records["op"]], m.ports[records["port"]]
+    return records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]

@@ -64,7 +64,9 @@ def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: F
             home = m.ops[v].device
             load_s[home] += op_s(m, v, home) + m.run[0].op_overhead_s
             if m.run[0].links != INDEPENDENT:
-                _send(m, v, load_s)
+                for k in range(m.ops[v].first, m.ops[v + 1].first):
+                    if m.edges[k].result == k:
+                        _send(m, v, k, load_s)
         longest_s = 0.0
         for i in range(len(load_s)):
             longest_s = max(longest_s, load_s[i])
@@ -72,15 +74,15 @@ def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: F
 
 
 @inlined
-def _send(m: Machine, v: int, load_s: FloatArray) -> None:
-    """Add the transfers of v's result to the loads of what carries them."""
+def _send(m: Machine, v: int, result: int, load_s: FloatArray) -> None:
+    """Add the transfers of a result of v to the loads of what carries them."""
     home, num_devices, slowest_s = m.ops[v].device, len(m.devices), -1.0
-    for k in range(m.ops[v].first, m.ops[v + 1].first):
+    for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
-        if away == home or m.devices[away].stamp == v:
+        if m.edges[k].result != result or away == home or m.devices[away].stamp == result:
             continue
-        m.devices[away].stamp = v
-        cost_s = link_s(m, v, home, away, m.edges[k].size_bytes)
+        m.devices[away].stamp = result
+        cost_s = link_s(m, k, home, away)
         slowest_s = max(slowest_s, cost_s)
         if m.run[0].links == CHANNEL:
             load_s[num_devices * (1 + home) + away] += cost_s + m.run[0].transfer_overhead_s

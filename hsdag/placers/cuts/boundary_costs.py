@@ -1,6 +1,6 @@
 """BoundaryCosts: sequential execution as a sum of op times and of what results cost that leave their device.
 
-Legend: N ops, D devices, R pairs of a result and an op that reads it.
+Legend: N ops, D devices, Q results, R pairs of a result and an op that reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Launches(Enum):
 class Transfers(NamedTuple):
     """What kernels need of ``BoundaryCosts`` to price transfers."""
 
-    first: IntArray  # [N + 1]
+    first: IntArray  # [Q + 1]
+    source: IntArray  # [Q]
     reader: IntArray  # [R]
     size_bytes: FloatArray  # [R]
     latency_s: FloatArray  # [D, D]
@@ -38,14 +39,15 @@ class Transfers(NamedTuple):
 class BoundaryCosts:
     """What a placement takes in sequential execution.
 
-    The readers of result v are ``reader[first[v]:first[v + 1]]``, those that need most bytes first, each once. A
-    result goes once to every other device with a reader, at the largest size read there, and costs
-    ``latency_s[home, away] + size / bandwidth``. An op costs ``change_s`` of its device where the op before it in
-    ``order`` is on another one. ``constant_s`` does not depend on the placement.
+    Result q is of op ``source[q]``, which ascends, and its readers are ``reader[first[q]:first[q + 1]]``, those that
+    need most bytes first, each once. A result goes once to every other device with a reader, at the largest size read
+    there, and costs ``latency_s[home, away] + size / bandwidth``. An op costs ``change_s`` of its device where the op
+    before it in ``order`` is on another one. ``constant_s`` does not depend on the placement.
     """
 
     time_s: FloatArray  # [N, D], infinite where a device does not support an op; with the launch of the first op
-    first: IntArray  # [N + 1]
+    first: IntArray  # [Q + 1]
+    source: IntArray  # [Q]
     reader: IntArray  # [R]
     size_bytes: FloatArray  # [R]
     latency_s: FloatArray  # [D, D]
@@ -57,7 +59,7 @@ class BoundaryCosts:
     @staticmethod
     def of(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> BoundaryCosts:
         """The costs of a problem. With launches of runs they are what the simulator says, but for egress links."""
-        first, reader, size_bytes = readers(problem)
+        first, source, reader, size_bytes = readers(problem)
         time_s = np.where(problem.supported, problem.time_s, np.inf)
         latency_s = problem.link_latency_s + problem.transfer_overhead_s
         if launches is Launches.TRANSFERS:
@@ -70,6 +72,7 @@ class BoundaryCosts:
         return BoundaryCosts(
             time_s=time_s,
             first=first,
+            source=source,
             reader=reader,
             size_bytes=size_bytes,
             latency_s=np.where(off, latency_s, 0.0),
@@ -92,7 +95,7 @@ class BoundaryCosts:
     @property
     def transfers(self) -> Transfers:
         """The tables that say what transfers cost."""
-        return Transfers(self.first, self.reader, self.size_bytes, self.latency_s, self.s_per_byte)
+        return Transfers(self.first, self.source, self.reader, self.size_bytes, self.latency_s, self.s_per_byte)
 
     def scaled(self, factor: float) -> BoundaryCosts:
         """The same with transfers and changes of device ``factor`` times as dear."""
@@ -117,40 +120,41 @@ class BoundaryCosts:
         return self.constant_s + work_s + float(sent_s) + changes_s
 
 
-def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, FloatArray]:
-    """The ops that read each result: [N + 1] where they begin, [R] the ops, [R] the bytes they need.
+def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """The ops that read each result: [Q + 1] where they begin, [Q] whose results, [R] the ops, [R] bytes they need.
 
-    Of several edges between two ops the largest counts, as in the simulator.
+    Of several edges of a result to one op the largest counts, as in the simulator.
     """
-    src, dst, size = problem.edge_src, problem.edge_dst, problem.edge_bytes
-    order = np.lexsort((-size, dst, src))
+    dst, size = problem.edge_dst, problem.edge_bytes
+    source, result = np.unique(np.stack([problem.edge_src, problem.edge_port]), axis=1, return_inverse=True)
+    result = result.reshape(-1)
+    order = np.lexsort((-size, dst, result))
     kept = np.ones(len(order), dtype=np.bool_)
-    kept[1:] = (src[order][1:] != src[order][:-1]) | (dst[order][1:] != dst[order][:-1])
+    kept[1:] = (result[order][1:] != result[order][:-1]) | (dst[order][1:] != dst[order][:-1])
     order = order[kept]
-    order = order[np.lexsort((dst[order], -size[order], src[order]))]
-    first = np.zeros(problem.num_ops + 1, dtype=np.int64)
-    first[1:] = np.cumsum(np.bincount(src[order], minlength=problem.num_ops))
-    return first, dst[order].astype(np.int64), size[order].astype(np.float64)
+    order = order[np.lexsort((dst[order], -size[order], result[order]))]
+    first = np.searchsorted(result[order], np.arange(source.shape[1] + 1)).astype(np.int64)
+    return first, source[0].copy(), dst[order].astype(np.int64), size[order].astype(np.float64)
 
 
 @bare
 def _all_sent_s(t: Transfers, placement: IntArray, reached: IntArray) -> float:
     total_s = 0.0
-    for v in range(len(placement)):
-        total_s += sent_s(t, v, placement, reached)
+    for q in range(len(t.source)):
+        total_s += sent_s(t, q, placement, reached)
     return total_s
 
 
 @inlined
-def sent_s(t: Transfers, v: int, placement: IntArray, reached: IntArray) -> float:
-    """Seconds of the transfers of v's result; ``reached`` [D] is scratch without v in it.
+def sent_s(t: Transfers, q: int, placement: IntArray, reached: IntArray) -> float:
+    """Seconds of the transfers of result q; ``reached`` [D] is scratch without q in it.
 
     The first reader found on a device needs most.
     """
-    home, total_s = placement[v], 0.0
-    for k in range(t.first[v], t.first[v + 1]):
+    home, total_s = placement[t.source[q]], 0.0
+    for k in range(t.first[q], t.first[q + 1]):
         away = placement[t.reader[k]]
-        if away != home and reached[away] != v:
-            reached[away] = v
+        if away != home and reached[away] != q:
+            reached[away] = q
             total_s += t.latency_s[home, away] + t.size_bytes[k] * t.s_per_byte[home, away]
     return total_s

@@ -143,7 +143,7 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
         np.array([0, costs.num_ops + 2]),
         np.zeros(1),
     )
-    members = np.empty(int(np.diff(costs.first).max()), dtype=np.int64)
+    members = np.empty(int(np.diff(costs.first).max(initial=0)), dtype=np.int64)
     done = np.full(costs.num_devices, -1, dtype=np.int64)
     _add_all(arcs, costs.transfers, np.ascontiguousarray(placement, dtype=np.int64), target, node, members, done)
     n = int(arcs.counts[0])
@@ -154,23 +154,24 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
 def _add_all(
     arcs: _Arcs, t: Transfers, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
 ) -> None:
-    """Add the transfers of every result v: to ``target``, and to each device d with readers.
+    """Add the transfers of every result q of op v: to ``target``, and to each device d with readers.
 
     If v may move, a transfer to d costs what it does now as long as a reader there stays, and if v moves what it
     costs more from ``target``, nothing where that is less. ``members`` and ``done`` [D] are scratch.
     """
     source, sink = len(placement), len(placement) + 1
-    for v in range(len(placement)):
+    for q in range(len(t.source)):
+        v = t.source[q]
         home = target if node[v] == sink else placement[v]
         if home != target:
-            some = _members(t, v, -1, source, placement, node, members)
+            some = _members(t, q, -1, source, placement, node, members)
             _add(arcs, t, _Hyperedge(node[v], True, t.latency_s[home, target], t.s_per_byte[home, target]), some, node)
-        for k in range(t.first[v], t.first[v + 1]):
+        for k in range(t.first[q], t.first[q + 1]):
             d = placement[t.reader[k]]
-            if d == target or done[d] == v:
+            if d == target or done[d] == q:
                 continue
-            done[d] = v
-            some = _members(t, v, d, sink, placement, node, members)
+            done[d] = q
+            some = _members(t, q, d, sink, placement, node, members)
             fixed_s, slope_s = t.latency_s[target, d], t.s_per_byte[target, d]
             if d != home:
                 now_s, now_slope_s = t.latency_s[home, d], t.s_per_byte[home, d]
@@ -182,11 +183,11 @@ def _add_all(
 
 @numba.njit(cache=True, nogil=True)
 def _members(
-    t: Transfers, v: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
+    t: Transfers, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
 ) -> IntArray:
-    """The slots of v's readers on a device, or on all for -1, whose node is not ``but``."""
+    """The slots of the readers of q on a device, or on all for -1, whose node is not ``but``."""
     count = 0
-    for k in range(t.first[v], t.first[v + 1]):
+    for k in range(t.first[q], t.first[q + 1]):
         u = t.reader[k]
         if node[u] != but and (device < 0 or placement[u] == device):
             members[count] = k

@@ -70,7 +70,7 @@ class _Program:
         self.tick_s = max(finite_s + sent_s + changes_s, 1e-300) / MAX_TICKS
         self.on = [self._choice(v, hint) for v in range(costs.num_ops)]
         work = [(x, costs.time_s[v, d]) for v, row in enumerate(self.on) for d, x in row.items()]
-        sent = [pair for v in range(costs.num_ops) for pair in self._sent(v)]
+        sent = [pair for q in range(len(costs.source)) for pair in self._sent(q)]
         pairs = [(x, self._ticks(s)) for x, s in work + sent + list(self._changes())]
         self.model.minimize(cp_model.LinearExpr.weighted_sum([x for x, _ in pairs], [t for _, t in pairs]))
 
@@ -90,12 +90,12 @@ class _Program:
             self.model.add_hint(x, bool(hint[v] == d))
         return row
 
-    def _sent(self, v: int) -> list[tuple[cp_model.IntVar, float]]:
-        """What the result of v may cost: for each home, destination and size, above what the next smaller costs."""
+    def _sent(self, q: int) -> list[tuple[cp_model.IntVar, float]]:
+        """What result q may cost: for each home, destination and size, above what the next smaller costs."""
         costs, paid = self._costs, []
-        members = range(costs.first[v], costs.first[v + 1])
-        sizes = np.unique(costs.size_bytes[costs.first[v] : costs.first[v + 1]]).tolist()
-        for home, stays in self.on[v].items():
+        members = range(costs.first[q], costs.first[q + 1])
+        sizes = np.unique(costs.size_bytes[costs.first[q] : costs.first[q + 1]]).tolist()
+        for home, stays in self.on[costs.source[q]].items():
             for away in range(costs.num_devices):
                 below_s = 0.0
                 for size in sizes if away != home else []:

@@ -171,11 +171,12 @@ def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_ov
 
 def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
-    sources = np.repeat(np.arange(costs.num_ops), np.diff(costs.first))
+    results = np.repeat(np.arange(len(costs.source)), np.diff(costs.first))
+    own = np.searchsorted(costs.source, np.arange(costs.num_ops + 1)).astype(np.int64)
     by_reader = np.argsort(costs.reader, kind="stable")
-    first_source = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
+    first_read = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
     labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
-    extra_s = _move_costs_s(costs.transfers, costs.time_s, labels, first_source, sources[by_reader])
+    extra_s = _move_costs_s(costs.transfers, costs.time_s, labels, own, first_read, results[by_reader])
     return extra_s + _change_costs_s(costs, labels)
 
 
@@ -192,26 +193,31 @@ def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
 
 @numba.njit(cache=True, nogil=True)
 def _move_costs_s(
-    t: Transfers, time_s: FloatArray, placement: IntArray, first_source: IntArray, source: IntArray
+    t: Transfers, time_s: FloatArray, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
 ) -> FloatArray:
-    """See ``move_costs_s``; ``source[first_source[v]:first_source[v + 1]]`` are the ops whose results v reads."""
+    """See ``move_costs_s``; op v has the results from ``own[v]`` to ``own[v + 1] - 1``.
+
+    It reads ``read[first_read[v]:first_read[v + 1]]``.
+    """
     extra_s = np.zeros(time_s.shape)
     for v in range(len(placement)):
-        home, near = placement[v], source[first_source[v] : first_source[v + 1]]
-        before_s = time_s[v, home] + _near_s(t, v, near, placement)
+        home, near = placement[v], read[first_read[v] : first_read[v + 1]]
+        before_s = time_s[v, home] + _near_s(t, own[v], own[v + 1], near, placement)
         for d in range(time_s.shape[1]):
             if d != home:
                 placement[v] = d
-                extra_s[v, d] = time_s[v, d] + _near_s(t, v, near, placement) - before_s
+                extra_s[v, d] = time_s[v, d] + _near_s(t, own[v], own[v + 1], near, placement) - before_s
         placement[v] = home
     return extra_s
 
 
 @numba.njit(cache=True, nogil=True)
-def _near_s(t: Transfers, v: int, near: IntArray, placement: IntArray) -> float:
-    """Seconds of the transfers of v's result and of those of the ops ``near``."""
+def _near_s(t: Transfers, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
+    """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
     reached = np.full(len(t.latency_s), -1, dtype=np.int64)
-    total_s = sent_s(t, v, placement, reached)
+    total_s = 0.0
+    for q in range(begin, end):
+        total_s += sent_s(t, q, placement, reached)
     for i in range(len(near)):
         total_s += sent_s(t, near[i], placement, reached)
     return total_s

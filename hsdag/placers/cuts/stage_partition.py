@@ -62,8 +62,8 @@ class Line:
         """
         order = problem.topological_order
         place = inverse_of(order)
-        begin, reader, size = readers(problem)
-        src, dst = place[np.repeat(np.arange(problem.num_ops), np.diff(begin))], place[reader]
+        begin, source, reader, size = readers(problem.with_single_results)
+        src, dst = place[np.repeat(source, np.diff(begin))], place[reader]
         by_source = np.lexsort((dst, src))
         src, dst, size = src[by_source], dst[by_source], size[by_source]
         by_reader = np.lexsort((src, dst))

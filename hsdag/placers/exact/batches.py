@@ -117,7 +117,8 @@ class BatchedProblem:
         np.maximum.at(largest, costs.edge_src, costs.edge_bytes)
         pairs = np.unique(np.stack([costs.edge_src, costs.edge_dst], axis=1), axis=0)
         src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
-        return BatchedProblem(replace(costs, edge_src=src, edge_dst=dst, edge_bytes=largest[src]), batches)
+        whole = replace(costs, edge_src=src, edge_dst=dst, edge_bytes=largest[src], edge_port=np.zeros_like(src))
+        return BatchedProblem(whole, batches)
 
     @property
     def num_groups(self) -> int:

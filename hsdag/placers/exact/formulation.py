@@ -67,12 +67,9 @@ class Formulation:
 
     @cached_property
     def edges(self) -> dict[tuple[int, int], float]:
-        """Bytes by (producer, consumer); the largest of parallel edges."""
-        found: dict[tuple[int, int], float] = {}
-        p = self.problem
-        for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
-            found[u, v] = max(size, found.get((u, v), 0.0))
-        return found
+        """Bytes by (producer, consumer), in one transfer: of parallel edges the largest, of several results the sum."""
+        p = self.problem.with_single_results
+        return dict(zip(zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True), p.edge_bytes.tolist(), strict=True))
 
     @cached_property
     def consumers(self) -> list[dict[int, float]]:
@@ -231,6 +228,7 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
         np.stack([place[problem.edge_src[inside]], place[problem.edge_dst[inside]]], axis=1),
         output_bytes=problem.output_bytes[ops],
         edge_bytes=problem.edge_bytes[inside],
+        edge_port=problem.edge_port[inside],
         link_latency_s=problem.link_latency_s,
         link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
         weight_bytes=problem.weight_bytes[ops],

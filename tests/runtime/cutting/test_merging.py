@@ -70,6 +70,7 @@ def simulated(
         edge_src=src,
         edge_dst=dst,
         edge_bytes=np.zeros(len(src)),
+        edge_port=np.zeros(len(src), dtype=np.int64),
         link_latency_s=np.zeros((num_devices, num_devices)),
         link_bandwidth_bytes_per_s=np.full((num_devices, num_devices), FREE),
         memory_bytes=np.full(num_devices, FREE),
