@@ -13,9 +13,6 @@ from hsdag.ir.placement import Placement
 from hsdag.runtime.measuring.latency import Ratio
 from hsdag.search.verifying import Verdict
 
-ENOUGH_PLACEMENTS = 10
-"""A budget that is too short to measure this many placements is reported as too short."""
-
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
 
@@ -123,17 +120,6 @@ class PlaceResult:
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,
         }
-
-
-def budget_shortage(budget_s: float, each_s: float, left_s: float) -> str | None:
-    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
-    if left_s >= ENOUGH_PLACEMENTS * each_s:
-        return None
-    enough_s = budget_s + ENOUGH_PLACEMENTS * each_s - left_s
-    return (
-        f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
-        f"--budget {enough_s:.0f}s is enough for {ENOUGH_PLACEMENTS}"
-    )
 
 
 def speed_sentence(

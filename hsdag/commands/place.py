@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.commands.outcome import PlaceResult, Row, Tally, budget_shortage, speed_sentence
+from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
@@ -22,7 +23,7 @@ from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.driver import Watcher
+from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
 from hsdag.search.options import PlaceOptions
 from hsdag.search.searching import Found, search_placements
@@ -33,7 +34,7 @@ from hsdag.version import __version__
 FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 """Seconds for the final comparison, as a share of the budget, and at least."""
 
-LEAST_CANDIDATE_LIMIT_S = 30.0
+LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
 UNDER_HETERO = "HETERO:"
@@ -58,7 +59,7 @@ def run_place(
 
     Raises a HsdagError for what the user can put right.
     """
-    watcher = watcher or Watcher()
+    watcher, begin_s = watcher or Watcher(), time.monotonic()
     options.check()
     watcher.on_phase("loading devices")
     devices = resolve_devices(options.devices, options.partition_cpu)
@@ -76,9 +77,16 @@ def run_place(
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             return _conclude(session, session.problem(), options, None, watcher)
+        read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
         outcome = _conclude(session, found.problem, options, found, watcher)
+        compare_s = time.monotonic() - begin_s - read_s - found.search_s
+        if read_s + found.search_s + compare_s > options.budget_s:
+            spent = (
+                f"reading {read_s:.0f} s, profiling and searching {found.search_s:.0f} s, comparing {compare_s:.0f} s"
+            )
+            watcher.on_phase(f"more than the budget of {options.budget_s:.0f} s was spent: {spent}")
         return replace(outcome, search_s=found.search_s, tally=Tally.of(found.recorder.events, found.num_simulated))
 
 

@@ -21,6 +21,10 @@ TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
 
 
+ENOUGH_PLACEMENTS = 10
+"""A budget that is too short to measure this many placements is reported as too short."""
+
+
 @dataclass(frozen=True)
 class Watcher:
     """What the caller wants to hear, and its wish to stop. All silent by default."""
@@ -99,3 +103,14 @@ class Driver:
         if not self.recorder.is_cheap or event.elapsed_s - self._told_s >= TELL_EVERY_S:
             self._told_s = event.elapsed_s
             self._watcher.on_event(event, self.recorder)
+
+
+def budget_shortage(budget_s: float, each_s: float, left_s: float) -> str | None:
+    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
+    if left_s >= ENOUGH_PLACEMENTS * each_s:
+        return None
+    enough_s = budget_s + ENOUGH_PLACEMENTS * each_s - left_s
+    return (
+        f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
+        f"--budget {enough_s:.0f}s is enough for {ENOUGH_PLACEMENTS}"
+    )

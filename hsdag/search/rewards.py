@@ -31,6 +31,7 @@ class Ground:
     problem: Problem
     costs: PlacementCosts | None
     memory_bytes: FloatArray | None = None  # [D]
+    compile_s: float = 0.0  # of the whole model, 0 where it is not known
 
     def left_s(self, budget_s: float, spent_s: float) -> float:
         """Seconds left to the search after a profile of ``spent_s``."""
@@ -92,4 +93,4 @@ def prepare(
         costs: PlacementCosts = HeteroCosts.of(session.graph, profile.costs())
     else:
         costs = WorkConservingCosts.of(session.graph, profile.costs())
-    return Ground(problem, costs, profile.memory_bytes)
+    return Ground(problem, costs, profile.memory_bytes, max(times.compile_s for times in profile.times))

@@ -6,6 +6,7 @@ Legend: U placement units.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,11 +20,12 @@ from hsdag.evaluators.hybrid import HybridEvaluator
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import inverse_of
 from hsdag.placers.incumbent import Status
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.driver import Driver, Watcher
+from hsdag.search.driver import Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.search.rewards import Ground, prepare
 from hsdag.search.run_folder import RunFolder, RunRecord
@@ -63,8 +65,14 @@ def search_placements(
     ground = prepare(session, options, watcher.on_phase, watcher.should_stop)
     placer = options.placer(is_cheap=ground.costs is not None)
     placer.check(ground.problem)
-    options = replace(options, budget_s=ground.left_s(options.budget_s, time.monotonic() - begin))
     folder = _open_folder(run_folder, session, ground.problem, options, resume)
+    left_s = ground.left_s(options.budget_s, time.monotonic() - begin)
+    is_short = options.resolved_reward == "hybrid" and left_s < (ground.problem.num_devices + 1) * ground.compile_s
+    if is_short:
+        lack = budget_shortage(options.budget_s, ground.compile_s, left_s)
+        watcher.on_phase(f"{lack}; nothing is measured before the comparison")
+        options = replace(options, reward="simulated")
+    options = replace(options, budget_s=left_s)
     inner = MeasuredEvaluator(
         ground.problem, session.devices.placed, session.runner, options.chosen_preset.measurement, options.executor
     )
@@ -81,8 +89,11 @@ def search_placements(
     watcher.on_phase("searching")
     evaluator: Evaluator = driver.recorder
     with contextlib.suppress(SearchStopped):
-        driver.guess(_automatic(session, ground.problem))
+        if not is_short:
+            driver.guess(_automatic(session, ground.problem))
         evaluator = ground.evaluator(options, driver.recorder, folder, watcher.on_simulated)
+        if is_short:
+            evaluator.evaluate(_contiguous(ground.problem))
         _search_in_rounds(
             driver, ground, evaluator, options, folder, 1 if placer.learns else MOST_ROUNDS, watcher.on_phase
         )
@@ -145,6 +156,15 @@ def _open_folder(
         num_units=problem.num_units,
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
+
+
+def _contiguous(problem: Problem) -> list[Plan]:
+    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another."""
+    position = inverse_of(problem.units.graph.topological_order)
+    pairs = itertools.permutations(range(problem.num_devices), 2)
+    shares = [position < tenths * problem.num_units // 10 for tenths in range(1, 10)]
+    plans = [Plan(np.where(early, first, then)) for first, then in pairs for early in shares]
+    return [plan for plan in plans if problem.is_legal(plan.placement)]
 
 
 def _automatic(session: Session, problem: Problem) -> Iterator[Plan]:

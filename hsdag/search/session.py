@@ -36,6 +36,9 @@ from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler
 
+SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
+"""Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
+
 
 class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
@@ -61,7 +64,7 @@ class Session:
         self.devices = devices
         self.objective = objective
         self._stack = ExitStack()
-        self._unsupported: dict[str, IntArray] = {}
+        self._unsupported: dict[tuple[str, str], IntArray] = {}
         path = Path(source) if isinstance(source, str | Path) else self._write(load_model(source, shapes, spare=spare))
         model = load_model(path, shapes, spare=spare)
         if shapes or spare:
@@ -87,10 +90,12 @@ class Session:
         return [DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in self.devices.all]
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
-        """Indices of the ops a device does not run; asked once. Raises DeviceError when it cannot be asked."""
-        if spec.openvino_name not in self._unsupported:
-            self._unsupported[spec.openvino_name] = self._ask_unsupported(spec)
-        return self._unsupported[spec.openvino_name]
+        """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long
+        as compiling. Raises DeviceError when it cannot be asked."""
+        key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
+        if key not in self._unsupported:
+            self._unsupported[key] = self._ask_unsupported(spec)
+        return self._unsupported[key]
 
     def _ask_unsupported(self, spec: DeviceSpec) -> IntArray:
         try:
@@ -157,7 +162,13 @@ class Session:
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def automatic_ops(self, target: str) -> list[str]:
-        """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none."""
+        """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none.
+
+        HETERO gives an op to the first device that runs it, and is asked only where that is not the first of all.
+        """
+        first = target.removeprefix("HETERO:").partition(",")[0]
+        if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
+            return [first] * self.graph.num_ops
         try:
             return self.client.call(Choices(target), 300.0)
         except CandidateFailed:

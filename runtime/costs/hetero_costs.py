@@ -47,7 +47,7 @@ class HeteroCosts:
         """D."""
         return int(self.costs.time_s.shape[1])
 
-    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:  # noqa: ARG002
+    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
         rows = self._rows(placements)
         return np.where(self._is_legal(placements), rows @ self._parameters(), np.inf)
@@ -64,20 +64,14 @@ class HeteroCosts:
             load_s += (rows[:, part] * values[part]).reshape(-1, d, d).sum(axis=1)
         return np.where(self._is_legal(placements), load_s.max(axis=1), np.inf)
 
-    def calibrated(
-        self,
-        placements: IntArray,
-        measured_s: FloatArray,
-        trust: Trust | None = None,
-        ranks: Ranks | None = None,  # noqa: ARG002
-    ) -> HeteroCosts:
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> HeteroCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
-        Non-negative least squares on relative errors, pulled towards the present figures as far as ``trust`` goes;
+        Non-negative least squares on relative errors, pulled towards the present figures as far as ``Trust`` goes;
         first with one factor each for all launches, all latencies and all bandwidths, then device by device and
         pair by pair. Without observations nothing changes.
         """
-        trust = trust or Trust()
+        trust = Trust()
         usable = np.isfinite(measured_s) & (measured_s > 0) & self._is_legal(placements)
         if not usable.any():
             return self

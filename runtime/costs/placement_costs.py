@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.factor_fit import Trust
 from hsdag.runtime.problems.cost_model import CostModel
 
 Ranks: TypeAlias = Sequence[IntArray | None]
@@ -29,11 +28,5 @@ class PlacementCosts(Protocol):
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight; infinite where a placement is illegal."""
 
-    def calibrated(
-        self,
-        placements: IntArray,
-        measured_s: FloatArray,
-        trust: Trust | None = None,
-        ranks: Ranks | None = None,
-    ) -> PlacementCosts:
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> PlacementCosts:
         """Costs refitted to measured latencies [B] of placements [B, N]."""

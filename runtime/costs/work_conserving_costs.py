@@ -97,19 +97,14 @@ class WorkConservingCosts:
         return np.array(loads, dtype=np.float64)
 
     def calibrated(
-        self,
-        placements: IntArray,
-        measured_s: FloatArray,
-        trust: Trust | None = None,
-        ranks: Ranks | None = None,
+        self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
     ) -> WorkConservingCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
-        far as ``trust`` goes; first with one factor each for all launches and all bytes, then device by device. The
+        far as TRUST goes; first with one factor each for all launches and all bytes, then device by device. The
         chains are then found again. Without observations nothing changes.
         """
-        trust = trust or TRUST
         found = self._parts(placements, ranks)
         seen = [
             (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
@@ -119,7 +114,7 @@ class WorkConservingCosts:
         fitted, start = self, self.parameters
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
-            fitted = replace(self, parameters=start * _factors(rows * start, trust), source=CostSource.CALIBRATED)
+            fitted = replace(self, parameters=start * _factors(rows * start), source=CostSource.CALIBRATED)
         return fitted
 
     def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
@@ -155,7 +150,7 @@ class WorkConservingCosts:
         return row
 
 
-def _factors(rows: FloatArray, trust: Trust) -> FloatArray:
+def _factors(rows: FloatArray) -> FloatArray:
     """[P] factors for rows [B, P] of shares of what was measured: first by kind, then device by device."""
     num_devices = rows.shape[1] // 4
     kinds = np.concatenate(
@@ -163,7 +158,7 @@ def _factors(rows: FloatArray, trust: Trust) -> FloatArray:
     )
     shared = np.zeros((len(kinds), num_devices + 2))
     shared[np.arange(len(kinds)), kinds] = 1.0
-    spread = np.array([trust.work] * num_devices + [trust.scale] * 2)
-    factors = fit_factors(rows @ shared, spread, trust.observed)[kinds]
-    spread = np.array([trust.work] * num_devices + [trust.single] * (len(kinds) - num_devices))
-    return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)
+    spread = np.array([TRUST.work] * num_devices + [TRUST.scale] * 2)
+    factors = fit_factors(rows @ shared, spread, TRUST.observed)[kinds]
+    spread = np.array([TRUST.work] * num_devices + [TRUST.single] * (len(kinds) - num_devices))
+    return np.asarray(factors * fit_factors(rows * factors, spread, TRUST.observed), dtype=np.float64)

@@ -5,6 +5,7 @@ Legend: N ops of the model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,8 @@ class Choices(Request[list[str]]):
 class OpTimes(Request[dict[str, Any]]):
     """Times of the model's ops on ``target``, with ``devices`` per op where it takes several.
 
-    The answer also has the memory of device ``of``, and what compiling added to the process.
+    The answer also has the memory of device ``of``, what compiling added to the process, and how long it took. Latency
+    is that with performance counters where compiling takes longer than ``again_s``, for it is then done once.
     """
 
     target: str
@@ -99,6 +101,7 @@ class OpTimes(Request[dict[str, Any]]):
     of: str
     runs: int
     for_s: float
+    again_s: float = math.inf
 
 
 @dataclass(frozen=True)

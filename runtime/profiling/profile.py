@@ -25,7 +25,8 @@ class DeviceProfile:
     stands at the one with the most FLOPs, the others are 0, and ``fused`` lists them together. The sum over all ops
     is ``latency_s``, the measured latency of the whole model, which is None where the device does not run all of
     it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
-    ``resident_bytes`` is what compiling the model added to the process, ``memory_bytes`` what the device has.
+    ``resident_bytes`` is what compiling the model added to the process, ``memory_bytes`` what the device has,
+    ``compile_s`` how long compiling took, 0 where that is not known.
     """
 
     time_s: FloatArray  # [N]
@@ -35,6 +36,7 @@ class DeviceProfile:
     runs: int
     resident_bytes: int
     memory_bytes: float | None
+    compile_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,35 +33,22 @@ class Throughput(Objective):
     def check(self, semantics: Semantics) -> None:
         """All semantics have a period."""
 
-    def uses_order(self, execution: Execution) -> bool:  # noqa: ARG002
+    def uses_order(self, execution: Execution) -> bool:
         return False
 
     def simulated(
-        self,
-        problem: ScheduleProblem,
-        placements: IntArray,
-        semantics: Semantics,
-        priority: ArrayLike | None = None,  # noqa: ARG002
+        self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
     ) -> FloatArray:
         return period_s(problem, placements, semantics)
 
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
         return sequential_bound_s(problem) if execution is Execution.SEQUENTIAL else period_bound_s(problem)
 
-    def of_model(
-        self,
-        costs: PlacementCosts,
-        placements: IntArray,
-        ranks: Ranks | None = None,  # noqa: ARG002
-    ) -> FloatArray:
+    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         return costs.period_s(placements)
 
     def calibrated(
-        self,
-        costs: PlacementCosts,
-        placements: IntArray,
-        measured: FloatArray,
-        ranks: Ranks | None = None,  # noqa: ARG002
+        self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
         """One factor for all: a period depends on the busiest device alone."""
         ratios = measured / costs.period_s(placements)

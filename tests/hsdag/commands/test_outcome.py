@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.outcome import Tally, budget_shortage, speed_sentence
+from hsdag.commands.outcome import Tally, speed_sentence
 from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.messages import Choices, Request
+from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.plan import Plan
-from hsdag.search.driver import Watcher
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
+from hsdag.search.session import Session
 
 DIED = "the worker was ended by SIGFPE"
 EQUAL = Ratio(1.0, 1.0, 1.0)
@@ -62,6 +69,46 @@ def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -
     assert "is enough for 10" in outcome.sentence
     assert outcome.tally.tried <= 1
     assert outcome.document()["tolerance"] == outcome.verdict.tolerance
+
+
+def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_says_so_at_once(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, phases = Session.profile, list[str]()
+
+    def slow(*args: Any) -> ModelProfile:
+        profile = original(*args)
+        return replace(profile, times=tuple(replace(times, compile_s=9.0) for times in profile.times))
+
+    monkeypatch.setattr(Session, "profile", slow)
+    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
+    options = PlaceOptions(partition_cpu=2, budget_s=2.0, finalists=1, protocol=quick)
+    outcome = run_place(tiny_bert, options, watcher=Watcher(on_phase=phases.append))
+    said = next(k for k, phase in enumerate(phases) if phase.startswith("a placement takes 9 s"))
+    assert phases[said].endswith("is enough for 10; nothing is measured before the comparison")
+    assert phases[said + 1] == "searching"
+    assert outcome.tally.tried == 0
+    assert outcome.tally.simulated >= 18
+    assert "placement 1" in {row.name for row in outcome.rows}
+    assert phases[-1].startswith("more than the budget of 2 s was spent: reading ")
+
+
+def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_not_at_all(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = resolve_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=2]", None)
+    original, asked = WorkerClient.call, list[str]()
+
+    def noted(client: WorkerClient, request: Request[Any], limit_s: float) -> Any:
+        asked.append(type(request).__name__)
+        return original(client, request, limit_s)
+
+    monkeypatch.setattr(WorkerClient, "call", noted)
+    with Session(tiny_bert, devices) as session:
+        session.problem()
+        chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
+        assert asked == ["Choices"]
+        assert chosen == original(session.client, Choices("HETERO:CPU_B,CPU_A"), 60.0)
 
 
 def test_the_reference_and_the_tolerance_are_in_the_json_answer(

@@ -12,7 +12,9 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir import DeviceError, DeviceSpec
-from hsdag.runtime.measuring.messages import Probed
+from hsdag.runtime.measuring.candidate import Open
+from hsdag.runtime.measuring.messages import Opened, OpTimes, Probed, WorkerSetup
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
@@ -165,12 +167,13 @@ def test_a_short_budget_makes_a_short_profile() -> None:
     assert Effort.within(1e6, 2) == Effort()
 
 
-def test_a_device_that_would_take_a_profile_beyond_its_time_is_not_begun(tiny_resnet: Path) -> None:
-    now_s = 0.0
+def test_a_device_that_would_take_a_profile_beyond_its_time_counts_as_another_of_its_plugin(tiny_resnet: Path) -> None:
+    now_s, steps = 0.0, list[str]()
 
-    def on_step(_step: str) -> None:
+    def on_step(step: str) -> None:
         nonlocal now_s
-        now_s += 6.0
+        now_s += 6.0 * step.startswith("profiling P0")
+        steps.append(step)
 
     with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
         profiler = Profiler(
@@ -182,9 +185,25 @@ def test_a_device_that_would_take_a_profile_beyond_its_time_is_not_begun(tiny_re
             on_step=on_step,
             clock=lambda: now_s,
         )
-        with pytest.raises(DeviceError, match="takes about 6 s, and only 4 s are left for profiling"):
-            profiler.profile(PARTS, np.tile(np.arange(len(PARTS)), (session.graph.num_ops, 1)))
-    assert now_s == 6.0
+        first, second = profiler.profile(PARTS, np.tile(np.arange(len(PARTS)), (session.graph.num_ops, 1))).times
+    assert "takes about 6 s, and only 4 s are left for profiling; its ops are taken to run as on P0" in steps[1]
+    assert second.time_s.tolist() == first.time_s.tolist()
+
+
+def test_a_model_that_takes_long_to_compile_is_compiled_once(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(WorkerSetup(tiny_resnet, PARTS[:1]))
+    opened, original = list[str](), worker.open
+
+    def noted(request: Open) -> Opened:
+        opened.append(request.key)
+        return original(request)
+
+    monkeypatch.setattr(worker, "open", noted)
+    answers = [worker.op_times(OpTimes("CPU_P0", None, "CPU_P0", 2, 0.1, again_s)) for again_s in (0.0, 1e9)]
+    assert opened == ["counted profile", "counted profile", "plain profile"]
+    assert all(answer["compile_s"] > 0 and answer["latency_s"] > 0 for answer in answers)
 
 
 def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_hasty_one(
