@@ -104,7 +104,7 @@ def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, ti
 
 
 def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
-    latency_s, names = [], set()
+    steps, names = list[str](), set()
     for count in (0, 6):
         x = opset13.parameter([256, 256], np.float32, name="x")
         condition = opset13.parameter([], bool, name="c")
@@ -126,10 +126,8 @@ def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_
         ov.serialize(ov.Model([result], [condition, x], "if"), tmp_path / f"if{count}.xml")
         with Session(tmp_path / f"if{count}.xml", DeviceSet(PARTS[:1], ())) as session:
             names.add(session.model_record.fingerprint)
-            latency_s.append(session.profile(ProfileCache(tmp_path / "cache"), QUICK).times[0].latency_s)
-    assert latency_s[0] is not None
-    assert latency_s[1] is not None
-    assert latency_s[1] > 3 * latency_s[0]
+            session.profile(ProfileCache(tmp_path / "cache"), QUICK, steps.append)
+    assert steps.count("profiling P0") == 2
     assert len(names) == 1  # to a placement they are one model
 
 
