@@ -32,7 +32,7 @@ class CppExporter(Exporter):
                 f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
                 "executor; use --format python"
             )
-        placed = None if model is None else placement.apply(model)
+        placed = None if model is None else placement.apply(model.clone())
         default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
         specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]
         ids = {spec.openvino_name: d for d, spec in enumerate(specs)}

@@ -28,7 +28,7 @@ class PythonExporter(Exporter):
             raise OptionError(f"--format python writes a script: end the output's name in .py, not {out_path}")
         if placement.executor == "work-conserving":
             return _write_side_by_side(placement, model, out_path)
-        placed = None if model is None else placement.apply(model)
+        placed = None if model is None else placement.apply(model.clone())
         default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
         specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]
         affinity = deployed_map(placement, placed)
