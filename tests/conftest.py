@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,12 @@ settings.register_profile("same_examples", max_examples=40, deadline=None, deran
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
 settings.load_profile("same_examples")
 torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
+
+
+def pytest_collection_finish() -> None:
+    """What collecting the tests made stays: no garbage collection of a test looks at it."""
+    gc.freeze()
+
 
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 

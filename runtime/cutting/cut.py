@@ -100,7 +100,7 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
         )
     is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
     homes = homes_of(known.order, readers.indptr, readers.indices, is_end, again, device)
-    rank, on = np.nonzero(homes[known.order])
+    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
     index = np.full((graph.num_ops, num_devices), -1, dtype=np.int64)
     index[op, on] = np.arange(len(op))

@@ -62,6 +62,7 @@ class SubmodelBuilder:
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
         for v in part.ops:
+            nodes[v].set_friendly_name(self._cut.graph.op_names[v])  # which OpenVINO's own messages name
             for port, source in enumerate(self._incoming[v]):
                 tensor = read.get(source)
                 if tensor is None:

@@ -121,7 +121,7 @@ def test_the_time_limit_names_the_op_and_the_device_that_it_waited_for(core: ov.
 def test_after_a_hang_the_next_inference_works_on_the_same_request(core: ov.Core) -> None:
     hanging = Gate()
     calls = iter([hanging])
-    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         request = model.create_infer_request()
         with pytest.raises(ExecutionError, match=r"waited for 'two .. sigmoid' on device CPU_1"):
             request.infer(X)
@@ -152,7 +152,7 @@ class SlowCore:
 def test_after_a_hang_the_next_inference_works_though_compiling_takes_longer_than_its_limit(core: ov.Core) -> None:
     hanging, slow = Gate(), SlowCore(core)
     calls = iter([hanging])
-    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         before = slow.num_compiled
         slow.delays_s = [1.5]
         with pytest.raises(ExecutionError, match="waited for"):
@@ -166,7 +166,7 @@ def test_what_was_given_up_while_it_compiled_touches_nothing(core: ov.Core) -> N
     """An inference that is started in a callback cannot wait beforehand, so its limit ends it while it compiles."""
     hanging, slow, told = Gate(), SlowCore(core), threading.Event()
     calls = iter(list[Callable[[], object]]([hanging]))
-    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         first, second = model.create_infer_request(), model.create_infer_request()
         slow.delays_s = [2.5]
         with pytest.raises(ExecutionError, match="waited for"):
@@ -188,7 +188,7 @@ def test_a_failed_compilation_after_a_hang_is_told_and_tried_again(core: ov.Core
 
     hanging, slow = Gate(), SlowCore(core)
     calls = iter([hanging])
-    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(slow, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(slow, "compile_model", fail)
             with pytest.raises(ExecutionError, match="waited for"):
@@ -203,7 +203,7 @@ def test_a_failed_compilation_after_a_hang_is_told_and_tried_again(core: ov.Core
 def test_after_a_hang_other_requests_work(core: ov.Core) -> None:
     hanging = Gate()
     calls = iter(list[Callable[[], object]]([bool, hanging]))
-    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         requests = [model.create_infer_request() for _ in range(3)]
         requests[0].infer(X)
         with pytest.raises(ExecutionError, match="waited for"):
@@ -268,7 +268,7 @@ def test_what_hung_is_compiled_when_there_is_a_thread_again(core: ov.Core) -> No
 
     start, hanging = threading.Thread.start, Gate()
     calls = iter([hanging])
-    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.2) as model:
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             with pytest.raises(ExecutionError, match="waited for"):

@@ -238,7 +238,7 @@ def test_a_hang_does_not_hold_up_another_inference_on_the_same_device() -> None:
         first, second = executor.submit(limit_s=0.2), executor.submit()
         with pytest.raises(ExecutionError, match="'stuck' on device d0"):
             first.wait()
-        assert second.wait(10)["y"].tolist() == [1.0] * SIZE
+        assert second.wait(60)["y"].tolist() == [1.0] * SIZE
         released.set()
 
 
