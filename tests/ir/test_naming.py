@@ -38,6 +38,17 @@ def test_a_second_read_gives_other_friendly_names_and_the_same_canonical_ones(on
     assert fingerprint(first) == fingerprint(second)
 
 
+def test_inputs_of_an_op_are_numbered_in_the_order_of_its_ports() -> None:
+    """Files hold these names: another order of the walk would give the ops of saved placements other names."""
+    reads = Csr.build(4, np.array([2, 2, 3]), np.array([1, 0, 2]))  # the first port of op 2 reads op 1
+    assert canonical_names(["Relu", "Relu", "Subtract", "Result"], reads, [3]) == (
+        "Relu:1",
+        "Relu:0",
+        "Subtract:0",
+        "Result:0",
+    )
+
+
 def test_another_process_that_read_another_model_before_sees_the_same_names(
     onnx_file: Path, tmp_path: Path, model: ov.Model
 ) -> None:

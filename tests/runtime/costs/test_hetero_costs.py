@@ -47,12 +47,16 @@ def test_a_latency_is_ops_and_launches_and_crossings() -> None:
     assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
 
 
-def test_a_period_is_the_load_of_the_busiest_device_with_what_it_receives() -> None:
+def test_a_period_is_the_load_of_the_busiest_device_with_its_launches_and_what_it_receives() -> None:
     graph = graph_from_edges(["X"] * 2, [(0, 1)], output_bytes=[100, 0])
     costs = CostModel(
-        np.array([[5.0, 9.0], [9.0, 4.0]]), np.zeros(2), np.ones((2, 2)), 50 * np.ones((2, 2)), CostSource.FILE
+        np.array([[5.0, 9.0], [9.0, 4.0]]),
+        np.array([0.5, 0.25]),
+        np.ones((2, 2)),
+        np.full((2, 2), 50.0),
+        CostSource.FILE,
     )
-    assert HeteroCosts.of(graph, costs).period_s(np.array([[0, 1]])).tolist() == [4 + 1 + 2]
+    assert HeteroCosts.of(graph, costs).period_s(np.array([[0, 1]])).tolist() == [4 + 0.25 + 1 + 2]
 
 
 def test_an_unsupported_op_costs_infinity() -> None:
