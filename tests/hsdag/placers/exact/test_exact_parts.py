@@ -207,7 +207,8 @@ class StopsAfter(Evaluator):
     """Ends the search after some evaluations."""
 
     def __init__(self, problem: ScheduleProblem, left: int) -> None:
-        self.left, self._inner = left, ScheduleEvaluator(problem, Semantics())
+        self.left, units = left, problem_of(problem).units.partition.labels
+        self._inner = ScheduleEvaluator(problem, Semantics(), unit_of_op=units)
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         self.left -= len(plans)
