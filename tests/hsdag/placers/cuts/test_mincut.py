@@ -35,6 +35,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics, period_s, simulate_makespans
 
+SOME = settings().max_examples // 2
+
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 
 
@@ -189,7 +191,7 @@ def test_the_bound_of_equal_links_is_twice_the_transfers() -> None:
     assert transfer_factor(BoundaryCosts.of(random_problem(0, 4, 3, equal_links=True, launches=False))) == 2.0
 
 
-@settings(max_examples=25)
+@settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_the_integer_program_equals_brute_force(seed: int, num_ops: int) -> None:
     problem = random_problem(seed, num_ops, 3)
@@ -202,7 +204,7 @@ def test_the_integer_program_equals_brute_force(seed: int, num_ops: int) -> None
     assert best_s * (1 - 1e-6) <= proven.bound_s <= best_s * (1 + 1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(2, 7), st.sampled_from([2, 3]))
 def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: int, num_devices: int) -> None:
     problem = random_problem(seed, num_ops, num_devices)
@@ -211,7 +213,7 @@ def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: 
     assert bound_s <= simulate_makespans(problem, all_placements(problem), SEQUENTIAL).min()
 
 
-@settings(max_examples=40)
+@settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([2, 3]), st.integers(1, 3))
 def test_the_bound_holds_where_co_located_ops_are_one_unit(
     seed: int, num_ops: int, num_devices: int, num_sets: int
@@ -227,7 +229,7 @@ def test_the_bound_holds_where_co_located_ops_are_one_unit(
     assert bound_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
 
 
-@settings(max_examples=40)
+@settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from([1, 2, 3]), st.sampled_from(Execution))
 def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     seed: int, num_ops: int, num_devices: int, execution: Execution
@@ -262,7 +264,7 @@ def test_work_conserving_execution_has_no_bound() -> None:
     assert bound_s is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=SOME)
 @given(
     st.integers(0, 2**32), st.integers(2, 6), st.sampled_from([2, 3]), st.floats(0.3, 1.2), st.sampled_from(Execution)
 )

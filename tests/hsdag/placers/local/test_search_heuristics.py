@@ -98,7 +98,7 @@ def everything(problem: ScheduleProblem) -> np.ndarray:
     st.sampled_from(list(Execution)),
     st.sampled_from(Links),
 )
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 def test_placements_are_supported_and_never_below_the_bound(
     method: str, seed: int, objective: Objective, how: Execution, links: Links
 ) -> None:
@@ -113,7 +113,7 @@ def test_placements_are_supported_and_never_below_the_bound(
 
 @pytest.mark.parametrize("method", METHODS)
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]))
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 3)
 def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Objective) -> None:
     problem = random_problem(seed, memory=True)
     spacious = replace(problem, memory_bytes=np.full(problem.num_devices, np.inf))
@@ -132,7 +132,7 @@ def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Obj
 
 @pytest.mark.parametrize("method", METHODS)
 @given(st.integers(0, 2**32), st.integers(1, 80))
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 4)
 def test_an_interrupted_search_has_recorded_its_warm_start_or_better(method: str, seed: int, most: int) -> None:
     problem = random_problem(seed)
     events, _ = recorded(problem, method, most=most)
