@@ -100,7 +100,7 @@ def test_first_devices_of_a_calibrated_platform_keep_their_calibration() -> None
         ("chainmm --devices 3 -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
         ("chainmm --devices 5 -o x.json", "--devices must lie in 1..4, the devices of platform p100x4, not 5"),
         ("chainmm --devices 1 -o x.json", "chainmm is sharded over 2 to 64 devices, not 1"),
-        ("chainmm --seed 1 -o x.json", "chainmm takes no --seed; beside --platform it takes --devices"),
+        ("chainmm --seed 1 -o x.json", "chainmm does not take --seed; beside --platform it takes --devices"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),
         ("gpt3 --servers 0 -o x.json", "--servers must lie in 1..64, not 0"),

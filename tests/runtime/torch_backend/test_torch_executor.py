@@ -363,7 +363,7 @@ def test_a_placement_of_another_length_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LogicalDevice("d", "cuda:99"), "torch sees no cuda:99 here"),
+        (lambda: LogicalDevice("d", "cuda:99"), "torch finds no cuda:99 here"),
         (lambda: LogicalDevice("d", "cuda:00"), "must be on 'cpu' or 'cuda:N'"),
         (lambda: LogicalDevice("d", "gpu"), "must be on 'cpu' or 'cuda:N'"),
         (lambda: LogicalDevice("d", share=1.5), "share of device 'd' must lie above 0"),
