@@ -30,7 +30,9 @@ QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 
 
 def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast_slow: str) -> None:
-    outcome = run_place(tiny_bert, PlaceOptions(devices=fast_slow, max_evaluations=6, protocol=QUICK))
+    outcome = run_place(
+        tiny_bert, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=6, protocol=QUICK)
+    )
     core, model = ov.Core(), ov.Core().read_model(tiny_bert)
     inputs = {p.get_any_name(): np.ones(tuple(p.get_shape()), dtype=np.int64) for p in model.inputs}
     expected = core.compile_model(model, "CPU")(inputs)
@@ -42,7 +44,9 @@ def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast
 def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
     tiny_resnet: Path, fast_slow: str
 ) -> None:
-    outcome = run_place(tiny_resnet, PlaceOptions(devices=fast_slow, max_evaluations=8, protocol=QUICK))
+    outcome = run_place(
+        tiny_resnet, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=8, protocol=QUICK)
+    )
     answer = next(row for row in outcome.rows if row.is_answer)
     singles = [row for row in outcome.rows if row.name in {"FAST", "SLOW", "CPU"}]
     if answer.name.startswith("placement"):
@@ -69,7 +73,7 @@ def test_a_module_that_does_not_convert_is_a_users_error() -> None:
 
 def test_the_search_keeps_out_of_the_callers_torch_threads(tiny_resnet: Path) -> None:
     before = torch.get_num_threads()
-    run_place(tiny_resnet, PlaceOptions(partition_cpu=2, max_evaluations=3, protocol=QUICK))
+    run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward="measured", max_evaluations=3, protocol=QUICK))
     assert torch.get_num_threads() == before
 
 
