@@ -1,11 +1,10 @@
-"""Microseconds per simulated placement on one core, growth up to 1,000,000 ops, single moves, and several cores.
+"""Microseconds per simulated placement on one core, growth up to 1,000,000 ops, and several cores.
 
 Random layered graphs with two inputs per op, random placements on 4 devices, FIFO queues. Every kind of link is
 checked against the reference simulator of the tests first; compilation is not timed. Exit status 1 when a bar is
 missed: 20 us for 261 ops, 120 us for 1,000 ops, independent links.
 
-Growth is timed in batches of 10 placements, sorting the edges of a new problem included and also shown alone. Moves of
-one op are timed beside whole simulations of the same placements, once for all ops and once for the last quarter.
+Growth is timed in batches of 10 placements, sorting the edges of a new problem included and also shown alone.
 
 Usage: python benchmarks/simulator_speed.py [--largest 1000000]
 """
@@ -22,7 +21,7 @@ import numpy as np
 from machine import machine
 
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Semantics, simulate_makespans, simulate_moves
+from hsdag.runtime.simulator import Links, Semantics, simulate_makespans
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.runtime.simulator.reference_simulator import Reference
@@ -86,29 +85,6 @@ def growth(num_ops: int) -> str:
     )
 
 
-def moves(num_ops: int, part: float) -> str:
-    """Microseconds per move of an op of the last ``part`` of a graph, and of whole simulations."""
-    problem, rng = layered(num_ops, 1), np.random.default_rng(2)
-    placement, count = rng.integers(0, NUM_DEVICES, num_ops), 1_000_000 // num_ops
-    ops, devices = rng.integers(int((1 - part) * num_ops), num_ops, count), rng.integers(0, NUM_DEVICES, count)
-    moved = np.repeat(placement[None], count, axis=0)
-    moved[np.arange(count), ops] = devices
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(5):
-        times = [time.perf_counter()]
-        found = simulate_moves(problem, placement, ops, devices, num_threads=1)
-        times.append(time.perf_counter())
-        whole = simulate_makespans(problem, moved, num_threads=1)
-        times.append(time.perf_counter())
-        if not np.array_equal(found, whole):
-            sys.exit("a move and its whole simulation differ")
-        for i in range(2):
-            seconds[i].append(times[i + 1] - times[i])
-    one, other = (1e6 * float(np.median(each)) / count for each in seconds)
-    where = f"{num_ops:8d} ops, one move in the last {part:.0%}"
-    return f"{where}: median {one:.1f} us, whole {other:.1f} us ({other / one:.1f}x)"
-
-
 def cores(num_ops: int, num_threads: int) -> str:
     """How much faster several threads are, and that they find the same."""
     problem, count = layered(num_ops, 1), 10_000_000 // num_ops
@@ -147,8 +123,6 @@ def main() -> int:
     while num_ops <= largest:
         print(growth(num_ops))
         num_ops *= 10
-    for part in (1.0, 0.25):
-        print(moves(1000, part))
     if (num_threads := len(os.sched_getaffinity(0))) > 1:
         print(cores(1000, num_threads))
     return 1 if missed else 0

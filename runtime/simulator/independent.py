@@ -17,13 +17,6 @@ from hsdag.runtime.simulator.order import BY_ARRIVAL, BY_LATEST_ARRIVAL
 @bare
 def run_independent(m: Machine) -> float:
     """Makespan in seconds of the placement that is loaded; infinite when a transfer never ends."""
-    begin(m)
-    return finish(m)
-
-
-@inlined
-def begin(m: Machine) -> None:
-    """Time is 0, and the ops without inputs are ready."""
     m.run[0].num_done = 0
     m.run[0].now_s = 0.0
     for d in range(len(m.devices)):
@@ -31,37 +24,31 @@ def begin(m: Machine) -> None:
         m.devices[d].next_s = np.inf
     for i in range(len(m.sources)):
         _await(m, m.sources[i], 0.0)
-
-
-@bare
-def finish(m: Machine) -> float:
-    """Play the rest of a run; the end of its last op, infinite when a transfer never ends."""
-    play_until(m, np.inf)
-    return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
-
-
-@inlined
-def play_until(m: Machine, until_s: float) -> None:
-    """Start all ops that start before ``until_s``; ``now_s`` is when the last of them ends."""
     while True:
-        now_s, first = until_s, -1
+        now_s, first = np.inf, -1
         for d in range(len(m.devices)):
             if m.devices[d].next_s < now_s:
                 now_s, first = m.devices[d].next_s, d
         if first < 0:
-            return
+            return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
         _start(m, first, now_s)
         if m.devices[first].until_s > now_s:
             _end(m, first)
-        else:  # what takes no time must not be seen by others that start now
-            for d in range(len(m.devices)):
-                if d != first:
-                    m.devices[d].running = -1
-                    if m.devices[d].next_s == now_s:
-                        _start(m, d, now_s)
-            for d in range(len(m.devices)):
-                if m.devices[d].running >= 0:
-                    _end(m, d)
+        else:
+            _start_together(m, first, now_s)
+
+
+@inlined
+def _start_together(m: Machine, first: int, now_s: float) -> None:
+    """Start what else starts now before anything ends: others must not see what ``first`` did in no time."""
+    for d in range(len(m.devices)):
+        if d != first:
+            m.devices[d].running = -1
+            if m.devices[d].next_s == now_s:
+                _start(m, d, now_s)
+    for d in range(len(m.devices)):
+        if m.devices[d].running >= 0:
+            _end(m, d)
 
 
 @inlined

@@ -100,10 +100,8 @@ class Machine(NamedTuple):
     sources: IntArray  # ops without inputs
     devices: Records  # [D] DEVICE
     buses: Records  # [L] BUS
-    queue: Records  # [N + D] ENTRY, a heap of ready ops for each device
-    arriving: (
-        Records  # [N + D] ENTRY, independent links: ops by the arrival of their last input, a heap for each device
-    )
+    queue: Records  # [N] ENTRY, a heap of ready ops for each device
+    arriving: Records  # [N] ENTRY, independent links: ops by the arrival of their last input, a heap for each device
     bus_queue: Records  # [E] ENTRY, a heap of results for each bus
     events: Records  # [N + L] ENTRY, a heap of what becomes ready (op v) or free (bus b, as N + b)
     spans: Records  # [N] SPAN of ops, kept on demand
@@ -147,8 +145,8 @@ def machine_for(
         sources=np.flatnonzero(ops["num_inputs"][:n] == 0),
         devices=devices,
         buses=np.zeros(num_buses + 1, BUS),
-        queue=np.zeros(n + d, ENTRY),
-        arriving=np.zeros(n + d if num_buses == 0 else 0, ENTRY),
+        queue=np.zeros(n, ENTRY),
+        arriving=np.zeros(0 if num_buses else n, ENTRY),
         bus_queue=np.zeros(num_edges if num_buses else 0, ENTRY),
         events=np.zeros(n + num_buses if num_buses else 0, ENTRY),
         spans=np.zeros(n if keep else 0, SPAN),
@@ -201,7 +199,7 @@ def load_placement(m: Machine, placement: IntArray) -> None:
     for d in range(len(m.devices)):
         size = m.devices[d].base
         m.devices[d].base = base
-        base += size + 1  # one op more may move there
+        base += size
     m.run[0].num_records = 0
 
 

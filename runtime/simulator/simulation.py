@@ -6,7 +6,6 @@ Legend: N ops, E edges, D devices, B placements, R transfer records.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -69,7 +68,7 @@ def simulate(
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    mode, ranks = mode_and_ranks(semantics, priorities(priority), problem.num_ops)
+    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
     machine = machine_for(problem, semantics, mode, ranks, keep=True)
     makespan_s = np.empty(1)
     _run_many(machine, placements, makespan_s)
@@ -90,7 +89,7 @@ def simulate_makespans(
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, ranks = mode_and_ranks(semantics, priorities(priority), problem.num_ops)
+    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)
     if not supported.all():
@@ -100,21 +99,16 @@ def simulate_makespans(
     def run_part(part: slice) -> None:
         _run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
 
-    in_parts(len(table), num_threads, run_part)
-    makespans_s[supported] = found_s
-    return makespans_s
-
-
-def in_parts(count: int, num_threads: int | None, run_part: Callable[[slice], None]) -> None:
-    """Run a part of ``count`` rows on each thread; by default there are as many as cores this process may use."""
-    num_parts = max(1, min(num_threads or usable_cpus(), count))
-    bounds = np.linspace(0, count, num_parts + 1).astype(int).tolist()
+    num_parts = max(1, min(num_threads or usable_cpus(), len(table)))
+    bounds = np.linspace(0, len(table), num_parts + 1).astype(int).tolist()
     parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
     if num_parts == 1:
         run_part(parts[0])
     else:
         with ThreadPoolExecutor(num_parts) as pool:
             list(pool.map(run_part, parts))
+    makespans_s[supported] = found_s
+    return makespans_s
 
 
 @bare
@@ -139,10 +133,6 @@ def simulated(semantics: Semantics | None) -> Semantics:
     return semantics or Semantics()
 
 
-def priorities(priority: ArrayLike | None) -> FloatArray | None:
-    return None if priority is None else np.asarray(priority, dtype=np.float64)
-
-
 def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
     """[B, N] placements as the kernels take them."""
     if placements.ndim != 2 or placements.shape[1] != problem.num_ops:
@@ -152,15 +142,10 @@ def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntA
     if placements.dtype.kind not in "iu" and placements.size:
         raise PlacementError(f"a placement must hold device indices, not {placements.dtype}")
     table = np.ascontiguousarray(placements, dtype=np.int64)
-    check_devices(problem, table)
+    wrong = table[(table < 0) | (table >= problem.num_devices)]
+    if wrong.size:
+        raise PlacementError(f"a placement names device {wrong[0]}, but there are only {problem.num_devices}")
     return table
-
-
-def check_devices(problem: ScheduleProblem, devices: IntArray) -> None:
-    """Raise PlacementError when any of ``devices`` is not there."""
-    if devices.size and (devices.min() < 0 or devices.max() >= problem.num_devices):
-        wrong = devices[(devices < 0) | (devices >= problem.num_devices)][0]
-        raise PlacementError(f"a placement names device {wrong}, but there are only {problem.num_devices}")
 
 
 def all_supported(problem: ScheduleProblem, placements: IntArray) -> BoolArray:

@@ -18,7 +18,6 @@ from hsdag.runtime.simulator import (
     period_s,
     simulate,
     simulate_makespans,
-    simulate_moves,
 )
 from tests.runtime.simulator import reference_simulator
 
@@ -113,17 +112,6 @@ def test_a_batch_over_two_threads_gives_what_single_simulations_give(case: Case,
     batch = np.stack([placement, np.zeros_like(placement), np.roll(placement, 1)])
     alone = [simulate(problem, row, how, priority).makespan_s for row in batch]
     assert simulate_makespans(problem, batch, how, priority, num_threads=2).tolist() == alone
-
-
-@given(cases, semantics, st.integers(0, 10**6))
-def test_moves_give_what_whole_simulations_give(case: Case, how: Semantics, seed: int) -> None:
-    problem, placement, priority = case
-    rng = np.random.default_rng(seed)
-    ops, devices = rng.integers(0, problem.num_ops, 20), rng.integers(0, problem.num_devices, 20)
-    moved = np.repeat(placement[None], 20, axis=0)
-    moved[np.arange(20), ops] = devices
-    whole = simulate_makespans(problem, moved, how, priority)
-    assert simulate_moves(problem, placement, ops, devices, how, priority, num_threads=2).tolist() == whole.tolist()
 
 
 def ready_s(problem: ScheduleProblem, device: np.ndarray, end_s: np.ndarray, transfers: object) -> np.ndarray:

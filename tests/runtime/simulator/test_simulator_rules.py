@@ -16,7 +16,6 @@ from hsdag.runtime.simulator import (
     period_s,
     simulate,
     simulate_makespans,
-    simulate_moves,
 )
 
 SIMULATED = [links for links in Links if links is not Links.BLOCKING]
@@ -191,20 +190,12 @@ def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
         simulate(p, [1])
 
 
-def test_moves_start_from_a_placement_that_need_not_be_supported() -> None:
-    p = ScheduleProblem.from_arrays([[1.0, np.nan], [2.0, 3.0]], [(0, 1)])
-    assert simulate_moves(p, [1, 0], [0, 1], [0, 1]).tolist() == [3.0, np.inf]
-    assert simulate_moves(p, [0, 0], [0, 1], [1, 1]).tolist() == [np.inf, 4.0]
-
-
 def test_misuse_is_answered() -> None:
     p = ScheduleProblem.from_arrays([[1.0]], [])
     with pytest.raises(OptionError, match="needs priorities"):
         simulate(p, [0], Semantics(order=Order.PRIORITY))
     with pytest.raises(PlacementError, match="names device 3"):
         simulate(p, [3])
-    with pytest.raises(PlacementError, match="names device 3"):
-        simulate_moves(p, [0], [0], [3])
     with pytest.raises(PlacementError, match="a device for each of 1 ops"):
         simulate(p, [0, 0])
     with pytest.raises(ValueError, match="noise_sigma must be finite"):
