@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
+from calibration import Observation, Trust, calibrate, platform_calibration
 from machine import machine
 
 from hsdag.ir.build import read_graph
@@ -28,11 +29,10 @@ from hsdag.models import build_model
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import CalibratedRow, Calibration, OpClass, Platform, load_platform
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.calibration import DATA_SHEET, Observation, calibrate, platform_calibration
 from hsdag.runtime.problems.cost_model import CostModel
 
 PLATFORM = "i9-12900k-uhd770-flex170"
-TRUST = replace(DATA_SHEET, observed=0.1)
+TRUST = Trust(observed=0.1)
 """The rows contradict each other by more than they can be measured wrong (on the CPU ResNet-50 with its 8 GFLOP
 takes longer than Inception-V3 with its 11), so that a closer fit would only bend the factors."""
 
@@ -57,7 +57,10 @@ def fit(models: Models, platform: Platform) -> Calibration:
     used = [(name, device, TABLE_2[name][i]) for name in models for i, device in enumerate((CPU, GPU))]
     observations = [Observation(single_device(models[n], platform, d), s, models[n]) for n, d, s in used]
     fitted = calibrate(next(iter(models.values())), platform, observations, trust=TRUST)
-    rows = [CalibratedRow(n, d, s, float(t)) for (n, d, s), t in zip(used, fitted.simulated_s, strict=True)]
+    rows = [
+        CalibratedRow(model=n, device=d, measured_s=s, calibrated_s=float(t))
+        for (n, d, s), t in zip(used, fitted.simulated_s, strict=True)
+    ]
     return platform_calibration(platform, fitted.factors, (CPU, GPU), PROVENANCE, rows)
 
 
@@ -129,7 +132,7 @@ def main() -> int:
     print(machine())
     stored = load_platform(PLATFORM)
     models = {name: placement_units(read_graph(build_model(name))) for name in TABLE_2}
-    calibration = fit(models, stored.uncalibrated())
+    calibration = fit(models, replace(stored, calibration=None))
     print_rows(calibration)
     print_baselines(models, replace(stored, calibration=calibration))
     if arguments.toml:

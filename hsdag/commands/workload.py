@@ -72,7 +72,7 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
     fitted = platform.calibration
     if fitted is not None:
         known = {name: figures for name, figures in fitted.devices.items() if name in names}
-        fitted = Calibration(fitted.provenance, known) if known else None
+        fitted = Calibration(provenance=fitted.provenance, devices=known) if known else None
     return replace(
         platform,
         devices=kept,
@@ -92,9 +92,9 @@ def cluster(platform: Platform, servers: int) -> Platform:
         raise OptionError(f"--servers must lie in 1..{MAX_SERVERS}, not {servers}")
     copies = [range(TWINS) if device.kind == "gpu" else range(1) for device in platform.devices]
     rows = [(s, d, i) for s in range(servers) for d, twins in enumerate(copies) for i in twins]
+    names = [f"s{s}.{platform.devices[d].name}" + (f".{i}" if len(copies[d]) > 1 else "") for s, d, i in rows]
     devices = tuple(
-        replace(platform.devices[d], name=f"s{s}.{platform.devices[d].name}" + (f".{i}" if len(copies[d]) > 1 else ""))
-        for s, d, i in rows
+        platform.devices[d].model_copy(update={"name": name}) for name, (_, d, _) in zip(names, rows, strict=True)
     )
     kind, home = np.array([d for _, d, _ in rows]), np.array([s for s, _, _ in rows])
     near = home[:, None] == home[None, :]

@@ -18,25 +18,16 @@ class Trust:
     """How far figures may be off, as shares of themselves: what weighs observations against what was known before.
 
     Probes of small models meet warm caches and so see too little of launches and links: hence the wide ``scale``.
-    Raises ValueError when one is not positive.
     """
 
     observed: float = 0.01
     """Scatter of measured latencies around the model."""
     work: float = 0.02
     """Of what all op times of a device share; profiling ties them to the whole model."""
-    op_class: float = 0.5
-    """Of an op class around its device's factor."""
     scale: float = 20.0
-    """Of all launches, all latencies or all bandwidths together, and of overheads per op."""
+    """Of all launches, all latencies or all bandwidths together."""
     single: float = 0.2
     """Of one device's launches, or one pair's link, beside the others."""
-    unknown: float = 3.0
-    """Of what has no figure beforehand."""
-
-    def __post_init__(self) -> None:
-        if not all(value > 0 for value in vars(self).values()):
-            raise ValueError("every share of Trust must be positive")
 
 
 LEAST_FACTOR = 0.2

@@ -6,18 +6,17 @@ Legend: D devices, C op classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from math import isfinite
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from hsdag.ir.flops import COMPUTES_PRODUCTS, MOVES_DATA
 from hsdag.ir.graph import FloatArray
-
-PRECISIONS = ("f32", "f16", "i8")
-KINDS = ("cpu", "gpu", "npu")
 
 
 class OpClass(Enum):
@@ -52,45 +51,59 @@ def op_class(op_type: str) -> OpClass:
     return OpClass.ELEMENTWISE if op_type in ELEMENTWISE_TYPES else OpClass.OTHER
 
 
-@dataclass(frozen=True)
-class PlatformDevice:
-    """One device by its data sheet, with assumptions.
+class Table(BaseModel):
+    """A value that platform files hold as a table; made of anything else, it raises a ValueError that names the key."""
 
-    ``peak_flops_per_s`` has at least "f32"; a missing precision runs at the next wider one's peak.
-    ``efficiency`` is the share of the arithmetic peak that ops of a class reach, ``memory_efficiency`` the share
-    of the memory bandwidth that any op reaches.
-    ``inference_precision`` is the precision floating ops run in by default, None for the model's own (the GPU
-    plugin of OpenVINO takes f16). Raises ValueError when a figure is out of range.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+def _with_all(*keys: str) -> AfterValidator:
+    """The check that a table has these keys."""
+
+    def check(figures: Mapping[Any, float]) -> Mapping[Any, float]:
+        missing = [key for key in keys if key not in {getattr(known, "value", known) for known in figures}]
+        if missing:
+            raise PydanticCustomError("missing", "no figure for {keys}", {"keys": ", ".join(missing)})
+        return figures
+
+    return AfterValidator(check)
+
+
+Name = Annotated[str, Field(min_length=1)]
+Positive = Annotated[float, Field(gt=0)]
+Amount = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["f32", "f16", "i8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+_Class = Annotated[OpClass, Field(strict=False)]
+_EVERY_CLASS = _with_all(*(c.value for c in OpClass))
+
+
+class DataSheet(Table):
+    """The figures of one or several equal devices by their data sheet, with assumptions.
+
+    A precision without a peak runs at the next wider one's. ``efficiency`` is the share of the arithmetic peak that ops
+    of a class reach, ``memory_efficiency`` the share of the memory bandwidth that any op reaches.
+    ``inference_precision`` is the precision floating ops run in by default, None for the model's own (the GPU plugin of
+    OpenVINO takes f16).
     """
 
-    name: str
-    kind: str
-    peak_flops_per_s: Mapping[str, float]
-    memory_bandwidth_bytes_per_s: float
-    memory_bytes: float
-    launch_s: float
-    op_overhead_s: float
-    efficiency: Mapping[OpClass, float]
-    memory_efficiency: float
-    inference_precision: str | None = None
-    unsupported: frozenset[str] = frozenset()
+    kind: Literal["cpu", "gpu", "npu"]
+    peak_flops_per_s: Annotated[Mapping[Precision, Positive], _with_all("f32")]
+    memory_bandwidth_bytes_per_s: Positive
+    memory_bytes: Positive
+    launch_s: Amount
+    op_overhead_s: Amount
+    efficiency: Annotated[Mapping[_Class, Share], _EVERY_CLASS]
+    memory_efficiency: Share
+    inference_precision: Precision | None = None
+    unsupported: Annotated[frozenset[Name], Field(strict=False)] = frozenset()
 
-    def __post_init__(self) -> None:
-        if not self.name or self.kind not in KINDS:
-            raise ValueError(f"device {self.name!r} needs a name and a kind of {', '.join(KINDS)}, not {self.kind!r}")
-        if "f32" not in self.peak_flops_per_s or not set(self.peak_flops_per_s) <= set(PRECISIONS):
-            raise ValueError(f"device {self.name!r} needs peaks for f32 and at most f16 and i8 beside it")
-        positive = (*self.peak_flops_per_s.values(), self.memory_bandwidth_bytes_per_s, self.memory_bytes)
-        if not all(isfinite(x) and x > 0 for x in positive):
-            raise ValueError(f"peaks and memory of device {self.name!r} must be positive")
-        if not all(isfinite(x) and x >= 0 for x in (self.launch_s, self.op_overhead_s)):
-            raise ValueError(f"overheads of device {self.name!r} must not be negative")
-        if set(self.efficiency) != set(OpClass) or not all(
-            0 < x <= 1 for x in (*self.efficiency.values(), self.memory_efficiency)
-        ):
-            raise ValueError(f"device {self.name!r} needs an efficiency in (0, 1] for each op class and for memory")
-        if self.inference_precision not in (None, *PRECISIONS):
-            raise ValueError(f"device {self.name!r} cannot infer in {self.inference_precision!r}")
+
+class PlatformDevice(DataSheet):
+    """One device of a platform."""
+
+    name: Name
 
     def peak(self, precision: str) -> float:
         """FLOP/s in ``precision``, or in the next wider one that the device has a figure for."""
@@ -98,41 +111,29 @@ class PlatformDevice:
         return next(self.peak_flops_per_s[p] for p in PRECISIONS[at::-1] if p in self.peak_flops_per_s)
 
 
-@dataclass(frozen=True)
-class DeviceCalibration:
-    """What measurements made of one device: roofline times are multiplied, overheads replaced.
+class DeviceCalibration(Table):
+    """What measurements made of one device: roofline times are multiplied, overheads replaced."""
 
-    Raises ValueError when a factor is not positive or an overhead negative.
-    """
-
-    op_time: Mapping[OpClass, float]
-    op_overhead_s: float
-    launch_s: float
-
-    def __post_init__(self) -> None:
-        if set(self.op_time) != set(OpClass) or not all(isfinite(x) and x > 0 for x in self.op_time.values()):
-            raise ValueError("a calibration needs a positive op_time factor for each op class")
-        if not all(isfinite(x) and x >= 0 for x in (self.op_overhead_s, self.launch_s)):
-            raise ValueError("calibrated overheads must not be negative")
+    op_time: Annotated[Mapping[_Class, Positive], _EVERY_CLASS]
+    op_overhead_s: Amount
+    launch_s: Amount
 
 
-@dataclass(frozen=True)
-class CalibratedRow:
+class CalibratedRow(Table):
     """One measured latency that a calibration was fitted to, beside what the calibrated model gives for it."""
 
-    model: str
-    device: str
-    measured_s: float
-    calibrated_s: float
+    model: Name
+    device: Name
+    measured_s: Positive
+    calibrated_s: Positive
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Table):
     """Fitted figures of some of a platform's devices, and the measurements they rest on."""
 
-    provenance: str
+    provenance: Name
     devices: Mapping[str, DeviceCalibration]
-    rows: tuple[CalibratedRow, ...] = ()
+    rows: Annotated[tuple[CalibratedRow, ...], Field(strict=False)] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,10 +196,6 @@ class Platform:
     def launch_s(self) -> FloatArray:
         """[D] seconds that each subgraph takes beside its ops."""
         return np.array([(self._fitted(device) or device).launch_s for device in self.devices])
-
-    def uncalibrated(self) -> Platform:
-        """The platform as data sheets and assumptions alone give it."""
-        return replace(self, calibration=None)
 
     def _fitted(self, device: PlatformDevice) -> DeviceCalibration | None:
         return self.calibration.devices.get(device.name) if self.calibration else None

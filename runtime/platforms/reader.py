@@ -6,107 +6,54 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.placement import first_problem, read_text
 from hsdag.runtime.platforms.platform import (
-    CalibratedRow,
+    Amount,
     Calibration,
-    DeviceCalibration,
-    OpClass,
+    DataSheet,
+    Name,
     Platform,
     PlatformDevice,
+    Positive,
+    Table,
 )
 
-_Positive = Annotated[float, Field(gt=0)]
-_Amount = Annotated[float, Field(ge=0)]
-_Share = Annotated[float, Field(gt=0, le=1)]
-_Name = Annotated[str, Field(min_length=1)]
-_Names = Annotated[list[_Name], Field(min_length=1)]
-_Figure = TypeVar("_Figure")
+_Names = Annotated[list[Name], Field(min_length=1)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class _Peaks(_Table):
-    f32: _Positive
-    f16: _Positive | None = None
-    i8: _Positive | None = None
-
-
-class _PerClass(_Table, Generic[_Figure]):
-    convolution: _Figure
-    product: _Figure
-    elementwise: _Figure
-    movement: _Figure
-    other: _Figure
-
-    def by_class(self) -> dict[OpClass, float]:
-        return {OpClass(key): figure for key, figure in self.model_dump().items()}
-
-
-class _Devices(_Table):
+class _Devices(DataSheet):
     names: _Names
-    kind: Literal["cpu", "gpu", "npu"]
-    peak_flops_per_s: _Peaks
-    memory_bandwidth_bytes_per_s: _Positive
-    memory_bytes: _Positive
-    launch_s: _Amount
-    op_overhead_s: _Amount
-    efficiency: _PerClass[_Share]
-    memory_efficiency: _Share
-    inference_precision: Literal["f32", "f16", "i8"] | None = None
-    unsupported: list[_Name] = []
 
 
-class _Between(_Table):
+class _Between(Table):
     devices: _Names
     and_devices: _Names | None = None
     one_way: bool = False
-    latency_s: _Amount | None = None
-    bandwidth_bytes_per_s: _Positive | None = None
+    latency_s: Amount | None = None
+    bandwidth_bytes_per_s: Positive | None = None
 
 
-class _Links(_Table):
-    latency_s: _Amount
-    bandwidth_bytes_per_s: _Positive
-    between: list[_Between] = []
+class _Links(Table):
+    latency_s: Amount
+    bandwidth_bytes_per_s: Positive
+    between: list[_Between] = Field(default_factory=list)
 
 
-class _DeviceCalibration(_Table):
-    op_time: _PerClass[_Positive]
-    op_overhead_s: _Amount
-    launch_s: _Amount
-
-
-class _Row(_Table):
-    model: _Name
-    device: _Name
-    measured_s: _Positive
-    calibrated_s: _Positive
-
-
-class _Calibration(_Table):
-    provenance: _Name
-    devices: dict[str, _DeviceCalibration]
-    rows: list[_Row] = []
-
-
-class _Document(_Table):
+class _Document(Table):
     format: Literal["hsdag-platform"]
     version: Literal[1]
-    name: _Name
-    description: _Name
+    name: Name
+    description: Name
     devices: list[_Devices] = Field(min_length=1)
     links: _Links | None = None
-    calibration: _Calibration | None = None
+    calibration: Calibration | None = None
 
 
 def list_platforms() -> tuple[str, ...]:
@@ -151,22 +98,17 @@ def _platform(document: _Document) -> Platform:
             if name in index:
                 raise FileFormatError(f"devices[{i}].names[{j}]: {name!r} is already the name of another device")
             index[name] = len(index)
-    latency_s, bandwidth = _link_tables(document.links, index)
-    return Platform(
-        name=document.name,
-        description=document.description,
-        devices=tuple(_device(entry, name) for entry in document.devices for name in entry.names),
-        link_latency_s=latency_s,
-        link_bandwidth_bytes_per_s=bandwidth,
-        calibration=_calibration(document.calibration, index) if document.calibration else None,
-    )
-
-
-def _device(entry: _Devices, name: str) -> PlatformDevice:
-    figures = entry.model_dump(exclude={"names", "efficiency", "unsupported"})
-    figures["peak_flops_per_s"] = entry.peak_flops_per_s.model_dump(exclude_none=True)
-    by_class, unsupported = entry.efficiency.by_class(), frozenset(entry.unsupported)
-    return PlatformDevice(name=name, efficiency=by_class, unsupported=unsupported, **figures)
+    fitted = document.calibration
+    if fitted is not None:
+        _indices(list(fitted.devices), index, "calibration.devices")
+        _indices([row.device for row in fitted.rows], index, "calibration.rows")
+    devices = [
+        PlatformDevice(name=name, **entry.model_dump(exclude={"names"}))
+        for entry in document.devices
+        for name in entry.names
+    ]
+    tables = _link_tables(document.links, index)
+    return Platform(document.name, document.description, tuple(devices), *tables, calibration=fitted)
 
 
 def _link_tables(links: _Links | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:
@@ -196,18 +138,3 @@ def _indices(names: Sequence[str], index: dict[str, int], where: str) -> IntArra
         if name not in index:
             raise FileFormatError(f"{where}[{j}]: there is no device {name!r}; the devices are {', '.join(index)}")
     return np.array([index[name] for name in names], dtype=np.int64)
-
-
-def _calibration(entry: _Calibration, index: dict[str, int]) -> Calibration:
-    for name in entry.devices:
-        _indices([name], index, "calibration.devices")
-    for i, row in enumerate(entry.rows):
-        _indices([row.device], index, f"calibration.rows[{i}].device")
-    return Calibration(
-        provenance=entry.provenance,
-        devices={
-            name: DeviceCalibration(fitted.op_time.by_class(), fitted.op_overhead_s, fitted.launch_s)
-            for name, fitted in entry.devices.items()
-        },
-        rows=tuple(CalibratedRow(**row.model_dump()) for row in entry.rows),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +26,17 @@ FULL = dict.fromkeys(OpClass, 1.0)
 
 def device(name: str = "d", **figures: object) -> PlatformDevice:
     """A device of 1 GFLOP/s and 1 GB/s that adds nothing of its own."""
-    plain = PlatformDevice(name, "cpu", {"f32": 1e9}, 1e9, 1e9, 0.0, 0.0, FULL, 1.0)
-    return replace(plain, **figures)  # type: ignore[arg-type]
+    plain: dict[str, Any] = {
+        "kind": "cpu",
+        "peak_flops_per_s": {"f32": 1e9},
+        "memory_bandwidth_bytes_per_s": 1e9,
+        "memory_bytes": 1e9,
+        "launch_s": 0.0,
+        "op_overhead_s": 0.0,
+        "efficiency": FULL,
+        "memory_efficiency": 1.0,
+    }
+    return PlatformDevice(name=name, **{**plain, **figures})
 
 
 def platform(*devices: PlatformDevice) -> Platform:
@@ -52,7 +62,7 @@ def test_narrower_precision_moves_fewer_bytes_and_has_its_own_peak() -> None:
     spec = device(peak_flops_per_s={"f32": 1e9, "f16": 4e9})
     assert analytic_costs(matmul(1e6), platform(spec), "f16").time_s[1, 0] == pytest.approx(1e6 / 4e9)
     assert analytic_costs(matmul(1.0), platform(spec), "f16").time_s[1, 0] == pytest.approx(1000 / 1e9)
-    by_default = analytic_costs(matmul(1e6), platform(replace(spec, inference_precision="f16")))
+    by_default = analytic_costs(matmul(1e6), platform(spec.model_copy(update={"inference_precision": "f16"})))
     assert by_default.time_s[1, 0] == pytest.approx(1e6 / 4e9)
 
 
@@ -86,8 +96,10 @@ def test_an_unsupported_op_is_nan_there_and_costs_elsewhere() -> None:
 
 def test_a_calibration_multiplies_the_roofline_and_replaces_overheads() -> None:
     spec = platform(device("a", op_overhead_s=5.0, launch_s=7.0), device("b", op_overhead_s=5.0, launch_s=7.0))
-    fitted = DeviceCalibration({**FULL, OpClass.PRODUCT: 3.0}, 1e-6, 2e-6)
-    costs = analytic_costs(matmul(1e6), replace(spec, calibration=Calibration("test", {"a": fitted})))
+    op_time = {**FULL, OpClass.PRODUCT: 3.0}
+    fitted = DeviceCalibration(op_time=op_time, op_overhead_s=1e-6, launch_s=2e-6)
+    calibration = Calibration(provenance="test", devices={"a": fitted})
+    costs = analytic_costs(matmul(1e6), replace(spec, calibration=calibration))
     assert costs.time_s[1].tolist() == pytest.approx([3e-3 + 1e-6, 1e-3 + 5.0])
     assert costs.launch_s.tolist() == [2e-6, 7.0]
     assert costs.source is CostSource.CALIBRATED

@@ -9,24 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.calibration import Observation, Trust, calibrate, platform_calibration, sequential_features
 from hsdag.ir import ComputationGraph, graph_from_edges
 from hsdag.ir.graph import IntArray
-from hsdag.runtime.costs.factor_fit import Trust
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import OpClass, Platform, PlatformDevice
 from hsdag.runtime.platforms.analytic import analytic_costs, classes_of, roofline
-from hsdag.runtime.platforms.calibration import (
-    DATA_SHEET,
-    Observation,
-    calibrate,
-    platform_calibration,
-    sequential_features,
-)
 from hsdag.runtime.platforms.platform import OP_CLASSES
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 TYPES = ("Convolution", "MatMul", "Relu", "Concat", "MaxPool")
-EXACT = replace(DATA_SHEET, observed=1e-6)
+EXACT = Trust(observed=1e-6)
 
 
 def random_graph(rng: np.random.Generator, n: int) -> ComputationGraph:
@@ -39,7 +32,17 @@ def random_graph(rng: np.random.Generator, n: int) -> ComputationGraph:
 
 def machine(d: int = 2) -> Platform:
     devices = tuple(
-        PlatformDevice(f"d{i}", "gpu", {"f32": 1e11 * (i + 1)}, 1e10, 1e9, 2e-4, 1e-4, dict.fromkeys(OpClass, 1.0), 0.5)
+        PlatformDevice(
+            name=f"d{i}",
+            kind="gpu",
+            peak_flops_per_s={"f32": 1e11 * (i + 1)},
+            memory_bandwidth_bytes_per_s=1e10,
+            memory_bytes=1e9,
+            launch_s=2e-4,
+            op_overhead_s=1e-4,
+            efficiency=dict.fromkeys(OpClass, 1.0),
+            memory_efficiency=0.5,
+        )
         for i in range(d)
     )
     off = ~np.eye(d, dtype=np.bool_)
@@ -141,7 +144,7 @@ def test_one_latency_of_one_device_scales_that_device_as_a_whole() -> None:
     graph, prior = random_graph(np.random.default_rng(2), 60), machine()
     alone = np.zeros(60, dtype=np.int64)
     before_s = float(sequential_latency_s(graph, analytic_costs(graph, prior), alone[None])[0])
-    fitted = calibrate(graph, prior, [Observation(alone, 4 * before_s)], trust=replace(DATA_SHEET, observed=1e-3))
+    fitted = calibrate(graph, prior, [Observation(alone, 4 * before_s)], trust=Trust(observed=1e-3))
     assert fitted.relative_errors == pytest.approx([0.0], abs=0.01)
     ratio = fitted.costs.time_s[1:, 0] / analytic_costs(graph, prior).time_s[1:, 0]
     assert ratio.min() > 2.0
@@ -152,7 +155,8 @@ def test_one_latency_of_one_device_scales_that_device_as_a_whole() -> None:
 def test_costs_are_never_negative_and_nan_only_where_unsupported(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph, prior = random_graph(rng, int(rng.integers(2, 30))), machine(3)
-    lame = replace(prior, devices=(*prior.devices[:2], replace(prior.devices[2], unsupported=frozenset({"Relu"}))))
+    last = prior.devices[2].model_copy(update={"unsupported": frozenset({"Relu"})})
+    lame = replace(prior, devices=(*prior.devices[:2], last))
     placements = rng.integers(0, 2, (int(rng.integers(1, 8)), graph.num_ops))
     wild = [Observation(p, float(np.exp(rng.uniform(-25, 10)))) for p in placements]
     fitted = calibrate(graph, lame, wild)
@@ -196,7 +200,8 @@ def test_observations_that_cannot_be_are_refused() -> None:
     rng = np.random.default_rng(7)
     graph, prior = random_graph(rng, 10), machine()
     here = np.zeros(10, dtype=np.int64)
-    lame = replace(prior, devices=tuple(replace(d, unsupported=frozenset({"Parameter"})) for d in prior.devices))
+    update = {"unsupported": frozenset({"Parameter"})}
+    lame = replace(prior, devices=tuple(d.model_copy(update=update) for d in prior.devices))
     refused: list[tuple[Platform, Observation, str]] = [
         (prior, Observation(here, 0.0), "must be positive"),
         (prior, Observation(here + 2, 1.0), "device indices below 2"),

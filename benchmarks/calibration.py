@@ -19,15 +19,37 @@ from scipy.optimize import least_squares
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
-from hsdag.runtime.costs.factor_fit import Trust
 from hsdag.runtime.platforms.analytic import Roofline, roofline
 from hsdag.runtime.platforms.platform import OP_CLASSES, CalibratedRow, Calibration, DeviceCalibration, Platform
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 Graph = ComputationGraph | CoarseGraph
 
-DATA_SHEET = Trust(observed=0.02, work=1.5, scale=1.0, single=0.5)
-"""How far data sheets are off; as standard deviations of natural logarithms, so 0.1 is about 10%."""
+
+@dataclass(frozen=True)
+class Trust:
+    """How far figures may be off, as standard deviations of natural logarithms, so 0.1 is about 10%.
+
+    Raises ValueError when one is not positive.
+    """
+
+    observed: float = 0.02
+    """Scatter of measured latencies around the model."""
+    work: float = 1.5
+    """Of what all op times of a device share."""
+    op_class: float = 0.5
+    """Of an op class around its device's factor."""
+    scale: float = 1.0
+    """Of all latencies or all bandwidths together, of a device's launches, and of its overhead per op."""
+    single: float = 0.5
+    """Of one pair's link, beside the others."""
+    unknown: float = 3.0
+    """Of what has no figure beforehand."""
+
+    def __post_init__(self) -> None:
+        if not all(value > 0 for value in vars(self).values()):
+            raise ValueError("every share of Trust must be positive")
+
 
 TOLERANCE = 1e-6
 COARSE_NOISE = 0.1
@@ -78,7 +100,7 @@ def calibrate(
     observations: Sequence[Observation],
     *,
     element_type: str | None = None,
-    trust: Trust | None = None,
+    trust: Trust = Trust(),
 ) -> Calibrated:
     """Costs of ``graph`` that agree with measured latencies as far as the sequential model can.
 
@@ -100,7 +122,7 @@ def calibrate(
     measured_s = np.array([o.latency_s for o in observations], dtype=np.float64)
     if not np.all(np.isfinite(measured_s) & (measured_s > 0)):
         raise ValueError("every observed latency must be positive and finite")
-    values = _fit(rows, measured_s, prior, trust or DATA_SHEET) if observations else _prior_values(prior)
+    values = _fit(rows, measured_s, prior, trust) if observations else _prior_values(prior)
     factors = _factors(values, prior.num_devices)
     simulated_s = rows @ values
     is_calibrated = bool(observations) or prior.calibration is not None
@@ -121,8 +143,10 @@ def platform_calibration(
     for name in devices:
         d = platform.device_names.index(name)
         scales = dict(zip(OP_CLASSES, op_time[d].tolist(), strict=True))
-        fitted[name] = DeviceCalibration(scales, float(factors.op_overhead_s[d]), float(factors.launch_s[d]))
-    return Calibration(provenance, fitted, tuple(rows))
+        fitted[name] = DeviceCalibration(
+            op_time=scales, op_overhead_s=float(factors.op_overhead_s[d]), launch_s=float(factors.launch_s[d])
+        )
+    return Calibration(provenance=provenance, devices=fitted, rows=tuple(rows))
 
 
 def sequential_features(graph: Graph, work: Roofline, placements: IntArray) -> FloatArray:
