@@ -2,6 +2,8 @@
 
 Two graphs: residual blocks in a row, and ops that read two of the 64 before them. Every op draws its device alone.
 Each size runs in a process of its own, so that its peak memory is its own; the split is checked to have no cycle.
+Last come the seconds of CPU in which ``HeteroCosts`` scores placements of 400 ops, 64 at a time: every op drawn alone,
+and runs of 20 ops on average.
 
     python benchmarks/submodels_speed.py --sizes 1000 10000 100000
 """
@@ -18,6 +20,10 @@ from machine import machine
 
 from hsdag.ir.graph import ComputationGraph, graph_from_edges, topological_order
 from hsdag.ir.submodels import SubmodelCollector
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
+
+SCORED_OPS, SCORED_AT_ONCE = 400, 64
 
 
 def residual(num_ops: int, rng: np.random.Generator) -> ComputationGraph:
@@ -38,10 +44,13 @@ def local(num_ops: int, rng: np.random.Generator) -> ComputationGraph:
     return graph_from_edges(["Parameter", *["Add"] * (num_ops - 1)], edges)
 
 
+GRAPHS = {"residual": residual, "local": local}
+
+
 def measured(kind: str, num_ops: int, seed: int) -> tuple[int, int, float, float, float]:
     """Ops, submodels, seconds to prepare the graph, seconds of the best of three splits, peak memory in MB."""
     rng = np.random.default_rng(seed)
-    graph = {"residual": residual, "local": local}[kind](num_ops, rng)
+    graph = GRAPHS[kind](num_ops, rng)
     SubmodelCollector(graph_from_edges(["Parameter", "Add"], [(0, 1)])).submodel_of(np.array([0, 1]))  # compile
     begin_s = time.perf_counter()
     collector = SubmodelCollector(graph)
@@ -57,6 +66,27 @@ def measured(kind: str, num_ops: int, seed: int) -> tuple[int, int, float, float
     return graph.num_ops, int(found.max()) + 1, prepared_s, split_s, peak_mb
 
 
+def scored(kind: str, seed: int) -> str:
+    """Microseconds of CPU for each placement, of the fastest of ten batches, for both sorts of placements."""
+    rng = np.random.default_rng(seed)
+    graph = GRAPHS[kind](SCORED_OPS, rng)
+    shape, ones = (SCORED_AT_ONCE, graph.num_ops), np.ones((2, 2))
+    hetero = HeteroCosts.of(graph, CostModel(rng.random((graph.num_ops, 2)), ones[0], ones, ones, CostSource.FILE))
+    figures = []
+    for name, placements in (
+        ("every op alone", rng.integers(0, 2, shape)),
+        ("runs", np.cumsum(rng.random(shape) < 0.05, axis=1) % 2),
+    ):
+        together_s, times_s = hetero.latency_s(placements), []
+        assert np.allclose(together_s, [hetero.latency_s(one[None])[0] for one in placements], rtol=1e-12)
+        for _ in range(10):
+            begin_s = time.process_time()
+            hetero.latency_s(placements)
+            times_s.append(time.process_time() - begin_s)
+        figures.append(f"{name} {1e6 * min(times_s) / SCORED_AT_ONCE:.0f} us")
+    return f"{kind:9s} {graph.num_ops:7d} ops, {SCORED_AT_ONCE} placements scored at a time: {', '.join(figures)} each"
+
+
 def main() -> None:
     """Print one row per graph and size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,12 +95,14 @@ def main() -> None:
     options = parser.parse_args()
     print(machine())
     print(f"{'graph':9s} {'ops':>7s} {'submodels':>9s} {'prepare':>10s} {'split':>10s} {'split/op':>10s} {'peak':>8s}")
-    for kind in ("residual", "local"):
+    for kind in GRAPHS:
         for size in options.sizes:
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 num_ops, count, prepared_s, split_s, peak_mb = pool.apply(measured, (kind, size, options.seed))
             times = f"{prepared_s:8.3f} s {split_s:8.4f} s {1e6 * split_s / num_ops:7.2f} us"
             print(f"{kind:9s} {num_ops:7d} {count:9d} {times} {peak_mb:5.0f} MB", flush=True)
+    for kind in GRAPHS:
+        print(scored(kind, options.seed))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,10 @@ def solve(
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
     if solution.problem.devices and execution == "work-conserving":
-        say("note: HETERO runs the submodels of a model one after another; --execution sequential simulates that")
+        say(
+            "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
+            "ops run one after another, with a launch at every change of device instead of for every submodel"
+        )
     if as_json:
         print_json(solution.document())
     else:

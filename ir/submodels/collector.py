@@ -71,11 +71,9 @@ class SubmodelCollector:
             np.zeros((len(devices), num_devices, num_devices), dtype=np.int64),
             np.zeros((len(devices), num_devices, num_devices)),
         )
-        for b, placement in enumerate(devices):
-            device = placement[self._nodes.home]
-            label = split(self._nodes.net, device)
-            found.launches[b] = np.bincount(device[np.unique(label[self._own])], minlength=num_devices)
-            _cross(self._nodes.net, self._tensors, device, label, found.num[b], found.size_bytes[b])
+        table = np.ascontiguousarray(devices, dtype=np.int64)
+        net, home = self._nodes.net, self._nodes.home
+        _count_all(net, self._tensors, self._own, home, table, found.launches, found.num, found.size_bytes)
         return found
 
 
@@ -85,6 +83,29 @@ class _Tensors(NamedTuple):
     start: IntArray
     edge: IntArray
     size_bytes: FloatArray  # [K]
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_all(
+    net: Net,
+    tensors: _Tensors,
+    own: IntArray,
+    home: IntArray,
+    placements: IntArray,
+    launches: IntArray,
+    num: IntArray,
+    size_bytes: FloatArray,
+) -> None:
+    """Fill the tables of ``Crossings`` for placements [B, N]; ``own`` are the nodes that do not float."""
+    counted = np.full(len(home), -1)  # the last placement whose launches a submodel was counted in
+    for b in range(len(placements)):
+        device = placements[b][home]
+        label = split(net, device)
+        for v in own:
+            if counted[label[v]] != b:
+                counted[label[v]] = b
+                launches[b, device[v]] += 1
+        _cross(net, tensors, device, label, num[b], size_bytes[b])
 
 
 @numba.njit(cache=True, nogil=True)

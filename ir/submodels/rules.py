@@ -239,12 +239,16 @@ def _open_rings(net: Net, parts: Parts, rings: Rings) -> None:
     every = np.flatnonzero(parts.size)
     rings.ring[every] = UNKNOWN
     find_rings(net, parts, rings, every)
+    on_rings = every[rings.ring[every] >= 0]
+    if not len(on_rings):
+        return
     ranks = np.full(count, -1)
     heap = [0 for _ in range(0)]
-    for v in range(count):
-        ranks[v] = _rank(net, parts, rings.ring, v)
-        if ranks[v] >= 0:
-            heap.append(int(ranks[v]))
+    for s in on_rings:
+        for v in parts.group[parts.start[s] : parts.start[s] + parts.size[s]]:
+            ranks[v] = _rank(net, parts, rings.ring, v)
+            if ranks[v] >= 0:
+                heap.append(int(ranks[v]))
     heapq.heapify(heap)
     changed = np.zeros(count, dtype=np.int64)
     while len(heap):

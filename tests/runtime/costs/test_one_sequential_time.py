@@ -68,7 +68,7 @@ def test_outputs_of_an_op_are_sent_one_by_one(links: Links) -> None:
     run = simulate(split_in_two(), [0, 1, 1], Semantics(links=links))
     waits = 2.0 if links is Links.INDEPENDENT else 4.0
     assert (run.num_transfers, run.transfer_bytes, run.makespan_s) == (2, 8.0, waits)
-    assert run.peak_memory_bytes[1] == 8.0 if links is Links.INDEPENDENT else 4.0
+    assert run.peak_memory_bytes[1] == (8.0 if links is Links.INDEPENDENT else 4.0)
 
 
 @pytest.mark.parametrize(("links", "load_s"), [(Links.EGRESS, 4.0), (Links.CHANNEL, 4.0), (Links.BLOCKING, 4.0)])
