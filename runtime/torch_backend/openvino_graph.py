@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import openvino as ov
 import torch
 
 from hsdag.ir.build import ordered_ops
 from hsdag.ir.reader import input_name
-from hsdag.runtime.torch_backend.graph import Feed, Ref, Tensor, TorchGraph, TorchNode
-from hsdag.runtime.torch_ops import build_op, constant_tensor, torch_type
-
-_SHAPES_ONLY = frozenset({"ShapeOf"})
-_NEVER_FIXED = frozenset({"Parameter", "Result", "ReadValue", "Assign"})
+from hsdag.runtime.torch_backend.graph import Feed, Ref, TorchGraph, TorchNode
+from hsdag.runtime.torch_ops import build_op
+from hsdag.runtime.torch_ops.base import Op
 
 
 def openvino_graph(model: ov.Model) -> TorchGraph:
@@ -28,7 +27,7 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
     inputs = {port.get_node().get_name(): input_name(port) for port in model.inputs}
     nodes: list[TorchNode] = []
     for name, node in named:
-        reads = tuple((index[s.get_node().get_name()], s.get_index()) for s in _sources(node))
+        reads = tuple((index[s.get_node().get_name()], s.get_index()) for s in node.input_values())
         nodes.append(_node(name, node, reads, nodes, inputs))
     outputs: dict[str, Ref] = {}
     for i, port in enumerate(model.outputs):
@@ -43,29 +42,18 @@ def _node(
     op_type = str(node.get_type_name())
     sizes = tuple(_size_bytes(port) for port in node.outputs())
     if op_type == "Parameter":
-        port = node.output(0)
-        shape = tuple(port.get_partial_shape().to_shape()) if port.get_partial_shape().is_static else ()
-        feed = Feed(inputs[node.get_name()], torch_type(node, port.get_element_type()), shape)
+        shape = node.get_output_partial_shape(0)
+        feed = Feed(inputs[node.get_name()], Op(node).output_type(), tuple(shape.to_shape()) if shape.is_static else ())
         return TorchNode(name, op_type, feed=feed, output_bytes=sizes)
-    if op_type == "Constant":
-        return TorchNode(name, op_type, constants=(constant_tensor(node),), output_bytes=sizes)
     run = build_op(node)
-    if op_type in _SHAPES_ONLY:
-        return TorchNode(name, op_type, constants=tuple(run((torch.empty(0),))), output_bytes=sizes)
-    if op_type not in _NEVER_FIXED and all(before[u].constants for u, _ in reads):
-        values: list[Tensor] = [before[u].constants[port] for u, port in reads] or [torch.empty(0)]
-        with torch.no_grad():
-            return TorchNode(name, op_type, constants=tuple(run(values)), output_bytes=sizes)
-    return TorchNode(name, op_type, reads, run, output_bytes=sizes)
-
-
-def _sources(node: ov.Node) -> list[ov.Output]:
-    return [port.get_source_output() for port in node.inputs()]
+    is_known = op_type != "Result" and all(before[u].constants for u, _ in reads)
+    if not is_known and op_type != "ShapeOf":
+        return TorchNode(name, op_type, reads, run, output_bytes=sizes)
+    values = [before[u].constants[port] for u, port in reads if before[u].constants]
+    with torch.no_grad():
+        return TorchNode(name, op_type, constants=tuple(run(values or [torch.empty(0)])), output_bytes=sizes)
 
 
 def _size_bytes(port: ov.Output) -> float:
     shape = port.get_partial_shape()
-    count = 1
-    for size in shape.to_shape() if shape.is_static else ():
-        count *= int(size)
-    return count * float(port.get_element_type().bitwidth) / 8
+    return prod(shape.to_shape() if shape.is_static else ()) * float(port.get_element_type().bitwidth) / 8

@@ -1,9 +1,8 @@
 """OpenVINO ops on torch devices: one builder for each op type, which turns an op into a function of tensors."""
 
-from hsdag.runtime.torch_ops.base import TORCH_TYPES, TorchOp, UnsupportedOpError, allow_tf32, torch_type
+from hsdag.runtime.torch_ops.base import TORCH_TYPES, TorchOp, UnsupportedOpError, allow_tf32, static_value
 from hsdag.runtime.torch_ops.registry import build_op, supported_types
 from hsdag.runtime.torch_ops.source import constant_tensor
-from hsdag.runtime.torch_ops.static_values import static_value
 
 __all__ = [
     "TORCH_TYPES",
@@ -14,5 +13,4 @@ __all__ = [
     "constant_tensor",
     "static_value",
     "supported_types",
-    "torch_type",
 ]

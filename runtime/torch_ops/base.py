@@ -1,12 +1,13 @@
-"""Builders of the torch op library: what they take, return and raise.
+"""Op, the view that builders of the torch op library have of an OpenVINO op; what they take, return and raise.
 
-A builder reads an OpenVINO op once; what it returns runs on the device of its inputs, asks OpenVINO nothing,
+A builder reads an op once; what it returns runs on the device of its inputs, asks OpenVINO nothing,
 never waits for the device and never branches on data, so that CUDA graphs can capture it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,6 @@ Results may share memory with inputs (a Reshape is a view); inputs are never wri
 reads may come back empty (the indices of a MaxPool). What an op holds itself, such as a padding's indices, is
 copied to a device at the first call there: call once before capturing.
 """
-
-Builder = Callable[[ov.Node], TorchOp]
-"""Raises UnsupportedOpError for ops that it cannot run."""
 
 TORCH_TYPES: dict[str, torch.dtype] = {
     "f64": torch.float64,
@@ -51,79 +49,116 @@ class UnsupportedOpError(ModelError):
     """An op whose type, attributes or element types the torch op library does not run."""
 
 
-class DeviceCopies:
-    """One tensor, copied once to each device that asks for it."""
+@dataclass(frozen=True, eq=False)
+class Op:
+    """An op to be built. What it lacks, or has and torch does not run, raises UnsupportedOpError."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._copies = {tensor.device: tensor}
-        self._original = tensor
+    node: ov.Node
 
-    def on(self, device: torch.device) -> Tensor:
-        """The tensor on ``device``; the same object at every call."""
-        found = self._copies.get(device)
-        if found is None:
-            found = self._copies.setdefault(device, self._original.to(device))
-        return found
+    @property
+    def type(self) -> str:
+        """Its type."""
+        return str(self.node.get_type_name())
+
+    @property
+    def opset(self) -> str:
+        """The opset of its type, such as ``opset1``."""
+        return str(self.node.get_type_info().version_id)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many inputs it has."""
+        return int(self.node.get_input_size())
+
+    @property
+    def rank(self) -> int:
+        """Axes of its first input."""
+        return len(self.input_shape())
+
+    @property
+    def label(self) -> str:
+        """How errors call it: its type, opset and name."""
+        return f"{self.type} ({self.opset}) {self.node.get_friendly_name()!r}"
+
+    def unsupported(self, what: object, supported: str) -> UnsupportedOpError:
+        """The error for an op that has ``what`` where only ``supported`` runs."""
+        return UnsupportedOpError(
+            f"{self.label} has {what}; the torch op library runs {supported}; place it on OpenVINO"
+        )
+
+    def attribute(self, name: str) -> Any:
+        """An attribute's value as OpenVINO gives it."""
+        attributes = self.node.get_attributes()
+        if name not in attributes:
+            raise self.unsupported(f"no attribute {name!r}", "ops of the opsets that have it")
+        return attributes[name]
+
+    def choice(self, name: str, *choices: str) -> str:
+        """A textual attribute in lower case, which must be one of ``choices``."""
+        value = str(self.attribute(name)).lower()
+        if value not in choices:
+            raise self.unsupported(f"{name}={value}", f"{name} {', '.join(choices)}")
+        return value
+
+    def input_shape(self, port: int = 0) -> Shape:
+        """The shape that an input port reads, which must be fixed."""
+        return self._fixed(self.node.get_input_partial_shape(port), f"input {port}")
+
+    def output_shape(self, port: int = 0) -> Shape:
+        """The shape of an output port, which must be fixed."""
+        return self._fixed(self.node.get_output_partial_shape(port), f"output {port}")
+
+    def output_type(self, port: int = 0) -> torch.dtype:
+        """The element type of an output port in torch."""
+        name = str(self.node.get_output_element_type(port).get_type_name())
+        if name not in TORCH_TYPES:
+            raise self.unsupported(f"element type {name}", f"element types {', '.join(TORCH_TYPES)}")
+        return TORCH_TYPES[name]
+
+    @property
+    def gives_reals(self) -> bool:
+        """Whether its first output is of a floating type."""
+        return bool(self.node.get_output_element_type(0).is_real())
+
+    def known_input(self, port: int, what: str) -> NDArray[Any]:
+        """The value of an input port, called ``what`` where it is not known beforehand."""
+        value = static_value(self.node.input(port).get_source_output())
+        if value is None:
+            raise self.unsupported(f"{what} (input {port}) that change from call to call", "it with constant ones")
+        return value
+
+    def known_axis(self, port: int = 1) -> int:
+        """The axis of the first input that an input port holds, counted from the front."""
+        return axis_index(int(self.known_input(port, "an axis").item()), self.rank)
+
+    def known_axes(self, port: int = 1) -> Shape:
+        """The axes of the first input that an input port holds, counted from the front."""
+        return tuple(axis_index(int(axis), self.rank) for axis in np.atleast_1d(self.known_input(port, "axes")))
+
+    def for_axes(self, axes: Sequence[object], *functions: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The one of ``functions`` for windows along one, two or three axes."""
+        if not 1 <= len(axes) <= len(functions):
+            raise self.unsupported(f"windows of {len(axes)} axes", "one to three")
+        return functions[len(axes) - 1]
+
+    def _fixed(self, shape: ov.PartialShape, where: str) -> Shape:
+        if not shape.is_static:
+            raise self.unsupported(f"the open shape {shape} at {where}", "fixed shapes")
+        return tuple(int(size) for size in shape.to_shape())
 
 
-def label(node: ov.Node) -> str:
-    """How errors call an op: its type, opset and name."""
-    return f"{node.get_type_name()} ({node.get_type_info().version_id}) {node.get_friendly_name()!r}"
-
-
-def unsupported(node: ov.Node, what: object, supported: str) -> UnsupportedOpError:
-    """The error for an op that has ``what`` where only ``supported`` runs."""
-    return UnsupportedOpError(f"{label(node)} has {what}; the torch op library runs {supported}; place it on OpenVINO")
-
-
-def attribute(node: ov.Node, name: str) -> Any:
-    """An attribute's value as OpenVINO gives it. Raises UnsupportedOpError where the op has none of that name."""
-    attributes = node.get_attributes()
-    if name not in attributes:
-        raise unsupported(node, f"no attribute {name!r}", "ops of the opsets that have it")
-    return attributes[name]
-
-
-def choice(node: ov.Node, name: str, choices: Iterable[str]) -> str:
-    """A textual attribute in lower case. Raises UnsupportedOpError where it is none of ``choices``."""
-    value = str(attribute(node, name)).lower()
-    known = tuple(choices)
-    if value not in known:
-        raise unsupported(node, f"{name}={value}", f"{name} {', '.join(known)}")
-    return value
-
-
-def input_shape(node: ov.Node, port: int = 0) -> Shape:
-    """The fixed shape that an input port reads. Raises UnsupportedOpError where it is open."""
-    return _fixed(node, node.get_input_partial_shape(port), f"input {port}")
-
-
-def output_shape(node: ov.Node, port: int = 0) -> Shape:
-    """The fixed shape of an output port. Raises UnsupportedOpError where it is open."""
-    return _fixed(node, node.get_output_partial_shape(port), f"output {port}")
-
-
-def output_type(node: ov.Node, port: int = 0) -> torch.dtype:
-    """The element type of an output port. Raises UnsupportedOpError where torch has none like it."""
-    return torch_type(node, node.get_output_element_type(port))
-
-
-def torch_type(node: ov.Node, element_type: ov.Type) -> torch.dtype:
-    """Torch's type for one of OpenVINO's, met at ``node``. Raises UnsupportedOpError where torch has none like it."""
-    name = str(element_type.get_type_name())
-    if name not in TORCH_TYPES:
-        raise unsupported(node, f"element type {name}", f"element types {', '.join(TORCH_TYPES)}")
-    return TORCH_TYPES[name]
+Builder = Callable[[Op], TorchOp]
+"""Raises UnsupportedOpError for ops that it cannot run."""
 
 
 def of_floats(build: Builder) -> Builder:
     """``build``, but for ops whose first input is of a floating type; UnsupportedOpError is raised for others."""
 
-    def checked(node: ov.Node) -> TorchOp:
-        if not node.get_input_element_type(0).is_real():
-            name = node.get_input_element_type(0).get_type_name()
-            raise unsupported(node, f"element type {name}", "it for floating types")
-        return build(node)
+    def checked(op: Op) -> TorchOp:
+        if not op.node.get_input_element_type(0).is_real():
+            name = op.node.get_input_element_type(0).get_type_name()
+            raise op.unsupported(f"element type {name}", "it for floating types")
+        return build(op)
 
     return checked
 
@@ -138,15 +173,69 @@ def axis_index(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def axis_indices(axes: NDArray[Any], rank: int) -> Shape:
-    """Axes counted from the front."""
-    return tuple(axis_index(int(axis), rank) for axis in np.atleast_1d(axes))
+def sides(begin: Sequence[int], end: Sequence[int]) -> list[int]:
+    """The argument of ``torch.nn.functional.pad``: last axis first."""
+    return [side for pair in zip(begin[::-1], end[::-1], strict=True) for side in pair]
 
 
-def _fixed(node: ov.Node, shape: ov.PartialShape, where: str) -> Shape:
-    if not shape.is_static:
-        raise unsupported(node, f"the open shape {shape} at {where}", "fixed shapes")
-    return tuple(int(size) for size in shape.to_shape())
+def static_value(output: ov.Output) -> NDArray[Any] | None:
+    """The value of an output that depends on no model input's contents; None where it does.
+
+    The shape of a tensor counts as known where it is fixed. OpenVINO evaluates what lies between.
+    """
+    values: dict[tuple[str, int], NDArray[Any]] = {}
+    waiting = [output.get_node()]
+    while waiting:
+        node = waiting[-1]
+        sources = [] if node.get_type_name() == "ShapeOf" else [port.get_source_output() for port in node.inputs()]
+        missing = [source.get_node() for source in sources if _key(source) not in values]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        if _key(node.output(0)) not in values:
+            results = _evaluated(node, [values[_key(source)] for source in sources])
+            if results is None:
+                return None
+            values.update({_key(port): result for port, result in zip(node.outputs(), results, strict=True)})
+    return values[_key(output)]
+
+
+def _key(output: ov.Output) -> tuple[str, int]:
+    return output.get_node().get_name(), output.get_index()
+
+
+def _evaluated(node: ov.Node, inputs: list[NDArray[Any]]) -> list[NDArray[Any]] | None:
+    """The values of all outputs of a node; None where they are not known."""
+    if node.get_type_name() == "Constant":
+        return [np.array(node.data)]
+    if node.get_type_name() == "ShapeOf":
+        return [np.array(Op(node).input_shape(), dtype=node.get_output_element_type(0).to_dtype())]
+    if not inputs:
+        return None
+    results = [ov.Tensor(port.get_element_type(), _shape(port)) for port in node.outputs()]
+    tensors = [ov.Tensor(np.ascontiguousarray(x).reshape(x.shape)) for x in inputs]
+    return [np.array(result.data) for result in results] if node.evaluate(results, tensors) else None
+
+
+def _shape(port: ov.Output) -> ov.Shape:
+    shape = port.get_partial_shape()
+    return shape.to_shape() if shape.is_static else ov.Shape([0] * shape.rank.get_length())
+
+
+class DeviceCopies:
+    """One tensor, copied once to each device that asks for it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._copies = {tensor.device: tensor}
+        self._original = tensor
+
+    def on(self, device: torch.device) -> Tensor:
+        """The tensor on ``device``; the same object at every call."""
+        found = self._copies.get(device)
+        if found is None:
+            found = self._copies.setdefault(device, self._original.to(device))
+        return found
 
 
 def allow_tf32(allowed: bool) -> None:

@@ -11,20 +11,10 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-import openvino as ov
 import torch
 from numpy.typing import NDArray
 
-from hsdag.runtime.torch_ops.base import (
-    Builder,
-    Tensor,
-    TorchOp,
-    attribute,
-    axis_index,
-    input_shape,
-    output_shape,
-)
-from hsdag.runtime.torch_ops.static_values import static_input, static_value
+from hsdag.runtime.torch_ops.base import Builder, Op, Tensor, TorchOp, axis_index, static_value
 
 Places = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From indices to places that exist, and which of the indices are out of range; None where none can be."""
@@ -33,13 +23,13 @@ UNSIGNED_OPSETS = ("opset1", "opset7")
 """Those whose Gather takes negative indices for out of range."""
 
 
-def _gather(node: ov.Node) -> TorchOp:
+def _gather(op: Op) -> TorchOp:
     """Slices of the data along one axis, the first ``batch_dims`` axes in step with those of the indices."""
-    shape, indices_shape, result = input_shape(node), input_shape(node, 1), output_shape(node)
-    axis = axis_index(int(static_input(node, 2, "an axis").item()), len(shape))
-    batch_dims = axis_index(int(node.get_attributes().get("batch_dims", 0)), len(indices_shape))
-    from_end = node.get_type_info().version_id not in UNSIGNED_OPSETS
-    places = _places(_known(node), shape[axis], from_end)
+    shape, indices_shape, result = op.input_shape(), op.input_shape(1), op.output_shape()
+    axis = op.known_axis(2)
+    batch_dims = axis_index(int(op.node.get_attributes().get("batch_dims", 0)), len(indices_shape))
+    from_end = op.opset not in UNSIGNED_OPSETS
+    places = _places(_known(op), shape[axis], from_end)
     if batch_dims == 0:
         along = (1,) * axis + (prod(indices_shape),) + (1,) * (len(shape) - axis - 1)
 
@@ -61,10 +51,10 @@ def _gather(node: ov.Node) -> TorchOp:
     return run
 
 
-def _gather_elements(node: ov.Node) -> TorchOp:
-    shape, result = input_shape(node), output_shape(node)
-    axis = axis_index(int(attribute(node, "axis")), len(shape))
-    places = _places(_known(node), shape[axis])
+def _gather_elements(op: Op) -> TorchOp:
+    shape, result = op.input_shape(), op.output_shape()
+    axis = axis_index(int(op.attribute("axis")), len(shape))
+    places = _places(_known(op), shape[axis])
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         where, is_outside = places(xs[1])
@@ -73,15 +63,15 @@ def _gather_elements(node: ov.Node) -> TorchOp:
     return run
 
 
-def _gather_nd(node: ov.Node) -> TorchOp:
+def _gather_nd(op: Op) -> TorchOp:
     """The last axis of the indices holds coordinates of slices; the first ``batch_dims`` axes run in step."""
-    shape, indices_shape, result = input_shape(node), input_shape(node, 1), output_shape(node)
-    batch_dims = int(attribute(node, "batch_dims"))
+    shape, indices_shape, result = op.input_shape(), op.input_shape(1), op.output_shape()
+    batch_dims = int(op.attribute("batch_dims"))
     depth, batch = indices_shape[-1], prod(shape[:batch_dims])
     sizes = shape[batch_dims : batch_dims + depth]
     inner = prod(shape[batch_dims + depth :])
     count = prod(indices_shape[batch_dims:-1])
-    known = _known(node)
+    known = _known(op)
     each = [_places(None if known is None else known[..., place], size) for place, size in enumerate(sizes)]
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
@@ -99,9 +89,9 @@ def _gather_nd(node: ov.Node) -> TorchOp:
     return run
 
 
-def _known(node: ov.Node) -> NDArray[Any] | None:
+def _known(op: Op) -> NDArray[Any] | None:
     """The indices, where they are constant."""
-    return static_value(node.input(1).get_source_output())
+    return static_value(op.node.input(1).get_source_output())
 
 
 def _places(known: NDArray[Any] | None, size: int, from_end: bool = True) -> Places:

@@ -8,25 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import openvino as ov
 import torch
 from numpy.typing import NDArray
 
-from hsdag.runtime.torch_ops.base import (
-    Builder,
-    DeviceCopies,
-    Shape,
-    Tensor,
-    TorchOp,
-    attribute,
-    axis_indices,
-    choice,
-    input_shape,
-    of_floats,
-    output_shape,
-    unsupported,
-)
-from hsdag.runtime.torch_ops.static_values import static_input
+from hsdag.runtime.torch_ops.base import Builder, DeviceCopies, Op, Shape, Tensor, TorchOp, of_floats
 
 Floats = NDArray[np.float32]
 Taps = tuple[NDArray[np.int64], Floats]
@@ -36,17 +21,17 @@ COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 
 
-def _interpolate(node: ov.Node) -> TorchOp:
+def _interpolate(op: Op) -> TorchOp:
     """Taps lie as [T, O] for each axis whose size or scale changes."""
-    if node.get_type_info().version_id not in ("opset4", "opset11"):
-        raise unsupported(node, "another opset", "Interpolate of opsets 4 and 11")
-    if attribute(node, "antialias") or any((*attribute(node, "pads_begin"), *attribute(node, "pads_end"))):
-        raise unsupported(node, "antialiasing or pads", "Interpolate without either")
-    mode = choice(node, "mode", ("nearest", "linear", "linear_onnx", "cubic"))
-    axes, scales = _axes_and_scales(node)
+    if op.opset not in ("opset4", "opset11"):
+        raise op.unsupported("another opset", "Interpolate of opsets 4 and 11")
+    if op.attribute("antialias") or any((*op.attribute("pads_begin"), *op.attribute("pads_end"))):
+        raise op.unsupported("antialiasing or pads", "Interpolate without either")
+    mode = op.choice("mode", "nearest", "linear", "linear_onnx", "cubic")
+    axes, scales = _axes_and_scales(op)
     axis_taps = []
     for axis, scale in zip(axes, scales, strict=True):
-        index, weight = _taps(node, mode, scale, input_shape(node)[axis], output_shape(node)[axis])
+        index, weight = _taps(op, mode, scale, op.input_shape()[axis], op.output_shape()[axis])
         axis_taps.append((axis, DeviceCopies(torch.from_numpy(index)), DeviceCopies(torch.from_numpy(weight))))
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
@@ -58,25 +43,24 @@ def _interpolate(node: ov.Node) -> TorchOp:
     return run
 
 
-def _axes_and_scales(node: ov.Node) -> tuple[Shape, list[np.float32]]:
+def _axes_and_scales(op: Op) -> tuple[Shape, list[np.float32]]:
     """Scales as given, or the ratios of the sizes."""
-    shape, result = input_shape(node), output_shape(node)
-    version4 = node.get_type_info().version_id == "opset4"
+    shape, result = op.input_shape(), op.output_shape()
+    version4 = op.opset == "opset4"
     port = 3 if version4 else 2
-    named = node.get_input_size() > port
-    axes = axis_indices(static_input(node, port, "axes"), len(shape)) if named else tuple(range(len(shape)))
-    if choice(node, "shape_calculation_mode", ("sizes", "scales")) == "scales":
-        return axes, [np.float32(scale) for scale in static_input(node, 2 if version4 else 1, "scales")]
+    axes = op.known_axes(port) if op.num_inputs > port else tuple(range(len(shape)))
+    if op.choice("shape_calculation_mode", "sizes", "scales") == "scales":
+        return axes, [np.float32(scale) for scale in op.known_input(2 if version4 else 1, "scales")]
     return axes, [np.float32(result[axis]) / np.float32(shape[axis]) for axis in axes]
 
 
-def _taps(node: ov.Node, mode: str, scale: np.float32, size: int, out: int) -> Taps:
-    x = _coordinates(choice(node, "coordinate_transformation_mode", COORDINATES), scale, size, out)
+def _taps(op: Op, mode: str, scale: np.float32, size: int, out: int) -> Taps:
+    x = _coordinates(op.choice("coordinate_transformation_mode", *COORDINATES), scale, size, out)
     if mode == "nearest":
-        nearest = _rounded(x, choice(node, "nearest_mode", NEAREST), bool(scale < 1))
+        nearest = _rounded(x, op.choice("nearest_mode", *NEAREST), bool(scale < 1))
         return _clipped(nearest[None], size), np.ones((1, out), np.float32)
     if mode == "cubic":
-        return _cubic(x, size, np.float32(attribute(node, "cube_coeff")))
+        return _cubic(x, size, np.float32(op.attribute("cube_coeff")))
     x = np.clip(x, 0, size - 1)
     low = np.floor(x)
     share = x - low

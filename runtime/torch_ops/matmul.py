@@ -8,26 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import openvino as ov
 import torch
 from torch.nn import functional
 
-from hsdag.runtime.torch_ops.base import (
-    Builder,
-    Tensor,
-    TorchOp,
-    attribute,
-    input_shape,
-    of_floats,
-    output_shape,
-    unsupported,
-)
-from hsdag.runtime.torch_ops.static_values import static_input
+from hsdag.runtime.torch_ops.base import Builder, Op, Tensor, TorchOp, of_floats
 
 
-def _matmul(node: ov.Node) -> TorchOp:
+def _matmul(op: Op) -> TorchOp:
     turn_a, turn_b = (
-        bool(attribute(node, name)) and len(input_shape(node, port)) > 1  # a vector has nothing to transpose
+        bool(op.attribute(name)) and len(op.input_shape(port)) > 1  # a vector has nothing to transpose
         for port, name in enumerate(("transpose_a", "transpose_b"))
     )
 
@@ -38,23 +27,23 @@ def _matmul(node: ov.Node) -> TorchOp:
     return run
 
 
-def _einsum(node: ov.Node) -> TorchOp:
-    equation = str(attribute(node, "equation"))
+def _einsum(op: Op) -> TorchOp:
+    equation = str(op.attribute("equation"))
     return lambda xs: (torch.einsum(equation, *xs),)
 
 
-def _attention(node: ov.Node) -> TorchOp:
+def _attention(op: Op) -> TorchOp:
     """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
 
     A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
     """
-    num_inputs = node.get_input_size()
+    num_inputs = op.num_inputs
     if num_inputs > 5:
-        raise unsupported(node, f"{num_inputs} inputs", "query, key, value, mask and scale")
-    causal = bool(attribute(node, "causal"))
-    masked = not causal and num_inputs > 3 and (len(input_shape(node, 3)) > 0 or prod(input_shape(node, 3)) > 1)
-    scale = float(static_input(node, 4, "a scale").item()) if num_inputs > 4 else None
-    batch = output_shape(node)[:-2]
+        raise op.unsupported(f"{num_inputs} inputs", "query, key, value, mask and scale")
+    causal = bool(op.attribute("causal"))
+    masked = not causal and num_inputs > 3 and (len(op.input_shape(3)) > 0 or prod(op.input_shape(3)) > 1)
+    scale = float(op.known_input(4, "a scale").item()) if num_inputs > 4 else None
+    batch = op.output_shape()[:-2]
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in xs[:3])

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import openvino as ov
 
-from hsdag.runtime.torch_ops import (
-    activation,
-    convolution,
-    elementwise,
-    gather,
-    interpolate,
-    matmul,
-    normalisation,
-    padding,
-    pooling,
-    reduction,
-    shape,
-    slicing,
-    source,
-)
-from hsdag.runtime.torch_ops.base import Builder, TorchOp, UnsupportedOpError, label
+from hsdag.runtime.torch_ops import elementwise, gather, interpolate, matmul, reduction, shape, source, windows
+from hsdag.runtime.torch_ops.base import Builder, Op, TorchOp, UnsupportedOpError
 
-FAMILIES = (activation, convolution, elementwise, gather, interpolate, matmul, normalisation, padding, pooling,
-            reduction, shape, slicing, source)  # fmt: skip
+FAMILIES = (elementwise, gather, interpolate, matmul, reduction, shape, source, windows)
 _BUILDERS: dict[str, Builder] = {op_type: build for family in FAMILIES for op_type, build in family.BUILDERS.items()}
 
 
@@ -37,7 +22,8 @@ def build_op(node: ov.Node) -> TorchOp:
     Raises UnsupportedOpError, which names the op and what is supported, for other types, attributes, element
     types, dynamic shapes, and limits that are not constants.
     """
-    if node.get_type_name() not in _BUILDERS:
+    op = Op(node)
+    if op.type not in _BUILDERS:
         known = ", ".join(supported_types())
-        raise UnsupportedOpError(f"the torch op library does not run {label(node)}; it runs {known}")
-    return _BUILDERS[node.get_type_name()](node)
+        raise UnsupportedOpError(f"the torch op library does not run {op.label}; it runs {known}")
+    return _BUILDERS[op.type](op)

@@ -6,24 +6,19 @@ import numpy as np
 import openvino as ov
 import torch
 
-from hsdag.runtime.torch_ops.base import Builder, DeviceCopies, Tensor, TorchOp, torch_type, unsupported
-from hsdag.runtime.torch_ops.static_values import static_value
+from hsdag.runtime.torch_ops.base import Builder, DeviceCopies, Op, Tensor, TorchOp, operands_to, static_value
 
 
-def _constant(node: ov.Node) -> TorchOp:
-    tensor = constant_tensor(node)
+def _constant(op: Op) -> TorchOp:
+    tensor = constant_tensor(op.node)
     return lambda _: (tensor,)
 
 
-def _pass_on(_: ov.Node) -> TorchOp:
-    return lambda xs: (xs[0],)
-
-
-def _known(node: ov.Node) -> TorchOp:
+def _known(op: Op) -> TorchOp:
     """The value from build time, on the device of the first input."""
-    value = static_value(node.output(0))
+    value = static_value(op.node.output(0))
     if value is None:
-        raise unsupported(node, "a value that changes from call to call", "it where the value is constant")
+        raise op.unsupported("a value that changes from call to call", "it where the value is constant")
     copies = DeviceCopies(torch.from_numpy(np.array(value)))
     return lambda xs: (copies.on(xs[0].device),)
 
@@ -33,7 +28,7 @@ def constant_tensor(node: ov.Node) -> Tensor:
 
     Raises UnsupportedOpError for element types without a counterpart.
     """
-    dtype = torch_type(node, node.get_output_element_type(0))
+    dtype = Op(node).output_type()
     shape = tuple(node.get_output_shape(0))
     name = node.get_output_element_type(0).get_type_name()
     data = np.array(node.data)
@@ -52,8 +47,8 @@ def _unpacked(packed: np.ndarray, count: int, signed: bool) -> np.ndarray:
 
 BUILDERS: dict[str, Builder] = {
     "Constant": _constant,
-    "Parameter": _pass_on,  # takes the tensor that was fed
-    "Result": _pass_on,
+    "Parameter": operands_to(lambda x: x),  # takes the tensor that was fed
+    "Result": operands_to(lambda x: x),
     "ShapeOf": _known,
     "Range": _known,
     "NonZero": _known,
