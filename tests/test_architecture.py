@@ -127,6 +127,11 @@ def test_simulating_placing_and_learning_load_no_openvino() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_the_command_line_and_the_api_load_no_torch_before_a_learned_method_runs() -> None:
+    code = "import sys, hsdag.cli.app, hsdag.api, hsdag.commands.place\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_placers_and_learning_know_no_openvino() -> None:
     for folder in ("placers", "learning"):
         for path in (ROOT / "hsdag" / folder).rglob("*.py"):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from hsdag.evaluators.base import Evaluator, SearchStopped
 from hsdag.evaluators.checkpoint import Checkpoint
@@ -85,15 +84,11 @@ class Driver:
         None where the search was over before it began.
         """
         evaluator = evaluator or self.recorder
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # policies are small: more threads make them slower, and disturb what is measured
         try:
             evaluator.check()
             return self._placer.search(problem or self._problem, evaluator, self._limits, checkpoint)
         except SearchStopped:
             return None
-        finally:
-            torch.set_num_threads(threads)
 
     def _should_stop(self) -> bool:
         best = self.recorder.best()

@@ -8,19 +8,20 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as save_tensors
 
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 from hsdag.runtime.problems.plan import Plan
+
+if TYPE_CHECKING:
+    import torch
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
@@ -159,6 +160,8 @@ class RunFolder:
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
+        from safetensors.torch import save as save_tensors
+
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         write_atomically(self.policy_path, save_tensors(contiguous, {"state": json.dumps(dict(state))}))
 

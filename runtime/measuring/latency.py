@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from hsdag.ir.placement import LatencyRecord
 from hsdag.runtime.measuring.worker_client import CandidateFailed
@@ -220,7 +220,7 @@ def compare(
 
 
 def _half_width(spread: float, num_rounds: int, family: int) -> float:
-    quantile = float(student.ppf(1 - ERROR / max(family, 1), num_rounds - 1))
+    quantile = float(stdtrit(num_rounds - 1, 1 - ERROR / max(family, 1)))
     return quantile * spread / float(np.sqrt(num_rounds))
 
 

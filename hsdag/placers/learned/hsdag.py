@@ -37,7 +37,12 @@ class HsdagPlacer(Placer[HsdagConfig]):
     def _search(self, incumbent: Incumbent) -> Status:
         x = standardise(feature_matrix(incumbent.problem.units, feature_groups(self.options)).values)
         self._trainer = Trainer(incumbent.problem, incumbent, x, self.options, incumbent.limits.seed)
-        self._trainer.run(incumbent.checkpoint)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # the policy is small: more threads make it slower, and disturb what is measured
+        try:
+            self._trainer.run(incumbent.checkpoint)
+        finally:
+            torch.set_num_threads(threads)
         return Status.FEASIBLE
 
     def most_probable(self) -> IntArray:
