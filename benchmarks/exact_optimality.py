@@ -20,8 +20,9 @@ from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import SolverLimits, solve_model
+from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.incumbent import Limits
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.solution import SolveOptions
@@ -77,13 +78,13 @@ def _timed(spent_s: dict[str, float], name: str, call) -> float:  # noqa: ANN001
 def _cpsat_s(problem: ScheduleProblem) -> float:
     f, horizon_s = Formulation(problem), generous_horizon_s(problem)
     ticks = Ticks.choose(durations_of(f), horizon_s)
-    answer = solve_model(LatencyModel(f, ticks, horizon_s), SolverLimits(60.0, 1))
+    answer = solve_model(LatencyModel(f, ticks, horizon_s), Limits(60.0, 1))
     return float(ticks.seconds(answer.value)) if answer.value is not None else np.inf
 
 
 def _milp_s(problem: ScheduleProblem) -> float:
     model = BatchedModel(Formulation(problem), generous_horizon_s(problem))
-    answer = solve_linear(model.linear, SolverLimits(60.0, 1))
+    answer = solve_linear(model.linear, Limits(60.0, 1))
     return float(answer.solution[model.makespan]) * model.unit_s if answer.solution is not None else np.inf
 
 

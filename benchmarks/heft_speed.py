@@ -19,7 +19,7 @@ import numpy as np
 from machine import machine
 from simulator_speed import NUM_DEVICES, layered
 
-from hsdag.placers.lists.heft import heft_schedule
+from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.lists.schedule import ListSchedule
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
@@ -58,11 +58,11 @@ def main() -> int:
     for make in (layered, crowded):
         for num_ops in (1000, 10_000, 100_000):
             problem = make(num_ops, 1)
-            check(problem, heft_schedule(problem))
+            check(problem, HeftPlacer().schedule(problem))
             samples = []
             for _ in range(ROUNDS):
                 begin = time.perf_counter()
-                found = heft_schedule(problem)
+                found = HeftPlacer().schedule(problem)
                 samples.append(time.perf_counter() - begin)
             bar_s = BARS_S.get(num_ops, np.inf)
             missed |= float(np.median(samples)) > bar_s

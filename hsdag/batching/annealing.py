@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.batching.dispatch import Room, dispatched_s, loaded
-from hsdag.batching.tables import Tables
+from hsdag.batching.dispatch import Room, Tables, dispatched_s, loaded
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.runtime.simulator.heaps import bare, inlined

@@ -1,30 +1,26 @@
 """Lower bounds of batched schedules: load, longest path, and DiviML's recursive bound over modules (IV-B2).
 
-Let M be the ops of the first module that lead on, b of the G groups, and c_(b) the moment when b groups are through
-M. It is no sooner than OPT(M, b). At least G - b + 1 groups end their last op of M at c_(b) or later, and all that
-descends from that op begins after it. The op is one that nothing of M follows, but which one may differ from group to
-group, where the paper takes one for all: what descends from all of them is common to all groups; otherwise one of X
-ops is the last for a share of 1 / X of the groups. So with R the rest,
-
-OPT(V, G) >= OPT(M, b) + max(OPT(common, G - b + 1), min over x of OPT(behind x, ceil((G - b + 1) / X)))
-
-for every b, and likewise in the other direction of time. Some of the groups of a batch may be fewer than any size
-allows: OPT is taken with the time of the cheapest size that holds them. Legend: N ops, D devices, G groups of inputs.
+Some of the groups of a batch may be fewer than any size allows: optima are taken with the time of the cheapest size
+that holds them. Legend: N ops, M ops of a part, D devices, G groups of inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
-from hsdag.batching.load import loads_at
+from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
 from hsdag.placers.exact.formulation import Formulation
-from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
+from hsdag.placers.exact.recursive_bound import recursive_bound_s
+from hsdag.placers.exact.solving import Ending, solve_model
+from hsdag.placers.incumbent import Limits
+from hsdag.runtime.simulator.heaps import bare
 
 ROUNDS_FIRST, ROUNDS = 400, 40
 """Steps towards the best prices of devices, from equal ones and from those of the whole problem."""
@@ -45,7 +41,7 @@ class BatchedBounds:
     def __init__(
         self,
         problem: BatchedProblem,
-        limits: SolverLimits,
+        limits: Limits,
         left_s: Callable[[], float] = lambda: 1e9,
         horizon_s: float = np.inf,
     ) -> None:
@@ -72,13 +68,10 @@ class BatchedBounds:
         return self.simple_s(np.ones(self.problem.costs.num_ops, dtype=np.bool_), self.problem.num_groups)
 
     def recursive_s(self, parts: Sequence[IntArray]) -> float:
-        """The recursive bound over modules, in both directions of time; what no time is left for counts as 0."""
-        reach, module = Formulation(self.problem.costs).reach, np.zeros(self.problem.costs.num_ops, dtype=np.int64)
-        for t, part in enumerate(parts):
-            module[part] = t
-        forward = _Direction(self, reach, module)
-        backward = _Direction(self, reach.T, len(parts) - 1 - module)
-        return max(forward.bound_s(), backward.bound_s())
+        """The recursive bound over modules; what no time is left for counts as 0."""
+        f = Formulation(self.problem.costs)
+        groups = self.problem.num_groups
+        return recursive_bound_s(f, parts, groups, self.module_s, self.simple_s, lambda: self.has_time)
 
     def simple_s(self, ops: BoolArray, groups: int) -> float:
         """Load and longest path."""
@@ -104,9 +97,7 @@ class BatchedBounds:
         if num_waits(part) > MOST_WAITS:
             return 0.0
         horizon_s = min(part.horizon_s, self._horizon_s * (1 + 1e-9))
-        limits = SolverLimits(
-            max(min(self._limits.seconds, self._left_s()), 1e-3), self._limits.num_workers, self._limits.seed
-        )
+        limits = replace(self._limits, seconds=min(self._limits.seconds, self._left_s()))
         answer = solve_model(BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s), limits)
         return 0.0 if answer.ending is Ending.INFEASIBLE else ticks.length_of(answer.bound)
 
@@ -143,43 +134,11 @@ class BatchedBounds:
         return float((before_s + run_s).max())
 
 
-class _Direction:
-    """The recursion in one direction of time: ``reach`` [N, N], and the module of each op, counted along it."""
-
-    def __init__(self, bounds: BatchedBounds, reach: BoolArray, module: IntArray) -> None:
-        self._bounds, self._reach, self._module = bounds, reach, module
-        self._groups = bounds.problem.num_groups
-        self._known: dict[tuple[bytes, int], float] = {}
-
-    def bound_s(self) -> float:
-        return self._from(np.ones(len(self._module), dtype=np.bool_), self._groups)
-
-    def _from(self, ops: BoolArray, groups: int) -> float:
-        key = ops.tobytes(), groups
-        if key not in self._known:
-            self._known[key] = self._compute(ops, groups) if self._bounds.has_time else 0.0
-        return self._known[key]
-
-    def _compute(self, ops: BoolArray, groups: int) -> float:
-        first = ops & (self._module == self._module[ops].min())
-        rest = ops & ~first
-        best_s = self._bounds.simple_s(ops, groups)
-        if not rest.any():
-            return max(best_s, self._bounds.module_s(ops, groups))
-        leads = first & self._reach[:, rest].any(axis=1)
-        if not leads.any():
-            return max(best_s, self._from(rest, groups))
-        last = np.flatnonzero(leads & ~self._reach[:, leads].any(axis=1))
-        behind = self._reach[last] & rest[None, :]
-        common = behind.all(axis=0)
-        for b in range(1, groups + 1):
-            left = groups - b + 1
-            if common.any():
-                later_s = self._from(common, left)
-            else:
-                later_s = min(self._from(row, -(-left // len(last))) for row in behind)
-            best_s = max(best_s, self._bounds.module_s(leads, b) + later_s)
-        return best_s
+def bounded(incumbent: BatchIncumbent, limits: Limits | None = None) -> BatchedBounds:
+    """Bounds while there is time, of which the simple ones are proven; ``limits`` are those of one module."""
+    bounds = BatchedBounds(incumbent.problem, limits or Limits(), lambda: incumbent.left_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
+    return bounds
 
 
 def relaxed(problem: BatchedProblem) -> BatchedProblem:
@@ -189,3 +148,41 @@ def relaxed(problem: BatchedProblem) -> BatchedProblem:
     group, count = problem.batches.group, problem.num_groups
     sizes = tuple(range(group, group * count + 1, group))
     return BatchedProblem(problem.costs, BatchTable(problem.batches.num_inputs, sizes, times.copy(), group))
+
+
+def loads_at(time_s: FloatArray, price: FloatArray) -> FloatArray:
+    """[D] seconds of each device where every op is divided as it costs least; infinite where one cannot be divided.
+
+    ``time_s`` is [M, D, G + 1] by groups, infinite where it is not allowed, and 0 for none; ``price`` is [D].
+    """
+    devices, groups = time_s.shape[1], time_s.shape[2] - 1
+    loads, cost, chosen = np.zeros(devices), np.zeros(groups + 1), np.zeros((devices, groups + 1), dtype=np.int64)
+    if not _add_cheapest(np.ascontiguousarray(time_s), price, loads, cost, chosen):
+        loads[:] = np.inf
+    return loads
+
+
+@bare
+def _add_cheapest(time_s: FloatArray, price: FloatArray, loads: FloatArray, cost: FloatArray, chosen: IntArray) -> bool:
+    """Device after device: ``cost`` [G + 1] of groups on those so far, of which the last has ``chosen`` [D, G + 1]."""
+    num_ops, num_devices, num_sizes = time_s.shape
+    for v in range(num_ops):
+        cost[:] = np.inf
+        cost[0] = 0.0
+        for d in range(num_devices):
+            for g in range(num_sizes - 1, -1, -1):
+                least, size = cost[g], 0
+                for n in range(1, g + 1):
+                    if cost[g - n] < np.inf and time_s[v, d, n] < np.inf:
+                        other = cost[g - n] + price[d] * time_s[v, d, n]
+                        if other < least:
+                            least, size = other, n
+                cost[g], chosen[d, g] = least, size
+        if cost[num_sizes - 1] == np.inf:
+            return False
+        g = num_sizes - 1
+        for d in range(num_devices - 1, -1, -1):
+            n = chosen[d, g]
+            loads[d] += time_s[v, d, n]
+            g -= n
+    return True

@@ -1,4 +1,4 @@
-"""BatchDispatcher: schedules in which no device waits while a batch is ready, those of high priority first, compiled.
+"""Dispatcher: schedules in which no device waits while a batch is ready, those of high priority first, compiled.
 
 Unlike in an order given for each device, a batch whose inputs are on their way lets others go first. Legend: N ops,
 E edges by source, D devices, G groups of inputs.
@@ -10,9 +10,51 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.batching.tables import Tables
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.evaluators.memory import MEMORY_TOLERANCE
+from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.paths import longest_before
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.placers.lists.greedy import breadth_first
 from hsdag.runtime.simulator.heaps import bare, inlined
+
+
+class Tables(NamedTuple):
+    """What does not change."""
+
+    time_s: FloatArray  # [N, D, G + 1], infinite where it is not allowed
+    out_first: IntArray  # [N + 1] to E
+    src: IntArray  # [E]
+    dst: IntArray  # [E]
+    out_bytes: FloatArray  # [E] of one group
+    latency_s: FloatArray  # [D, D]
+    s_per_byte: FloatArray  # [D, D]
+    weight_bytes: FloatArray  # [N]
+    held_bytes: FloatArray  # [N] of one group
+    limit_bytes: FloatArray  # [D]
+    tail_s: FloatArray  # [N] what comes after an op at least
+    overhead_s: float
+
+    @staticmethod
+    def of(problem: BatchedProblem) -> Tables:
+        """The tables of one problem."""
+        p = problem.costs
+        out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
+        times = np.nan_to_num(problem.group_time_s, nan=np.inf)
+        least_s = times[:, :, 1:].min(axis=(1, 2))
+        return Tables(
+            time_s=times,
+            out_first=out.indptr,
+            src=p.edge_src[out.edges],
+            dst=out.indices,
+            out_bytes=problem.group_edge_bytes[out.edges],
+            latency_s=problem.latency_s.astype(np.float64),
+            s_per_byte=problem.s_per_byte,
+            weight_bytes=p.weight_bytes.copy(),
+            held_bytes=problem.held_bytes,
+            limit_bytes=p.memory_bytes * (1 + MEMORY_TOLERANCE),
+            tail_s=longest_before(p.topological_order[::-1], out, least_s, np.zeros(len(p.edge_src))),
+            overhead_s=float(p.op_overhead_s),
+        )
 
 
 class Room(NamedTuple):
@@ -30,23 +72,48 @@ class Room(NamedTuple):
     ready: IntArray  # [D, N]
     num_ready: IntArray  # [D]
 
+    @staticmethod
+    def of(tables: Tables) -> Room:
+        """Room for one decoding at a time."""
+        n, d, _ = tables.time_s.shape
+        return Room(
+            size=np.zeros((n, d), dtype=np.int64),
+            shared=np.zeros((len(tables.dst), d, d), dtype=np.int64),
+            waiting=np.zeros((n, d), dtype=np.int64),
+            arrival_s=np.zeros((n, d)),
+            start_s=np.zeros((n, d)),
+            free_s=np.zeros(d),
+            load_s=np.zeros(d),
+            left_s=np.zeros(d),
+            used_bytes=np.zeros(d),
+            ready=np.zeros((d, n), dtype=np.int64),
+            num_ready=np.zeros(d, dtype=np.int64),
+        )
 
-def dispatch_room(tables: Tables) -> Room:
-    """Room for one decoding at a time."""
-    n, d, _ = tables.time_s.shape
-    return Room(
-        np.zeros((n, d), dtype=np.int64),
-        np.zeros((len(tables.dst), d, d), dtype=np.int64),
-        np.zeros((n, d), dtype=np.int64),
-        np.zeros((n, d)),
-        np.zeros((n, d)),
-        np.zeros(d),
-        np.zeros(d),
-        np.zeros(d),
-        np.zeros(d),
-        np.zeros((d, n), dtype=np.int64),
-        np.zeros(d, dtype=np.int64),
-    )
+
+class Dispatcher:
+    """Times placements [N, G] of one problem; without priorities [N] ops go in breadth-first order."""
+
+    def __init__(self, problem: BatchedProblem) -> None:
+        self.tables = Tables.of(problem)
+        self.room, self._breadth_first = Room.of(self.tables), breadth_first(problem.costs)
+
+    def allows(self, device: IntArray) -> bool:
+        """Whether sizes of batches are allowed and memory is enough."""
+        return bool(loaded(self.tables, self.room, device))
+
+    def makespan_s(self, device: IntArray, cutoff_s: float = np.inf) -> float:
+        """Seconds; infinite where it is not allowed, and above ``cutoff_s``."""
+        if not self.allows(device):
+            return np.inf
+        return float(dispatched_s(self.tables, self.room, device, self._breadth_first, cutoff_s))
+
+    def schedule(self, device: IntArray, priority: FloatArray | None = None) -> BatchSchedule:
+        """The schedule of a placement that is allowed."""
+        first = self._breadth_first if priority is None else priority
+        loaded(self.tables, self.room, device)
+        dispatched_s(self.tables, self.room, device, first, np.inf)
+        return BatchSchedule(device.copy(), np.where(self.room.size > 0, self.room.start_s, np.nan))
 
 
 @bare

@@ -5,7 +5,7 @@ Legend: N ops, D devices, G groups of inputs.
 
 from __future__ import annotations
 
-from hsdag.batching.bound import BatchedBounds
+from hsdag.batching.bound import bounded
 from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import warm_start
@@ -15,11 +15,8 @@ from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import Ending, SolverLimits, follow, solve_aloud
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.placers.exact.solving import Ending, follow, solve_aloud
 
-SHARE_OF_BUDGET = 0.95
-"""What a solver may take of the time that is left when it begins."""
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
 MOST_ROWS = 3_000_000
@@ -33,11 +30,12 @@ def search_cpsat(incumbent: BatchIncumbent) -> None:
     problem = incumbent.problem
     _refuse_more_rows(num_waits(problem), problem)
     warm_start(incumbent)
-    if is_closed(incumbent):
+    bounded(incumbent)
+    if incumbent.is_closed:
         return
     horizon_s = min(incumbent.best_s, problem.horizon_s)
     model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s, wake=incumbent.wake)
-    limits = limits_of(incumbent)
+    limits = incumbent.limits
     if incumbent.best is not None:
         model.hint(incumbent.best)
 
@@ -62,7 +60,8 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     num_rows = num_waits(problem) + problem.costs.num_ops**2 * problem.costs.num_devices
     _refuse_more_rows(num_rows, problem)
     warm_start(incumbent)
-    if is_closed(incumbent):
+    bounded(incumbent)
+    if incumbent.is_closed:
         return
     if num_rows * ROW_S > incumbent.left_s:
         incumbent.hit_limit = True
@@ -70,7 +69,7 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     horizon_s = min(incumbent.best_s, problem.horizon_s) * (1 + TOLERANCE)
     formulation = Formulation(problem.costs, MemoryRule.RESERVED)
     model = BatchedModel(formulation, horizon_s, problem.within(horizon_s).batches)
-    limits = limits_of(incumbent)
+    limits = incumbent.limits
 
     def on_solution(values: FloatArray) -> None:
         found = model.read(values)
@@ -87,13 +86,6 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     incumbent.hit_limit = ending in (Ending.FEASIBLE, Ending.UNKNOWN)
 
 
-def is_closed(incumbent: BatchIncumbent) -> bool:
-    """Prove the simple bounds; whether nothing is left to find, as where an op cannot be divided over devices."""
-    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: incumbent.left_s, incumbent.best_s)
-    incumbent.prove(bounds.whole_s())
-    return incumbent.is_closed
-
-
 def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
     if num_rows > MOST_ROWS:
         ops, devices = problem.costs.num_ops, problem.costs.num_devices
@@ -101,9 +93,3 @@ def _refuse_more_rows(num_rows: int, problem: BatchedProblem) -> None:
             f"the batched program of {ops:,} ops on {devices} devices would have about {num_rows:,} rows, and "
             f"{MOST_ROWS:,} is the limit: use --method heft, greedy, ea or milp-split"
         )
-
-
-def limits_of(incumbent: BatchIncumbent) -> SolverLimits:
-    """What is left for a solver. Raises SearchStopped when that is nothing."""
-    incumbent.wake()
-    return SolverLimits(max(incumbent.left_s * SHARE_OF_BUDGET, 1e-3), usable_cpus(), incumbent.seed)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.batching.annealing import Moves, State, anneal, evaluate, moves_of, state_of
-from hsdag.batching.dispatch import Room, dispatch_room, dispatched_s, loaded
+from hsdag.batching.dispatch import Dispatcher
 from hsdag.batching.incumbent import BatchIncumbent
-from hsdag.batching.tables import Tables, tables_of
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 
@@ -40,23 +39,25 @@ class Cooling:
         return float(makespan_s * self.hot * (self.cold / self.hot) ** share)
 
 
+ON_CHAINS, ON_OPS = Cooling(3e-3, 2e-4), Cooling(1e-3, 1e-4)
+"""Chosen, like the weight of loads, on sdep-2 of benchmarks/diviml_costs.py."""
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
     """One annealing under way."""
 
-    tables: Tables
-    room: Room
+    dispatcher: Dispatcher
     moves: Moves
     state: State
 
     @staticmethod
     def begin(problem: BatchedProblem, price: FloatArray, schedule: BatchSchedule, seed: int) -> Walk:
         """From a schedule: what begins early in it has a high priority. ``price`` [D] adds up to 1."""
-        tables = tables_of(problem)
         first_s = np.nanmin(schedule.start_s, axis=1)
         priority = np.asarray(float(np.nanmax(schedule.start_s)) - first_s, dtype=np.float64)
-        walk = Walk(tables, dispatch_room(tables), moves_of(problem, price), state_of(schedule.device, priority, seed))
-        evaluate(walk.tables, walk.room, walk.moves, walk.state)
+        walk = Walk(Dispatcher(problem), moves_of(problem, price), state_of(schedule.device, priority, seed))
+        walk.value()
         return walk
 
     @property
@@ -69,17 +70,17 @@ class Walk:
         """The least makespan so far."""
         return float(self.state.value_s[2])
 
+    def value(self) -> None:
+        """Time the placement where the walk is."""
+        evaluate(self.dispatcher.tables, self.dispatcher.room, self.moves, self.state)
+
     def run(self, steps: int, heat_s: float) -> None:
         """Go on at one temperature; other threads run meanwhile."""
-        anneal(self.tables, self.room, self.moves, self.state, steps, heat_s, WEIGHT)
+        anneal(self.dispatcher.tables, self.dispatcher.room, self.moves, self.state, steps, heat_s, WEIGHT)
 
     def best(self) -> BatchSchedule:
         """The schedule of the least makespan."""
-        s = self.state
-        loaded(self.tables, self.room, s.best_device)
-        dispatched_s(self.tables, self.room, s.best_device, s.best_priority, np.inf)
-        start_s = np.where(self.room.size > 0, self.room.start_s, np.nan)
-        return BatchSchedule(s.best_device.copy(), start_s)
+        return self.dispatcher.schedule(self.state.best_device, self.state.best_priority)
 
 
 def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling, seconds: float) -> None:
@@ -104,15 +105,11 @@ def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling,
             heat_s = cooling.heat_s(share, makespan_s)
             for running in [pool.submit(walk.run, each, heat_s) for walk in walks]:
                 running.result()
-            _hand_over(incumbent, walks)
+            for walk in walks:
+                if walk.best_s < incumbent.best_s:
+                    best = walk.best()
+                    incumbent.consider(best.device, best.start_s)
             incumbent.num_considered += NUM_WALKS * each
             incumbent.wake()
             done += 1
             share = max(done / NUM_TEMPERATURES, (time.monotonic() - begin) / seconds)
-
-
-def _hand_over(incumbent: BatchIncumbent, walks: list[Walk]) -> None:
-    for walk in walks:
-        if walk.best_s < incumbent.best_s:
-            best = walk.best()
-            incumbent.consider(best.device, best.start_s)

@@ -18,8 +18,7 @@ from hsdag.batching.lists import search_whole
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
-from hsdag.placers.exact.solving import SolverLimits
-from hsdag.placers.incumbent import Status
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.solution import PROVEN_GAP, relative_gap
@@ -187,7 +186,7 @@ def solve_batched(
 def _prove_simply(incumbent: BatchIncumbent, budget_s: float) -> None:
     left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
     end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * budget_s, BOUND_S))
-    bounds = BatchedBounds(incumbent.problem, SolverLimits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
+    bounds = BatchedBounds(incumbent.problem, Limits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
     incumbent.prove(bounds.whole_s())
 
 

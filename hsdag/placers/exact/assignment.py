@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import IntArray
-from hsdag.placers.exact.formulation import Formulation, Symmetry
+from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.linear import LinearModel
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution, Links
@@ -167,14 +167,6 @@ class AssignmentModel:
                     self.linear.row([*held, (self.on[i][d], float(room.running[i]))], high=room.size)
 
     def _order_identical_devices(self) -> None:
-        run = self._of(self._p.time_s)
-        for a, b in self._f.twins if self._f.symmetry is not Symmetry.NONE else ():
-            is_busy = self._f.symmetry is Symmetry.BUSY
-            terms = []
-            for i, choices in enumerate(self.on):
-                terms += [
-                    (choices[d], s * (float(run[i, d]) if is_busy else 1.0))
-                    for d, s in ((a, 1), (b, -1))
-                    if d in choices
-                ]
+        for a, b in self._f.twins:
+            terms = [(on[d], sign) for on in self.on for d, sign in ((a, 1.0), (b, -1.0)) if d in on]
             self.linear.row(terms, low=0)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from hsdag.placers.base import O, Placer
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, generous_horizon_s, memory_can_bind
+from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s, memory_can_bind
 from hsdag.placers.exact.judging import Judge
-from hsdag.placers.exact.solving import Answer, SolverLimits, T, follow
+from hsdag.placers.exact.solving import Answer, T, follow
 from hsdag.placers.exact.ticks import MOST_TICKS
-from hsdag.placers.incumbent import GaveUp, Incumbent, Status
+from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links
@@ -38,7 +39,6 @@ class ExactPlacer(Placer[O]):
 
     objectives = ("latency", "throughput")
     gives_order = True
-    symmetry: ClassVar[Symmetry] = Symmetry.TASKS
     knows_peaks: ClassVar[bool] = False
     is_cut_off = False
     """Whether the last program was not solved to its end; then nothing is proven of the optimum."""
@@ -56,14 +56,14 @@ class ExactPlacer(Placer[O]):
             if left_s <= 0:
                 self.is_cut_off = True
                 break
-            formulation = Formulation(costs, rule, self.symmetry)
+            formulation = Formulation(costs, rule)
             if not formulation.allowed.any(axis=1).all():
                 if judge.best is None:
                     self._prove(formulation, np.inf, judge)
                 break
             before_s = judge.best_s
             solve = self._assign if is_assignment else self._schedule
-            solve(formulation, SolverLimits(left_s, limits.num_workers, limits.seed), judge)
+            solve(formulation, replace(limits, seconds=left_s), judge)
             self.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * limits.seconds
             if not self.is_cut_off and rule is not MemoryRule.RESERVED:
                 tolerance = max(TOLERANCE, 2 * costs.num_ops / MOST_TICKS) * (1 + ROUNDING)
@@ -95,11 +95,11 @@ class ExactPlacer(Placer[O]):
         return [first, MemoryRule.RESERVED]
 
     @abstractmethod
-    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _assign(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         """Solve an objective without order."""
 
     @abstractmethod
-    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         """Solve for work-conserving latency."""
 
     def _follow(

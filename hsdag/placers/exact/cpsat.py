@@ -13,14 +13,15 @@ from hsdag.placers.exact.cpsat_model import LatencyModel
 from hsdag.placers.exact.formulation import Formulation, durations_of
 from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
 from hsdag.placers.exact.linear import WholeModel
-from hsdag.placers.exact.solving import SolverLimits, solve_aloud
+from hsdag.placers.exact.solving import solve_aloud
 from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.incumbent import Limits
 
 
 class CpSatMethod(ExactPlacer[O]):
     """See docs/exact.md: optional intervals for latency, a program of zeros and ones for what has no order."""
 
-    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
         costs = formulation.problem
         ticks = Ticks.choose(durations_of(formulation), max(horizon_of(costs, judge), 1e-12))
@@ -39,7 +40,7 @@ class CpSatMethod(ExactPlacer[O]):
             formulation, judge, lambda on_wait: solve_aloud(model, limits, on_schedule, on_wait), ticks.length_of
         )
 
-    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _assign(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         costs = formulation.problem
         horizon_s = horizon_of(costs, judge)
         ticks = Ticks.choose(durations_of(formulation), max(horizon_s, 1e-12))

@@ -14,7 +14,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.ticks import Ticks
 
 MOST_OPS_WITH_LOADS = 150
@@ -260,18 +260,10 @@ class LatencyModel:
         return self.model.new_optional_interval_var(begin, length, until, there, f"copy{u},{d}")
 
     def _order_identical_devices(self) -> None:
-        """DiviML, section VI; only where nothing else distinguishes the devices."""
-        if self._f.symmetry is Symmetry.NONE or not self._is_alone:
-            return
-        ops = list(range(self._p.num_ops))
-        for a, b in self._f.twins:
-            if self._f.symmetry is Symmetry.BUSY:
-                self.model.add(self._load(ops, a) >= self._load(ops, b))
-            else:
-                self.model.add(
-                    sum(self.on[i][a] for i in ops if a in self.on[i])
-                    >= sum(self.on[i][b] for i in ops if b in self.on[i])
-                )
+        """By tasks (DiviML, section VI); only where nothing else distinguishes the devices."""
+        for a, b in self._f.twins if self._is_alone else ():
+            tasks = [sum(on[d] for on in self.on if d in on) for d in (a, b)]
+            self.model.add(tasks[0] >= tasks[1])
 
     def hint(self, device: IntArray, start_s: FloatArray) -> None:
         """Begin with a schedule [N] in seconds, brought to what the symmetry rule asks for."""

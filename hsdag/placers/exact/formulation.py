@@ -1,4 +1,4 @@
-"""What the exact models share: rules of memory and symmetry, precedence, transfer times, and identical devices.
+"""What the exact models share: rules of memory, precedence, transfer times, and identical devices.
 
 Legend: N ops, E edges, D devices.
 """
@@ -32,15 +32,6 @@ class MemoryRule(Enum):
     RESERVED = "reserved"  # weights, and the inputs and outputs of all ops
 
 
-class Symmetry(Enum):
-    """What identical devices are ordered by, the earlier device having no less (DiviML, section VI)."""
-
-    NONE = "none"
-    TASKS = "tasks"  # ops, counted once for each input
-    BUSY = "busy"  # busy time
-    BATCHES = "batches"  # batches; without batching, ops
-
-
 @dataclass(frozen=True, eq=False)
 class Room:
     """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
@@ -63,7 +54,6 @@ class Formulation:
 
     problem: ScheduleProblem
     memory: MemoryRule = MemoryRule.RUNNING
-    symmetry: Symmetry = Symmetry.TASKS
 
     @cached_property
     def edges(self) -> dict[tuple[int, int], float]:

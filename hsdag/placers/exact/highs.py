@@ -16,7 +16,8 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.placers.exact.solving import POLL_S, Answer, Ending, SolverLimits
+from hsdag.placers.exact.solving import POLL_S, Answer, Ending
+from hsdag.placers.incumbent import Limits
 
 GRACE_S = 2.0
 """What HiGHS may take beyond its limit before it is ended."""
@@ -24,7 +25,7 @@ GRACE_S = 2.0
 
 def solve_linear(
     model: LinearModel,
-    limits: SolverLimits,
+    limits: Limits,
     on_solution: Callable[[FloatArray], None] = lambda _: None,
     on_wait: Callable[[float], None] = lambda _: None,
     hint: tuple[list[int], list[float]] | None = None,
@@ -45,7 +46,7 @@ def solve_linear(
 def _listen(
     process: subprocess.Popen[bytes],
     request: dict[str, Any],
-    limits: SolverLimits,
+    limits: Limits,
     on_solution: Callable[[FloatArray], None],
     on_wait: Callable[[float], None],
 ) -> Answer[FloatArray]:
@@ -96,7 +97,7 @@ def _ending(status: str, values: FloatArray | None) -> Ending:
     return Ending.UNKNOWN if values is None else Ending.FEASIBLE
 
 
-def _request(model: LinearModel, limits: SolverLimits, hint: tuple[list[int], list[float]] | None) -> dict[str, Any]:
+def _request(model: LinearModel, limits: Limits, hint: tuple[list[int], list[float]] | None) -> dict[str, Any]:
     names = ("low", "high", "cost", "row_low", "row_high", "value")
     request: dict[str, Any] = {name: np.asarray(getattr(model, name), dtype=np.float64) for name in names}
     request |= {name: np.asarray(getattr(model, name), dtype=np.int32) for name in ("row_start", "index")}

@@ -15,7 +15,7 @@ from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
-from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.incumbent import Limits
 
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
@@ -31,7 +31,7 @@ class MilpPlacer(ExactPlacer[NoOptions]):
 
     name = "milp"
 
-    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
         costs = formulation.problem
         try:
@@ -55,7 +55,7 @@ class MilpPlacer(ExactPlacer[NoOptions]):
             judge.best_s * (1 - TOLERANCE),
         )
 
-    def _assign(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _assign(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         unit_s = max(horizon_of(formulation.problem, judge), 1e-12) / 1000
         model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchSchedule, BatchTable
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.linear import INFINITE, LinearModel
 
 Terms = list[tuple[int, float]]
@@ -57,7 +57,7 @@ class BatchedModel:
         self._wait_for_inputs()
         self._let_no_batches_overlap()
         self._keep_within_memory()
-        self._break_symmetry()
+        self._order_identical_devices()
 
     def _choose_devices(self) -> None:
         """(1)."""
@@ -208,21 +208,10 @@ class BatchedModel:
                     running = [(b, room.running[i] / unit) for b in self.batch[i][d].values()]
                     self.linear.row([*held, *running], high=room.size / unit)
 
-    def _break_symmetry(self) -> None:
-        """Identical devices are ordered (section VI)."""
-        rule = self._f.symmetry
-        for a, b in self._f.twins if rule is not Symmetry.NONE else ():
-            terms: Terms = []
-            for d, sign in ((a, 1.0), (b, -1.0)):
-                for i in range(self._p.num_ops):
-                    if d not in self.batch[i]:
-                        continue
-                    if rule is Symmetry.BUSY:
-                        terms += [(x, sign * cost) for x, cost in self._taken(i, d)]
-                    elif rule is Symmetry.BATCHES:
-                        terms += [(x, sign) for x in self.batch[i][d].values()]
-                    else:
-                        terms += [(self.on[i][n][d], sign) for n in self._inputs]
+    def _order_identical_devices(self) -> None:
+        """By tasks (section VI)."""
+        for a, b in self._f.twins:
+            terms = [(on[d], s) for each in self.on for on in each for d, s in ((a, 1.0), (b, -1.0)) if d in on]
             self.linear.row(terms, low=0)
 
     @property

@@ -15,10 +15,10 @@ from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.judging import Judge, start_ranks
 from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
+from hsdag.placers.exact.recursive_bound import split_bound_s
 from hsdag.placers.exact.single_channel import solve_chain
-from hsdag.placers.exact.solving import SolverLimits
-from hsdag.placers.exact.split_bound import RecursiveBound
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
+from hsdag.placers.incumbent import Limits
 
 MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
@@ -58,7 +58,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     progress: Sequence[tuple[float, float]] = ()
     """Seconds into the search, best value in seconds."""
 
-    def _schedule(self, formulation: Formulation, limits: SolverLimits, judge: Judge) -> None:
+    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
         self._note_progress(judge)
         found = pivots(formulation)
@@ -73,7 +73,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             return
         pairs = len(gaps) * formulation.problem.num_devices**2
         each_s = min(MODULE_S, max(left_s * limits.num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
-        of_module = SolverLimits(min(each_s, left_s), 1, limits.seed)
+        of_module = Limits(min(each_s, left_s), 1, limits.seed)
         solving = ModuleSolver(
             of_module, limits.num_workers, use_milp=self.options.use_milp, deadline=deadline, on_wait=judge.wake
         )
@@ -84,7 +84,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
                     judge.consider(answer.device, start_ranks(judge.costs, answer.start_s))
                 self._prove(formulation, answer.bound_s, judge)
             else:
-                self._prove(formulation, RecursiveBound(formulation, parts, solver).seconds(), judge)
+                self._prove(formulation, split_bound_s(formulation, parts, solver), judge)
             self.num_solved = solver.num_solved
 
     def _note_progress(self, judge: Judge) -> None:
@@ -92,7 +92,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             self.progress = [*self.progress, (judge.incumbent.best_after_s, float(judge.best_s))]
 
     def _join(
-        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, limits: SolverLimits
+        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, limits: Limits
     ) -> None:
         """The best list schedule, or modules in turn; then windows over modules and seams."""
         search_lists(judge, deadline, limits.seed, lambda: self._note_progress(judge))

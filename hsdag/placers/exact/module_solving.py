@@ -16,11 +16,12 @@ import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, generous_horizon_s
+from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import POLL_S, Ending, SolverLimits, solve_model
+from hsdag.placers.exact.solving import POLL_S, Ending, solve_model
 from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
@@ -46,7 +47,7 @@ class ModuleSolver:
 
     def __init__(
         self,
-        limits: SolverLimits,
+        limits: Limits,
         num_threads: int = 2,
         *,
         use_milp: bool = False,
@@ -56,7 +57,7 @@ class ModuleSolver:
         self._limits, self._use_milp, self._deadline, self._on_wait = limits, use_milp, deadline, on_wait
         self._pool = ThreadPoolExecutor(num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
-        self.num_asked, self.num_solved = 0, 0
+        self.num_solved = 0
 
     def __enter__(self) -> ModuleSolver:
         return self
@@ -68,7 +69,6 @@ class ModuleSolver:
         """Begin to solve a module with some ops pinned to devices."""
         order = canonical_order(module, pinned)
         key = identity(module, pinned, order)
-        self.num_asked += 1
         if key not in self._known:
             self.num_solved += 1
             self._known[key] = self._pool.submit(self._solve, module, pinned, order)
@@ -108,9 +108,8 @@ class ModuleTask:
         return ModuleAnswer(answer.bound_s, answer.value_s, device, start_s)
 
 
-def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimits) -> ModuleAnswer:
-    symmetry = Symmetry.NONE if pinned else Symmetry.TASKS
-    f = Formulation(module, MemoryRule.RUNNING, symmetry)
+def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:
+    f = Formulation(module)
     horizon_s = generous_horizon_s(module)
     ticks = Ticks.choose(durations_of(f), horizon_s)
     around = Surroundings.nothing(module.num_ops, module.num_devices, pinned) if pinned else None
@@ -127,8 +126,8 @@ def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLim
     return ModuleAnswer(bound_s, ticks.length_of(answer.value), device, ticks.seconds(start_ticks))
 
 
-def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: SolverLimits) -> ModuleAnswer:  # noqa: ARG001
-    f = Formulation(module, MemoryRule.RUNNING)
+def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:  # noqa: ARG001
+    f = Formulation(module)
     model = BatchedModel(f, generous_horizon_s(module))
     answer = solve_linear(model.linear, limits)
     if answer.ending is Ending.INFEASIBLE:

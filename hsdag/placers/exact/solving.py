@@ -16,6 +16,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from ortools.sat.python import cp_model
 
+from hsdag.placers.incumbent import Limits
+
 LARGEST_BOUND = 2**62
 POLL_S = 0.05
 
@@ -43,26 +45,14 @@ class Ending(Enum):
     UNKNOWN = "unknown"  # the time was over, and nothing was found
 
 
-@dataclass(frozen=True)
-class SolverLimits:
-    """What a solver may use; the same limits and seed give the same answer unless time runs out."""
-
-    seconds: float = 10.0
-    num_workers: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.seconds > 0 or self.num_workers < 1:
-            raise ValueError(f"a solver needs time and a worker, not {self.seconds} s and {self.num_workers}")
-
-    def solver(self) -> cp_model.CpSolver:
-        """A CP-SAT solver with these limits."""
-        solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = max(min(self.seconds, 1e9), 1e-3)
-        solver.parameters.num_workers = self.num_workers
-        solver.parameters.random_seed = self.seed % 2**31
-        solver.parameters.catch_sigint_signal = False
-        return solver
+def solver_of(limits: Limits) -> cp_model.CpSolver:
+    """A CP-SAT solver; the same limits and seed give the same answer unless time runs out."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(min(limits.seconds, 1e9), 1e-3)
+    solver.parameters.num_workers = limits.num_workers
+    solver.parameters.random_seed = limits.seed % 2**31
+    solver.parameters.catch_sigint_signal = False
+    return solver
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +86,15 @@ def follow(
     return answer.ending
 
 
-def solve_model(model: Readable[T], limits: SolverLimits) -> Answer[T]:
+def solve_model(model: Readable[T], limits: Limits) -> Answer[T]:
     """Solve without a word until the end."""
-    solver = limits.solver()
+    solver = solver_of(limits)
     return _answer(model, solver, solver.solve(model.model))
 
 
 def solve_aloud(
     model: Readable[T],
-    limits: SolverLimits,
+    limits: Limits,
     on_solution: Callable[[T], None],
     on_wait: Callable[[float], None] = lambda _: None,
 ) -> Answer[T]:
@@ -112,7 +102,7 @@ def solve_aloud(
 
     Both are called in the calling thread; exceptions of theirs end the solver and reach the caller.
     """
-    solver, found = limits.solver(), _Found(model)
+    solver, found = solver_of(limits), _Found(model)
     ended: list[cp_model.CpSolverStatus] = []
     bounds = [0.0]
     solver.best_bound_callback = bounds.append

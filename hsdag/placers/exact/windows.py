@@ -15,9 +15,10 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry, durations_of, generous_horizon_s, induced
-from hsdag.placers.exact.solving import SolverLimits
+from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s, induced
+from hsdag.placers.exact.solving import solver_of
 from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.incumbent import Limits
 
 IMPROVEMENT = 1e-9
 """A share of the makespan that counts."""
@@ -144,7 +145,7 @@ class WindowSolver:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             return None
-        f = Formulation(induced(self._p, ops), MemoryRule.RUNNING, Symmetry.NONE)
+        f = Formulation(induced(self._p, ops))
         ticks = Ticks.choose(
             [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
         )
@@ -159,7 +160,7 @@ class WindowSolver:
 
     def _solver(self, left_s: float) -> cp_model.CpSolver:
         """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""
-        solver = SolverLimits(left_s, 1, self._seed).solver()
+        solver = solver_of(Limits(left_s, 1, self._seed))
         solver.parameters.max_deterministic_time = self._effort
         solver.parameters.linearization_level = 0
         solver.parameters.max_presolve_iterations = 1

@@ -10,7 +10,7 @@ from hsdag.ir.graph import FloatArray
 from hsdag.placers.base import NoOptions, O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.lists.load_balance import balanced_placement
-from hsdag.placers.lists.schedule import ListSchedule
+from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.placers.lists.tables import Tables, tables_of
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
@@ -45,18 +45,20 @@ class ListPlacer(Placer[O]):
 class SchedulePlacer(ListPlacer[NoOptions]):
     """A method of one schedule for latency, and of one placement that balances loads for throughput.
 
-    Loads are balanced by ``priority``; ``by_start`` as in ``balanced_placement``.
+    ``insertion`` is of the schedule, as in ``list_schedule``; ``by_start`` of loads, as in ``balanced_placement``.
     """
 
+    insertion: ClassVar[bool] = False
     by_start: ClassVar[bool] = False
 
     @abstractmethod
-    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """The schedule."""
-
-    @abstractmethod
     def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:
-        """[U] what ops are taken by for throughput, largest first."""
+        """[U] what ops are taken by, largest first; ties go by op index, then device index."""
+
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        """Ops by priority, each on the device where it ends first."""
+        tables = tables_of(costs)
+        return list_schedule(tables, self.priority(costs, tables), insertion=self.insertion)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One plan."""

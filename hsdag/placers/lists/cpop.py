@@ -12,33 +12,27 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 class CpopPlacer(SchedulePlacer):
-    """Topcuoglu et al. 2002, section 4.2; for throughput ops in the same order balance the loads, without a path."""
+    """Topcuoglu et al. 2002, section 4.2: ready ops by upward plus downward rank, a critical path on one device.
+
+    That device takes the least time for the path among those that support all of it; where there is none, the path
+    is treated like other ops, which go into the idle time where they end first. For throughput, ops in the same order
+    balance the loads, without a path.
+    """
 
     name = "cpop"
-
-    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        return cpop_schedule(costs)
 
     def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
         levels = levels_of(tables)
         return on_grid(levels.upward_s + levels.downward_s)
 
-
-def cpop_schedule(problem: ScheduleProblem) -> ListSchedule:
-    """The CPOP schedule: ready ops by upward plus downward rank, those of one critical path on one device.
-
-    That device takes the least time for the path among those that support all of it; where there is none, the path
-    is treated like other ops, which go into the idle time where they end first. Ties by op index, then device index.
-    """
-    tables = tables_of(problem)
-    levels = levels_of(tables)
-    path = critical_path(levels, np.diff(tables.in_first) == 0)
-    path_s = tables.time_s[path].sum(axis=0)
-    pinned = np.full(problem.num_ops, -1, dtype=np.int64)
-    if np.isfinite(path_s.min()):
-        pinned[path] = int(np.argmin(path_s))
-    priority = on_grid(levels.upward_s + levels.downward_s)
-    return list_schedule(tables, priority, insertion=True, pinned=pinned)
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        tables = tables_of(costs)
+        path = critical_path(levels_of(tables), np.diff(tables.in_first) == 0)
+        path_s = tables.time_s[path].sum(axis=0)
+        pinned = np.full(costs.num_ops, -1, dtype=np.int64)
+        if np.isfinite(path_s.min()):
+            pinned[path] = int(np.argmin(path_s))
+        return list_schedule(tables, self.priority(costs, tables), insertion=True, pinned=pinned)
 
 
 def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:

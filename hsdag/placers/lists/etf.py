@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.earliest_task_first import earliest_task_first
@@ -15,18 +17,15 @@ class EtfPlacer(SchedulePlacer):
 
     name = "etf"
     by_start = True
-
-    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        return etf_schedule(costs)
+    with_results: ClassVar[bool] = False
+    """Whether results count in memories beside weights."""
 
     def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
         return levels_of(tables).static_s
 
-
-def etf_schedule(problem: ScheduleProblem, *, minds_results: bool = False) -> ListSchedule:
-    """The ETF schedule; see ``earliest_task_first``. Of the memories weights count, and for m-ETF results too."""
-    tables = tables_of(problem)
-    return earliest_task_first(tables, levels_of(tables).static_s, with_results=minds_results)
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        tables = tables_of(costs)
+        return earliest_task_first(tables, self.priority(costs, tables), with_results=self.with_results)
 
 
 PLACER = EtfPlacer

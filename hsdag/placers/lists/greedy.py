@@ -6,30 +6,21 @@ import numpy as np
 
 from hsdag.ir.graph import FloatArray, topological_order
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import Tables, tables_of
+from hsdag.placers.lists.tables import Tables
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 class GreedyPlacer(SchedulePlacer):
-    """DiviML's Greedy (section V-A); for throughput the load of the busiest resource stays smallest."""
+    """DiviML's Greedy (section V-A); for throughput the load of the busiest resource stays smallest.
+
+    The latency so far is the larger of what it was and the op's end, so the device where the op ends first keeps it
+    smallest; where several do, that is the choice too.
+    """
 
     name = "greedy"
 
-    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        return greedy_schedule(costs)
-
     def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
         return breadth_first(costs)
-
-
-def greedy_schedule(problem: ScheduleProblem) -> ListSchedule:
-    """The greedy schedule: ops in breadth-first order, each after all that its device has.
-
-    The latency so far is the larger of what it was and the op's end, so the device where the op ends first keeps it
-    smallest; where several do, that is the choice too. Ties go by device index.
-    """
-    return list_schedule(tables_of(problem), breadth_first(problem))
 
 
 def breadth_first(problem: ScheduleProblem) -> FloatArray:

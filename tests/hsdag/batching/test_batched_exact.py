@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from hsdag.batching.checking import makespan_s
 from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
-from hsdag.batching.timing import BatchTimer
+from hsdag.batching.incumbent import in_order
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
-from hsdag.placers.exact.formulation import Formulation, MemoryRule, Symmetry
+from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
+from hsdag.placers.exact.solving import Ending, solve_model
+from hsdag.placers.incumbent import Limits
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
 
 
-def by_cpsat(problem: BatchedProblem, symmetry: Symmetry = Symmetry.TASKS) -> tuple[float, BatchSchedule]:
-    model = BatchedIntervals(problem, ticks_of(problem, problem.horizon_s), problem.horizon_s, symmetry=symmetry)
-    answer = solve_model(model, SolverLimits())
+def by_cpsat(problem: BatchedProblem) -> tuple[float, BatchSchedule]:
+    model = BatchedIntervals(problem, ticks_of(problem, problem.horizon_s), problem.horizon_s)
+    answer = solve_model(model, Limits(10.0, 1))
     assert answer.ending is Ending.OPTIMAL
     assert answer.solution is not None
     device, start = answer.solution
-    timer = BatchTimer(problem)
-    rank = np.argsort(problem.costs.topological_order)
-    schedule = timer.schedule(device, timer.by_start(start, device, rank))
-    assert schedule is not None
-    return float(model.ticks.seconds(answer.bound)), schedule
+    return float(model.ticks.seconds(answer.bound)), in_order(problem, device, start)
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -43,7 +39,7 @@ def test_cpsat_proves_the_optimum_of_brute_force_and_has_a_schedule_of_it(seed: 
 def test_the_milp_has_the_optimum_of_brute_force(seed: int) -> None:
     problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
     model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), problem.horizon_s, problem.batches)
-    answer = solve_linear(model.linear, SolverLimits())
+    answer = solve_linear(model.linear, Limits(10.0, 1))
     assert answer.solution is not None
     optimum_s = BatchedBruteForce(problem).makespan_s()
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(optimum_s, rel=1e-5, abs=1e-5)

@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.batching.bound import BatchedBounds
+from hsdag.batching.bound import BatchedBounds, loads_at
 from hsdag.batching.checking import makespan_s
 from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import BatchList, search_heft, upward_s
-from hsdag.batching.load import loads_at
 from hsdag.commands.batched import BatchOptions, BatchSolution, solve_batched
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
-from hsdag.placers.exact.solving import Ending, SolverLimits, solve_model
-from hsdag.placers.incumbent import Status
+from hsdag.placers.exact.solving import Ending, solve_model
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from tests.hsdag.batching.batched_reference import random_batched
@@ -107,7 +106,7 @@ def test_the_bound_of_many_devices_needs_no_table_of_divisions() -> None:
     costs = wide(40, 30)
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 4, 0.0))
     tracemalloc.start()
-    bound_s = BatchedBounds(problem, SolverLimits(), lambda: 0.0).whole_s()
+    bound_s = BatchedBounds(problem, Limits(10.0, 1), lambda: 0.0).whole_s()
     assert tracemalloc.get_traced_memory()[1] < 20e6  # 40 ops x 40,920 divisions x 30 devices are 400 MB
     tracemalloc.stop()
     found = BatchIncumbent(problem, 10.0)
@@ -154,5 +153,5 @@ def test_what_takes_longer_than_the_horizon_is_on_no_device() -> None:
     costs = ScheduleProblem.from_arrays([[5.0, 7.0]], [])
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0))
     narrow = BatchedIntervals(problem, ticks_of(problem, 4.0), 4.0)
-    assert solve_model(narrow, SolverLimits()).ending is Ending.INFEASIBLE
+    assert solve_model(narrow, Limits(10.0, 1)).ending is Ending.INFEASIBLE
     assert np.isnan(problem.within(6.0).batches.time_s).tolist() == [[[False], [True]]]

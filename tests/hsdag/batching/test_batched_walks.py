@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.batching.annealing import evaluate
 from hsdag.batching.checking import makespan_s
-from hsdag.batching.dispatch import dispatch_room, dispatched_s, loaded
+from hsdag.batching.dispatch import Dispatcher, dispatched_s
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import search_met, search_one_division, warm_start
 from hsdag.batching.split import search_split
-from hsdag.batching.tables import tables_of
 from hsdag.batching.walks import Cooling, Walk, search_walks
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -23,14 +21,14 @@ from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_bat
 def dispatched(problem: BatchedProblem, seed: int, cutoff_s: float = np.inf) -> tuple[float, BatchSchedule]:
     """A random placement with random priorities."""
     rng = np.random.default_rng(seed)
-    tables = tables_of(problem)
-    room = dispatch_room(tables)
+    dispatcher = Dispatcher(problem)
     device = rng.integers(problem.costs.num_devices, size=(problem.costs.num_ops, problem.num_groups))
-    if not loaded(tables, room, device):
+    if not dispatcher.allows(device):
         device[:] = 0
-        assert loaded(tables, room, device)
-    value_s = dispatched_s(tables, room, device, rng.random(problem.costs.num_ops), cutoff_s)
-    return value_s, BatchSchedule(device, np.where(room.size > 0, room.start_s, np.nan))
+        assert dispatcher.allows(device)
+    priority = rng.random(problem.costs.num_ops)
+    schedule = dispatcher.schedule(device, priority)
+    return dispatched_s(dispatcher.tables, dispatcher.room, device, priority, cutoff_s), schedule
 
 
 def begun(problem: BatchedProblem, seed: int = 0) -> Walk:
@@ -91,11 +89,9 @@ def test_a_cutoff_ends_what_is_longer_and_nothing_else(seed: int) -> None:
 
 def test_of_two_ready_batches_the_one_of_higher_priority_begins() -> None:
     costs = ScheduleProblem.from_arrays([[1.0], [2.0]], [])
-    tables = tables_of(BatchedProblem.of(costs, BatchTable.single(costs)))
-    room, device = dispatch_room(tables), np.zeros((2, 1), dtype=np.int64)
-    assert loaded(tables, room, device)
-    assert dispatched_s(tables, room, device, np.array([1.0, 2.0]), np.inf) == 3.0
-    assert room.start_s[:, 0].tolist() == [2.0, 0.0]
+    dispatcher = Dispatcher(BatchedProblem.of(costs, BatchTable.single(costs)))
+    schedule = dispatcher.schedule(np.zeros((2, 1), dtype=np.int64), np.array([1.0, 2.0]))
+    assert schedule.start_s[:, 0].tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -103,7 +99,7 @@ def test_after_many_steps_a_walk_stands_where_it_believes_to(seed: int) -> None:
     walk = begun(random_batched(seed, 7, 3, 3), seed)
     walk.run(2000, 1.0)
     believed = walk.state.value_s.copy()
-    evaluate(walk.tables, walk.room, walk.moves, walk.state)
+    walk.value()
     assert walk.state.value_s.tolist() == pytest.approx(believed.tolist())
     assert believed[2] <= believed[0]
 
@@ -147,7 +143,7 @@ def test_of_equal_makespans_a_walk_prefers_the_cheaper_load() -> None:
     assert walk.state.device.tolist() == [[0], [2]]
 
 
-def test_modules_are_solved_in_turn_where_no_list_schedule_fits() -> None:
+def test_ops_are_packed_into_memory_where_no_list_schedule_fits() -> None:
     times = np.array([[[1.0], [2.0]], [[1.0], [np.nan]]])  # the second op needs the device that the first fills
     costs = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 9.0]], [], weight_bytes=[1.0, 1.0], memory_bytes=[1.0, 1.0])
     problem = BatchedProblem.of(costs, BatchTable(1, (1,), times))

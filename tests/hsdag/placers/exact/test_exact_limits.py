@@ -22,7 +22,7 @@ from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_ho
 from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
 from hsdag.placers.exact.milp import MilpPlacer
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
-from hsdag.placers.exact.solving import SolverLimits, solve_model
+from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
 from hsdag.placers.incumbent import Incumbent, Limits, Result, Status
 from hsdag.placers.registry import make_placer
@@ -155,7 +155,7 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
         [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
     )
     ticks = Ticks(0.5, is_exact=True)
-    answer = solve_model(LatencyModel(Formulation(problem, rule), ticks, 20.0), SolverLimits())
+    answer = solve_model(LatencyModel(Formulation(problem, rule), ticks, 20.0), Limits(10.0, 1))
     assert answer.bound == answer.value == 10
 
 

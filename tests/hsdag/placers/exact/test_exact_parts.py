@@ -19,11 +19,10 @@ from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.module_solving import ModuleSolver, canonical_order, identity
-from hsdag.placers.exact.solving import SolverLimits
-from hsdag.placers.exact.split_bound import RecursiveBound
+from hsdag.placers.exact.recursive_bound import split_bound_s
 from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.exact.windows import Schedule, WindowSolver, sweeps
-from hsdag.placers.incumbent import Status
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -97,9 +96,8 @@ def test_a_module_with_its_ops_in_another_order_is_the_same_module() -> None:
 def test_identical_modules_are_solved_once() -> None:
     problem = stacked(6)
     parts = [np.arange(5 * t, 5 * t + 5) for t in range(6)]
-    with ModuleSolver(SolverLimits(), 1) as solver:
-        RecursiveBound(Formulation(problem), parts, solver).seconds()
-    assert solver.num_asked == 26
+    with ModuleSolver(Limits(10.0, 1), 1) as solver:
+        split_bound_s(Formulation(problem), parts, solver)
     assert solver.num_solved == 5  # the module, and what two inputs and two outputs reach of it
 
 
@@ -108,8 +106,8 @@ def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
     problem = random_problem(2 * seed, 7, 2)
     f = Formulation(problem)
     parts = modules(f, CutRules(most_channels=3, usual_ops=2, most_ops=4))
-    with ModuleSolver(SolverLimits(), 1) as solver:
-        bound_s = RecursiveBound(f, parts, solver).seconds()
+    with ModuleSolver(Limits(10.0, 1), 1) as solver:
+        bound_s = split_bound_s(f, parts, solver)
     assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
 
 
@@ -144,7 +142,7 @@ def test_windows_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:
     chain = ScheduleProblem.from_arrays([[3.0, 5.0], [4.0, 2.0], [1.0, 1.0]], [(0, 1)], link_latency_s=7.0)
-    with ModuleSolver(SolverLimits(), 1, deadline=-np.inf) as solver:
+    with ModuleSolver(Limits(10.0, 1), 1, deadline=-np.inf) as solver:
         answer = solver.submit(chain, {}).result()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
@@ -167,7 +165,7 @@ def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0], [2.0, 2.0]], [(0, 1)])
     sizes = tuple(range(1, inputs + 1))
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, inputs, sizes, 0.0))
-    answer = solve_linear(model.linear, SolverLimits())
+    answer = solve_linear(model.linear, Limits(10.0, 1))
     assert answer.solution is not None
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(3.0 * inputs / 2)
 
@@ -175,7 +173,7 @@ def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
 def test_only_batches_of_allowed_sizes_are_made() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0]], [])
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, 4, (3, 4), 0.0))
-    answer = solve_linear(model.linear, SolverLimits())
+    answer = solve_linear(model.linear, Limits(10.0, 1))
     assert answer.solution is not None
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(4.0)
 

@@ -15,9 +15,8 @@ from hsdag.placers.exact.judging import Judge
 from hsdag.placers.exact.milp_split import MilpSplitPlacer
 from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
-from hsdag.placers.exact.solving import SolverLimits
 from hsdag.placers.incumbent import Incumbent, Limits
-from hsdag.placers.lists.heft import heft_schedule
+from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
@@ -69,7 +68,7 @@ def test_the_same_seed_takes_the_same_steps() -> None:
 
 def test_perturbed_lists_are_shorter_than_heft_and_simulate_to_what_is_said() -> None:
     problem = random_problem(3, 40, 3, density=0.1)
-    judge, heft = searched(problem), heft_schedule(problem)
+    judge, heft = searched(problem), HeftPlacer().schedule(problem)
     heft_s = simulate(problem, heft.device, Semantics(order=Order.PRIORITY), heft.ranks).makespan_s
     assert judge.best is not None
     assert judge.best_s < 0.95 * heft_s
@@ -95,7 +94,7 @@ def test_who_waits_for_a_module_can_be_stopped() -> None:
     def stop() -> None:
         raise SearchStopped
 
-    with ModuleSolver(SolverLimits(1.0), 1, on_wait=stop) as solver:
+    with ModuleSolver(Limits(1.0, 1), 1, on_wait=stop) as solver:
         task = solver.submit(random_problem(5, 60, 3, density=0.08), {})
         with pytest.raises(SearchStopped):
             task.result()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.placers.lists.cpop import cpop_schedule
-from hsdag.placers.lists.etf import etf_schedule
-from hsdag.placers.lists.greedy import greedy_schedule
-from hsdag.placers.lists.heft import heft_schedule
-from hsdag.placers.lists.m_etf import m_etf_schedule
+from hsdag.placers.lists.cpop import CpopPlacer
+from hsdag.placers.lists.etf import EtfPlacer
+from hsdag.placers.lists.greedy import GreedyPlacer
+from hsdag.placers.lists.heft import HeftPlacer
+from hsdag.placers.lists.m_etf import MEtfPlacer
 from hsdag.placers.lists.schedule import ListSchedule
 from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -22,6 +22,8 @@ from hsdag.runtime.simulator import simulate
 from tests.hsdag.placers.lists import reference_schedulers as reference
 
 Scheduler = Callable[[ScheduleProblem], ListSchedule]
+heft_schedule, cpop_schedule, greedy_schedule = HeftPlacer().schedule, CpopPlacer().schedule, GreedyPlacer().schedule
+etf_schedule, m_etf_schedule = EtfPlacer().schedule, MEtfPlacer().schedule
 ALL: list[Scheduler] = [heft_schedule, cpop_schedule, etf_schedule, m_etf_schedule, greedy_schedule]
 
 
