@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from openvino.frontend import FrontEndManager
 from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError
-from hsdag.ir.telemetry import no_telemetry
+from hsdag.ir.telemetry import quiet_conversion
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
@@ -78,8 +77,7 @@ def check_model_path(path: Path) -> None:
 def _converted(module: Any, example_input: Any) -> ov.Model:
     """A torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it does not."""
     try:
-        with no_telemetry(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which the converter uses
+        with quiet_conversion():
             return ov.convert_model(module, example_input=example_input)
     except (RuntimeError, ValueError, TypeError, ConversionError) as error:
         advice = "; give example_input" if example_input is None else ""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import openvino as ov
@@ -15,8 +11,8 @@ import torch
 from torch import nn
 
 from hsdag.ir.errors import OutputError
-from hsdag.ir.telemetry import no_telemetry
-from hsdag.models.spec import ModelInput, ModelSpec
+from hsdag.ir.telemetry import quiet_conversion
+from hsdag.models.spec import ModelSpec
 
 TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}
 NUMBERED_NAME = re.compile(r"([A-Za-z]+_)?\d+")  # a counter of OpenVINO or torch, no part of the network
@@ -27,8 +23,8 @@ def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
 
     Op names are unique and the same in every process, so that a placement fits the model built again.
     """
-    example = tuple(_example(model_input) for model_input in spec.inputs)
-    with _quiet_tracing(), no_telemetry(), torch.no_grad():
+    example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in spec.inputs)
+    with quiet_conversion(), torch.no_grad():
         # traced here, since convert_model would trace the network a second time to check the first
         traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
         model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in spec.inputs])
@@ -59,37 +55,6 @@ def check_target(path: Path) -> None:
         raise OutputError(f"cannot write model {path}: expected a file, found a folder; choose another name")
     if not path.parent.is_dir():
         raise OutputError(f"cannot write model {path}: there is no folder {path.parent}; create it first")
-
-
-def save_files(model: ov.Model, path: Path) -> None:
-    """Write ``path`` (.xml) and its .bin with fp16 weights; an old pair stays until the new one is complete.
-
-    Raises OutputError when the files cannot be written.
-    """
-    staged = path.with_name(f".{path.stem}.{os.getpid()}.part.xml")
-    try:
-        ov.save_model(model, staged, compress_to_fp16=True)
-        staged.with_suffix(".bin").replace(path.with_suffix(".bin"))
-        staged.replace(path)
-    except (OSError, RuntimeError) as error:  # OpenVINO reports an unwritable file as RuntimeError
-        reason = " ".join(str(error).split())
-        raise OutputError(f"cannot write model {path}: {reason}; check the folder's rights and space") from error
-    finally:
-        for leftover in (staged, staged.with_suffix(".bin")):
-            with suppress(OSError):
-                leftover.unlink(missing_ok=True)
-
-
-def _example(model_input: ModelInput) -> torch.Tensor:
-    return torch.ones(model_input.shape, dtype=TORCH_TYPES[model_input.element_type])
-
-
-@contextmanager
-def _quiet_tracing() -> Iterator[None]:
-    """OpenVINO converts through torch.jit.trace, which torch calls deprecated: nothing a user can act on."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
-        yield
 
 
 def _name_by_consumer(model: ov.Model) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from hsdag.ir.flops import op_flops
 
 Shape = tuple[int, ...]
@@ -183,17 +185,7 @@ def _einsum(argument: str, types: Sequence[TensorType]) -> TensorType:
 
 
 def _elementwise(_: str, types: Sequence[TensorType]) -> TensorType:
-    return TensorType(broadcast([t.shape for t in types]), _widest(types))
-
-
-def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that all broadcast to, as in NumPy. Raises ValueError where they do not."""
-    rank = max(len(shape) for shape in shapes)
-    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
-    sizes = [set(column) - {1} for column in columns]
-    if any(len(size) > 1 for size in sizes):
-        raise ValueError(f"shapes {shapes} do not broadcast")
-    return tuple(size.pop() if size else 1 for size in sizes)
+    return TensorType(np.broadcast_shapes(*(t.shape for t in types)), _widest(types))
 
 
 def _reduction(argument: str, types: Sequence[TensorType]) -> TensorType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hsdag.ir.flops import TRANSCENDENTAL_COST
-from hsdag.models.workload import CostedOps, Workload
+from hsdag.models.workload import Workload, WorkloadBuilder
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ def gpt3(sizes: GptSizes = GptSizes()) -> Workload:
 
     Weights are held by the ops; the logits' product has its own copy of the embedding.
     """
-    stack, t, d = CostedOps("f16"), sizes.tokens, sizes.width
+    stack, t, d = WorkloadBuilder("gpt3", "f16"), sizes.tokens, sizes.width
     x = stack.add("embedding", "Gather", [], (t, d), 0.0, (sizes.vocabulary + sizes.positions) * d)
     for layer in range(sizes.layers):
         x = _add_layer(stack, f"layer{layer}", sizes, x)
     x = stack.add("norm", "MVN", [x], (t, d), float(TRANSCENDENTAL_COST["MVN"] * t * d), 2 * d)
     stack.add("logits", "MatMul", [x], (1, sizes.vocabulary), 2.0 * d * sizes.vocabulary, d * sizes.vocabulary)
-    return stack.build("gpt3")
+    return stack.build()
 
 
-def _add_layer(stack: CostedOps, name: str, sizes: GptSizes, x: int) -> int:
+def _add_layer(stack: WorkloadBuilder, name: str, sizes: GptSizes, x: int) -> int:
     """Append one layer behind op ``x``; its last op."""
     t, d, h = sizes.tokens, sizes.width, sizes.heads
     norm_flops = float(TRANSCENDENTAL_COST["MVN"] * t * d)

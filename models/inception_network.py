@@ -57,6 +57,15 @@ def same(in_channels: int, out_channels: int, rows: int, columns: int) -> ConvNo
     return ConvNormRelu(in_channels, out_channels, (rows, columns), padding=(rows // 2, columns // 2))
 
 
+def chain(in_channels: int, *layers: tuple[int, int, int], last: int | None = None) -> nn.Sequential:
+    """Convolutions one after another, of (out channels, rows, columns) each; ``last`` adds a 3 x 3 of stride 2."""
+    branch = nn.Sequential()
+    for out_channels, rows, columns in layers:
+        branch.append(same(in_channels, out_channels, rows, columns))
+        in_channels = out_channels
+    return branch if last is None else branch.append(ConvNormRelu(in_channels, last, 3, stride=2))
+
+
 def pooled(in_channels: int, out_channels: int) -> nn.Sequential:
     """The pooling branch: 3 x 3 average, then 1 x 1."""
     return nn.Sequential(nn.AvgPool2d(3, 1, padding=1), same(in_channels, out_channels, 1, 1))
@@ -67,8 +76,8 @@ def module_35(c: int, pool_channels: int, scale: Callable[[int], int]) -> Branch
     n48, n64, n96 = scale(48), scale(64), scale(96)
     return Branches(
         same(c, n64, 1, 1),
-        nn.Sequential(same(c, n48, 1, 1), same(n48, n64, 5, 5)),
-        nn.Sequential(same(c, n64, 1, 1), same(n64, n96, 3, 3), same(n96, n96, 3, 3)),
+        chain(c, (n48, 1, 1), (n64, 5, 5)),
+        chain(c, (n64, 1, 1), (n96, 3, 3), (n96, 3, 3)),
         pooled(c, scale(pool_channels)),
     )
 
@@ -78,7 +87,7 @@ def reduction_35(c: int, scale: Callable[[int], int]) -> Branches:
     n64, n96 = scale(64), scale(96)
     return Branches(
         ConvNormRelu(c, scale(384), 3, stride=2),
-        nn.Sequential(same(c, n64, 1, 1), same(n64, n96, 3, 3), ConvNormRelu(n96, n96, 3, stride=2)),
+        chain(c, (n64, 1, 1), (n96, 3, 3), last=n96),
         nn.MaxPool2d(3, 2),
     )
 
@@ -88,14 +97,8 @@ def module_17(c: int, mid_channels: int, scale: Callable[[int], int]) -> Branche
     n192, mid = scale(192), scale(mid_channels)
     return Branches(
         same(c, n192, 1, 1),
-        nn.Sequential(same(c, mid, 1, 1), same(mid, mid, 1, 7), same(mid, n192, 7, 1)),
-        nn.Sequential(
-            same(c, mid, 1, 1),
-            same(mid, mid, 7, 1),
-            same(mid, mid, 1, 7),
-            same(mid, mid, 7, 1),
-            same(mid, n192, 1, 7),
-        ),
+        chain(c, (mid, 1, 1), (mid, 1, 7), (n192, 7, 1)),
+        chain(c, (mid, 1, 1), (mid, 7, 1), (mid, 1, 7), (mid, 7, 1), (n192, 1, 7)),
         pooled(c, n192),
     )
 
@@ -104,13 +107,8 @@ def reduction_17(c: int, scale: Callable[[int], int]) -> Branches:
     """From 17 x 17 to 8 x 8."""
     n192 = scale(192)
     return Branches(
-        nn.Sequential(same(c, n192, 1, 1), ConvNormRelu(n192, scale(320), 3, stride=2)),
-        nn.Sequential(
-            same(c, n192, 1, 1),
-            same(n192, n192, 1, 7),
-            same(n192, n192, 7, 1),
-            ConvNormRelu(n192, n192, 3, stride=2),
-        ),
+        chain(c, (n192, 1, 1), last=scale(320)),
+        chain(c, (n192, 1, 1), (n192, 1, 7), (n192, 7, 1), last=n192),
         nn.MaxPool2d(3, 2),
     )
 
@@ -124,8 +122,8 @@ def module_8(c: int, scale: Callable[[int], int]) -> Branches:
 
     return Branches(
         same(c, scale(320), 1, 1),
-        nn.Sequential(same(c, n384, 1, 1), spread()),
-        nn.Sequential(same(c, n448, 1, 1), same(n448, n384, 3, 3), spread()),
+        chain(c, (n384, 1, 1)).append(spread()),
+        chain(c, (n448, 1, 1), (n384, 3, 3)).append(spread()),
         pooled(c, scale(192)),
     )
 

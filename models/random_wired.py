@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.workload import CostedOps, Workload
+from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
 """DiviML's families (§V), and the nodes that a graph of each needs at least."""
@@ -72,26 +72,26 @@ def random_wired(wiring: RandomWiring) -> Workload:
     A module's inputs and outputs are ops of their own: an input hands its tensor on, an output averages. In
     module t the random numbers depend on the seed and t alone, so more modules leave the first ones as they are.
     """
-    size, ops = wiring.elements, CostedOps("f32")
-    width = wiring.width
+    shape = f"{wiring.family}-{wiring.nodes}x{wiring.modules}"
+    ops = WorkloadBuilder(f"random-wired-{shape}-{wiring.dependence}-{wiring.channels}ch-seed{wiring.seed}")
+    size, width = wiring.elements, wiring.width
     stem = ops.add("stem", "Convolution", [], wiring.shape, 2.0 * KERNEL * COLOURS * size, KERNEL * COLOURS * width)
     ends = [stem] * wiring.channels
     for t in range(wiring.modules):
         ends = _add_module(ops, wiring, t, ends)
     flops = size + 2.0 * wiring.batch * width * CLASSES
     ops.add("head", "MatMul", ends, (wiring.batch, CLASSES), flops, width * CLASSES)
-    return ops.build(_name(wiring))
+    return ops.build()
 
 
-def _add_module(ops: CostedOps, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
+def _add_module(ops: WorkloadBuilder, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
     """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
     rng = np.random.default_rng([wiring.seed, t])
     n, size, width = wiring.nodes, wiring.elements, wiring.width
     edges = _connected_graph(wiring.family, n, rng)
-    entries = [v for v in range(n) if all(v != head for _, head in edges)]
-    exits = [v for v in range(n) if all(v != tail for tail, _ in edges)]
-    readers = _channel_ends(entries, wiring, rng)
-    writers = _channel_ends(exits, wiring, rng)
+    readers, writers = (
+        _channel_ends([v for v in range(n) if all(v != edge[end] for edge in edges)], wiring, rng) for end in (1, 0)
+    )
     inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], wiring.shape, 0.0) for c, u in enumerate(before)]
     sources: list[list[int]] = [[inputs[c] for c in range(wiring.channels) if v in readers[c]] for v in range(n)]
     nodes: list[int] = []
@@ -145,8 +145,3 @@ def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Gene
         if not channel:
             channel.add(int(rng.integers(wiring.nodes)))
     return served
-
-
-def _name(wiring: RandomWiring) -> str:
-    shape = f"{wiring.family}-{wiring.nodes}x{wiring.modules}"
-    return f"random-wired-{shape}-{wiring.dependence}-{wiring.channels}ch-seed{wiring.seed}"

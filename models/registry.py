@@ -53,10 +53,11 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
-    from hsdag.models.convert import check_target, save_files, to_openvino
+    from hsdag.ir.export.base import write_ir
+    from hsdag.models.convert import check_target, to_openvino
 
     check_target(target)
-    save_files(to_openvino(spec, spec.make_network(seed)), target)
+    write_ir(to_openvino(spec, spec.make_network(seed)), target, compress_to_fp16=True)
     return target
 
 

@@ -58,26 +58,26 @@ def export_placement(
     return exporter.write(placement, model, Path(out_path))
 
 
-def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
+def write_ir(model: ov.Model, xml_path: Path, *, compress_to_fp16: bool = False) -> list[Path]:
     """Write ``xml_path`` and the .bin beside it: to a temporary folder first, then fsync and rename.
 
-    Raises OutputError.
+    Raises OutputError when the files cannot be written; what was there before stays then.
     """
-    bin_path = xml_path.with_suffix(".bin")
     try:
         folder = Path(tempfile.mkdtemp(dir=xml_path.parent, prefix=f".{xml_path.name}."))
         try:
-            parts = {path: folder / path.name for path in (bin_path, xml_path)}
-            ov.serialize(model, parts[xml_path], parts[bin_path])
-            for part in parts.values():
+            parts = [folder / xml_path.with_suffix(".bin").name, folder / xml_path.name]
+            ov.save_model(model, parts[1], compress_to_fp16=compress_to_fp16)
+            for part in parts:
                 with part.open("rb") as file:
                     os.fsync(file.fileno())
-            for path, part in parts.items():
-                part.replace(path)
+            for part in parts:
+                part.replace(xml_path.with_name(part.name))
         finally:
             shutil.rmtree(folder)
-    except OSError as error:
-        raise OutputError(f"{xml_path} cannot be written: {error.strerror or error}") from error
-    except RuntimeError as error:
-        raise OutputError(f"{xml_path} cannot be written: {last_line(error)}") from error
-    return [xml_path, bin_path]
+    except (OSError, RuntimeError) as error:  # OpenVINO reports an unwritable file as RuntimeError
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else last_line(error)
+        raise OutputError(
+            f"model {xml_path} cannot be written: {reason}; check the folder's rights and space"
+        ) from error
+    return [xml_path, xml_path.with_suffix(".bin")]

@@ -109,7 +109,8 @@ def test_a_problem_file_runs_as_the_workload_it_was_written_from() -> None:
 
 
 def test_an_op_without_an_expression_is_named() -> None:
-    bare = Workload.unlabelled(graph_from_edges(["A", "B"], [(0, 1)], op_names=["first", "second"]))
+    graph = graph_from_edges(["A", "B"], [(0, 1)], op_names=["first", "second"])
+    bare = Workload(graph, ("", ""), ("", ""), ("", ""))
     with pytest.raises(ModelError, match="op 'first' of 'graph' has no expression"):
         workload_graph(bare)
 
