@@ -51,7 +51,7 @@ from hsdag.runtime.torch_backend import (
 )
 from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
-from hsdag.search.solution import SolveOptions
+from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

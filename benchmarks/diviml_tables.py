@@ -23,7 +23,7 @@ import numpy as np
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.search.solution import SolveOptions
+from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

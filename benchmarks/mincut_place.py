@@ -20,10 +20,9 @@ from pathlib import Path
 
 from machine import machine
 
+import hsdag
 from hsdag import Placement
-from hsdag.commands.bench import run_bench
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import resolve_devices
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
@@ -59,7 +58,7 @@ def main() -> int:
         cut, elapsed_s = place(model, "mincut", arguments.budget, folder)
         rival, _ = place(model, "hsdag", arguments.rival_budget, folder)
         devices = resolve_devices(DEVICES, None).all
-        result = run_bench(model, devices, {"mincut": cut, "hsdag": rival}, protocol=Protocol(limit_s=24.0))
+        result = hsdag.bench(model, {"mincut": cut, "hsdag": rival}, devices, time="24s")
     latencies = {row.name: row.latency.median_s for row in result.rows}
     for label, median_s in sorted(latencies.items(), key=lambda item: item[1]):
         print(f"{label:8s} {1e3 * median_s:8.2f} ms")

@@ -19,10 +19,9 @@ from pathlib import Path
 import openvino as ov
 from machine import machine
 
+import hsdag
 from hsdag import Placement
-from hsdag.commands.bench import run_bench
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.latency import Protocol
 
 LIMIT_S = 90.0
 NO_SLOWER = 0.95
@@ -47,7 +46,7 @@ def main() -> int:
         compiled = placement.compile(ov.Core(), ov.Core().read_model(model))
         compiled.create_infer_request().infer()
         rivals = [device.spec() for device in placement.devices]
-        again = run_bench(model, rivals, {"placement": placement}, protocol=Protocol(limit_s=24.0))
+        again = hsdag.bench(model, {"placement": placement}, rivals, time="24s")
     for row in document["rows"]:
         print(f"{row['name']:22s} {1e3 * row['median_s']:8.2f} ms  x{row['ratio_to_best_single']:.3f}  {row['ci95']}")
     best_s = min(row.latency.median_s for row in again.rows if row.name != "placement")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import ExportResult, bench, compile_work_conserving, export, place, simulate, solve
-    from hsdag.commands.bench import BenchResult
+    from hsdag.api import ExportResult, compile_work_conserving, export, place, simulate, solve
+    from hsdag.commands.bench import BenchResult, bench
     from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
-    from hsdag.search.solution import SolveResult
+    from hsdag.search.solve import SolveResult
 
 _HOMES = {
     "BenchResult": "hsdag.commands.bench",
@@ -22,8 +22,8 @@ _HOMES = {
     "PlaceResult": "hsdag.commands.outcome",
     "Placement": "hsdag.ir.placement",
     "SimulateResult": "hsdag.commands.simulate",
-    "SolveResult": "hsdag.search.solution",
-    "bench": "hsdag.api",
+    "SolveResult": "hsdag.search.solve",
+    "bench": "hsdag.commands.bench",
     "compile_work_conserving": "hsdag.api",
     "export": "hsdag.api",
     "place": "hsdag.api",

@@ -1,4 +1,4 @@
-"""The Python API, which the command line calls too: place, solve, simulate, bench, export; results are objects."""
+"""The Python API, which the command line calls too; results are objects. ``bench`` is in ``hsdag.commands``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.placement import Placement
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.search.options import PlaceOptions, parse_duration, parse_executor
+from hsdag.search.options import InputShapes, PlaceOptions, SolveOptions, input_shapes, parse_duration, parse_executor
 
 if TYPE_CHECKING:
-    from hsdag.commands.bench import BenchResult
     from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.simulate import SimulateResult
-    from hsdag.ir.device import DeviceSpec
     from hsdag.runtime.openvino_backend import WorkConservingModel
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
     from hsdag.search.driver import Watcher
-    from hsdag.search.solution import SolveResult
-
-Shapes = str | Mapping[str, tuple[int, ...]] | None
-"""Input shapes by name, or as ``--shape`` takes them."""
+    from hsdag.search.solve import SolveResult
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ def place(
     seed: int = 0,
     reference: str = "cpu",
     tolerance: float | None = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     inputs: str | Path | None = None,
     example_input: Any = None,
     fresh: bool = False,
@@ -88,7 +83,7 @@ def place(
         seed=seed,
         reference=parse_reference(reference, Path(model) if is_file else None),
         tolerance=tolerance,
-        shapes=_shapes(shape),
+        shapes=input_shapes(shape),
         inputs=Path(inputs) if inputs is not None else None,
         fresh=fresh,
     )
@@ -117,7 +112,6 @@ def solve(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
-    from hsdag.search.solution import SolveOptions
     from hsdag.search.solve import solve as run_solve
 
     options = SolveOptions(
@@ -151,7 +145,7 @@ def simulate(
     ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.ir.HsdagError`` for
     what the caller can put right.
     """
-    from hsdag.commands.simulate import parse_semantics, placed_ops, read_placement, simulate_placement
+    from hsdag.commands.simulate import parse_semantics, plan_of, read_placement, simulate_placement
 
     judged_by = find_objective(objective)
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
@@ -159,47 +153,8 @@ def simulate(
     if isinstance(placement, str | Path):
         placed = read_placement(Path(placement), costs, semantics.order)
     else:
-        placed = placed_ops(placement, costs, semantics.order, "the placement")
+        placed = plan_of(placement, costs, semantics.order, "the placement")
     return simulate_placement(costs, placed, semantics, judged_by, runs)
-
-
-def bench(
-    model: Any,
-    placements: Sequence[str | Path] | Mapping[str, Placement] = (),
-    devices: Sequence[str | DeviceSpec] = (),
-    *,
-    executor: str | None = None,
-    time: str | float = "20s",
-    seed: int = 0,
-    shape: Shapes = None,
-    inputs: str | Path | None = None,
-    with_timeline: bool = False,
-) -> BenchResult:
-    """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
-
-    Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
-    CPU where none is given. ``time`` is for all of them, a text such as ``"20s"`` or seconds; ``with_timeline`` adds
-    when each part of the first candidate ran.
-
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
-    """
-    from hsdag.commands.bench import run_bench, split_targets
-    from hsdag.runtime.measuring.latency import Protocol
-
-    loaded = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
-    specs, targets = split_targets(devices, or_cpu=not loaded)
-    return run_bench(
-        model,
-        specs,
-        loaded,
-        shapes=_shapes(shape),
-        inputs=Path(inputs) if inputs is not None else None,
-        seed=seed,
-        protocol=Protocol(limit_s=parse_duration(time, "--time"), max_rounds=100_000, interval_width=0, hopeless=0),
-        targets=targets,
-        with_timeline=with_timeline,
-        executor=parse_executor(executor) if executor is not None else None,
-    )
 
 
 def export(
@@ -208,7 +163,7 @@ def export(
     output: str | Path,
     model: Any = None,
     *,
-    shape: Shapes = None,
+    shape: InputShapes = None,
 ) -> ExportResult:
     """Write a placement as a deployable artefact; what ``hsdag export`` does.
 
@@ -219,7 +174,7 @@ def export(
     from hsdag.ir.reader import load_model
 
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
-    network = load_model(model, _shapes(shape), spare=loaded.model.input_shapes) if model is not None else None
+    network = load_model(model, input_shapes(shape), spare=loaded.model.input_shapes) if model is not None else None
     return ExportResult(format, tuple(export_placement(loaded, format, output, network)))
 
 
@@ -254,12 +209,6 @@ def compile_work_conserving(
 
 def _texts(settings: Mapping[str, object] | None) -> dict[str, str]:
     return {name: str(value) for name, value in (settings or {}).items()}
-
-
-def _shapes(shape: Shapes) -> dict[str, tuple[int, ...]]:
-    from hsdag.ir.reader import parse_shapes
-
-    return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
 
 
 def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:

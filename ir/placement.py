@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -257,12 +257,7 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
 
     Raises FileFormatError that names ``origin`` when it is not.
     """
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-        raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
+    document = parse_json(text, origin)
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         kind = format_name.removeprefix("hsdag-")
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
@@ -270,6 +265,16 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
         found, known = document.get("version"), " and ".join(map(str, versions))
         raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {known}")
     return document
+
+
+def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value of a JSON text; ``as_object`` makes its objects. Raises FileFormatError that names ``origin``."""
+    try:
+        return json.loads(text, object_pairs_hook=as_object)
+    except json.JSONDecodeError as error:
+        raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+        raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
 
 
 def first_problem(error: ValidationError) -> str:

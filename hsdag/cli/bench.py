@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hsdag import api
-from hsdag.cli.options import Devices, Inputs, Json, Model, Shape, check_files, write_timeline
+from hsdag.cli.files import check_files, model_files, write_timeline
+from hsdag.cli.options import Devices, Inputs, Json, Model, Shape
 from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -35,11 +35,12 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds."""
+    from hsdag.commands.bench import bench as run_bench
     from hsdag.commands.bench import split_targets
     from hsdag.commands.per_op import run_per_op
-    from hsdag.ir import DeviceSpec, OptionError, parse_devices, parse_shapes
+    from hsdag.ir import DeviceSpec, OptionError, parse_devices
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import model_files, parse_executor
+    from hsdag.search.options import input_shapes, parse_executor
 
     if executor is not None and parse_executor(executor) and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
@@ -50,18 +51,14 @@ def bench(
             raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
         if trace or gantt:
             raise OptionError("--per-op draws nothing: leave out --trace and --gantt")
-        shapes = parse_shapes(shape) if shape else {}
-        cache = ProfileCache(None) if fresh else None
-        _show_ops(
-            run_per_op(model, specs, shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say),
-            top,
-            as_json,
-        )
+        cache, shapes = ProfileCache(None) if fresh else None, input_shapes(shape)
+        report = run_per_op(model, specs, shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say)
+        _show_ops(report, top, as_json)
         return
     if (trace or gantt) and len(named) + len(placement) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     check_files([trace, gantt], [*model_files(model, inputs), *placement], gantt)
-    result = api.bench(
+    result = run_bench(
         model,
         placement,
         named,
@@ -72,8 +69,7 @@ def bench(
         inputs=inputs,
         with_timeline=bool(trace or gantt),
     )
-    if result.timeline is not None:
-        write_timeline(result.timeline, trace, gantt)
+    write_timeline(result.timeline, trace, gantt)
     if as_json:
         print_json(result.document())
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from hsdag import api
+from hsdag.cli.files import check_not_model
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json
 
@@ -20,8 +21,6 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
-    from hsdag.search.options import check_not_model
-
     if model is not None:
         beside = () if format_ in ("json", "csv", "dot") else (".xml", ".bin")
         check_not_model((output, *(output.with_suffix(suffix) for suffix in beside)), model)

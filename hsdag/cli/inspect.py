@@ -22,9 +22,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
-    from hsdag.ir import parse_shapes, read_graph
+    from hsdag.ir import read_graph
+    from hsdag.search.options import input_shapes
 
-    shapes = parse_shapes(shape) if shape else {}
+    shapes = input_shapes(shape)
     graph = read_graph(model, shapes, dynamic=True)
     document = _statistics(graph)
     if not document["dynamic_inputs"] and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from hsdag.cli.files import check_writable
 from hsdag.cli.options import Json
 from hsdag.cli.output import print_json, print_table
 
@@ -78,7 +79,6 @@ def _build_workload(
     from hsdag.commands.workload import build_problem
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problems.problem_file import write_problem
-    from hsdag.search.options import check_writable
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")

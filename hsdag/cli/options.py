@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
-
-if TYPE_CHECKING:
-    from hsdag.runtime.timeline.timeline import Timeline
 
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
@@ -46,28 +43,3 @@ Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]
 Gantt: TypeAlias = Annotated[Path | None, Option("--gantt", help="Draw the timeline: FILE.png or FILE.svg.")]
-
-
-def check_files(outputs: list[Path | None], inputs: list[Path], gantt: Path | None) -> None:
-    """Raise a HsdagError for a file that could not be written in the end, before any work is done for it."""
-    from hsdag.commands.simulate import check_outputs
-    from hsdag.reports import check_picture
-    from hsdag.search.options import check_writable
-
-    named = [path for path in outputs if path is not None]
-    for path in named:
-        check_writable(path)
-    check_outputs(named, inputs)
-    if gantt is not None:
-        check_picture(gantt)
-
-
-def write_timeline(timeline: Timeline, trace: Path | None, gantt: Path | None) -> None:
-    """Write the requested files."""
-    from hsdag.reports import write_gantt
-    from hsdag.runtime.timeline.trace import write_trace
-
-    if trace is not None:
-        write_trace(timeline, trace)
-    if gantt is not None:
-        write_gantt(timeline, gantt)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from hsdag.runtime.simulator import Semantics
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -40,3 +43,9 @@ def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
 def milliseconds(seconds: float) -> str:
     """Seconds as milliseconds with four digits."""
     return f"{1e3 * seconds:.4g}"
+
+
+def show_semantics(name: str, semantics: Semantics) -> None:
+    """The title of a simulated answer to the problem ``name``."""
+    how = semantics.document()
+    typer.echo(f"SIMULATED {name}: {how['execution']}, order {how['order']}, links {how['links']}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
+from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import Devices, Inputs, Json, Method, Model, Objective, PartitionCpu, Preset, Settings, Shape
 from hsdag.cli.output import milliseconds, print_json, print_table
 
@@ -48,7 +49,7 @@ def place(
     from hsdag.ir import OutputError
     from hsdag.ir.reader import check_model_path
     from hsdag.placers.options import parse_changes
-    from hsdag.search.options import check_not_model, check_writable, parse_duration
+    from hsdag.search.options import parse_duration
 
     check_model_path(model)
     budget_s = parse_duration(budget)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import Devices, Inputs, Json, Model, PartitionCpu, Shape
 from hsdag.cli.output import milliseconds, print_json, print_table, say
 
@@ -33,11 +34,11 @@ def profile(
     """Measure every op on every device, and launches and transfers between devices."""
     from hsdag.commands.profile import run_profile
     from hsdag.ir import OptionError
-    from hsdag.ir.reader import check_model_path, parse_shapes
+    from hsdag.ir.reader import check_model_path
     from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.runtime.problems.problem_file import write_problem
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import check_not_model, check_writable
+    from hsdag.search.options import input_shapes
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
@@ -46,12 +47,12 @@ def profile(
     if platform is not None:
         if devices is not None or partition_cpu is not None:
             raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
-        _assume(model, platform, parse_shapes(shape) if shape else {}, written, as_json)
+        _assume(model, platform, input_shapes(shape), written, as_json)
         return
     result = run_profile(
         model,
         resolve_devices(devices, partition_cpu),
-        shapes=parse_shapes(shape) if shape else {},
+        shapes=input_shapes(shape),
         inputs=inputs,
         seed=seed,
         cuts=cuts,

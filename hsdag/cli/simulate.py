@@ -8,37 +8,27 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
-from hsdag.cli.options import (
-    Execution,
-    Gantt,
-    Json,
-    Links,
-    Objective,
-    Order,
-    ProblemFile,
-    Trace,
-    check_files,
-    write_timeline,
-)
-from hsdag.cli.output import milliseconds, print_json, print_table
+from hsdag.cli import options
+from hsdag.cli.files import check_files, write_timeline
+from hsdag.cli.output import milliseconds, print_json, print_table, show_semantics
 
 if TYPE_CHECKING:
     from hsdag.commands.simulate import SimulateResult
 
 
 def simulate(
-    problem: ProblemFile,
+    problem: options.ProblemFile,
     placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
-    execution: Execution = "work-conserving",
-    order: Order = None,
-    links: Links = "independent",
-    objective: Objective = "latency",
+    execution: options.Execution = "work-conserving",
+    order: options.Order = None,
+    links: options.Links = "independent",
+    objective: options.Objective = "latency",
     noise: float = typer.Option(0.0, "--noise", help="Multiply durations by exp(SIGMA z), z standard normal."),
     seed: int = typer.Option(0, "--seed", help="Seed of the noise and of --order random."),
     runs: int = typer.Option(1, "--runs", help="With --noise: number of runs, with seeds from --seed on."),
-    trace: Trace = None,
-    gantt: Gantt = None,
-    as_json: Json = False,
+    trace: options.Trace = None,
+    gantt: options.Gantt = None,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
     check_files([trace, gantt], [problem, placement], gantt)
@@ -75,10 +65,7 @@ def _show(answer: SimulateResult) -> None:
         ]
         for d, name in enumerate(problem.device_names)
     ]
-    how = answer.semantics
-    order = how.order.value if how.order else "fifo"
-    title = f"SIMULATED {problem.name}: {how.execution.value}, order {order}, links {how.links.value}"
-    typer.echo(title)
+    show_semantics(problem.name, answer.semantics)
     print_table(None, ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], rows)
     sent = f"{run.num_transfers} transfers, {mebibytes(run.transfer_bytes)} MiB"
     name = answer.objective.value_name.removesuffix("_s")

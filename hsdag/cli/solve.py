@@ -9,54 +9,41 @@ import numpy as np
 import typer
 
 from hsdag import api
-from hsdag.cli.options import (
-    Execution,
-    Gantt,
-    Json,
-    Links,
-    Method,
-    Objective,
-    Order,
-    Preset,
-    ProblemFile,
-    Settings,
-    Trace,
-    check_files,
-    write_timeline,
-)
-from hsdag.cli.output import milliseconds, print_json, print_table, say
+from hsdag.cli import options
+from hsdag.cli.files import check_files, write_timeline
+from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solution import SolveResult
+    from hsdag.search.solve import Solution, SolveResult
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
 
 
 def solve(
-    problem: ProblemFile,
-    method: Method = "hsdag",
-    objective: Objective = "latency",
-    execution: Execution = "work-conserving",
-    order: Order = None,
-    links: Links = "independent",
-    preset: Preset = "default",
-    changes: Settings = None,
+    problem: options.ProblemFile,
+    method: options.Method = "hsdag",
+    objective: options.Objective = "latency",
+    execution: options.Execution = "work-conserving",
+    order: options.Order = None,
+    links: options.Links = "independent",
+    preset: options.Preset = "default",
+    changes: options.Settings = None,
     budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
     batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
     fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that every batch takes."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
-    trace: Trace = None,
-    gantt: Gantt = None,
-    as_json: Json = False,
+    trace: options.Trace = None,
+    gantt: options.Gantt = None,
+    as_json: options.Json = False,
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
-        _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, output or trace or gantt)
+        _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt))
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.cli.progress import SearchProgress
@@ -80,8 +67,7 @@ def solve(
             seed=seed,
             watcher=progress.watcher,
         )
-    if solution.timeline is not None:
-        write_timeline(solution.timeline, trace, gantt)
+    write_timeline(solution.timeline, trace, gantt)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
     if solution.problem.devices and execution == "work-conserving":
@@ -96,27 +82,21 @@ def solve(
 
 
 def _refuse_beside_batch(
-    batch: int | None,
-    objective: str,
-    execution: str,
-    order: str | None,
-    links: str,
-    most: int | None,
-    written: Path | None,
+    batch: int | None, objective: str, execution: str, order: str | None, links: str, most: int | None, writes: bool
 ) -> None:
     """Batches have one objective and one execution, and no placement file. Raises OptionError."""
     from hsdag.ir.errors import OptionError
 
     if batch is None:
         raise OptionError("--fixed-share describes batches; give --batch too")
-    if written is not None:
+    if writes:
         raise OptionError("--batch divides inputs over devices, which no placement or timeline file holds; use --json")
     if most is not None:
         raise OptionError("--max-evaluations does not go with --batch; use --budget")
-    given = [("--execution", execution, "work-conserving"), ("--links", links, "independent")]
-    given += [("--objective", objective, "latency"), ("--order", order or "", "")]
-    for name, value, wanted in given:
-        if value != wanted and not (name == "--objective" and value == "throughput"):
+    given = [("--execution", execution, ["work-conserving"]), ("--links", links, ["independent"])]
+    given += [("--objective", objective, ["latency", "throughput"]), ("--order", order or "", [""])]
+    for name, value, known in given:
+        if value not in known:
             raise OptionError(f"{name} {value} does not go with --batch, whose schedules are work-conserving")
 
 
@@ -128,10 +108,10 @@ def _solve_batch(
     from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.search.options import parse_duration
 
-    options = BatchOptions(method, batch, fixed_share, parse_duration(budget), seed)
+    wanted = BatchOptions(method, batch, fixed_share, parse_duration(budget), seed)
     costs = read_problem(problem)
-    with SearchProgress(options.budget_s) as progress:
-        solution = solve_batched(costs, options, progress.watcher)
+    with SearchProgress(wanted.budget_s) as progress:
+        solution = solve_batched(costs, wanted, progress.watcher)
     if as_json:
         print_json(solution.document())
     else:
@@ -147,17 +127,22 @@ def _show_batch(solution: BatchSolution) -> None:
         rows = [[name, str(int((device == d).any(axis=1).sum())), str(int((device == d).sum()) * table.group)]
                 for d, name in enumerate(costs.device_names)]  # fmt: skip
         print_table(None, ["device", "batches", "inputs of ops"], rows)
+    rate = f", {solution.inputs_per_s:.4g} inputs a second" if solution.inputs_per_s else ""
+    _show_value(solution, "makespan", "schedule", rate)
+    _show_ending(solution, f"{solution.options.method}:")
+
+
+def _show_value(solution: Solution, name: str, answer: str, rate: str = "") -> None:
     bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
-    if solution.value_s is not None and solution.gap is not None:
-        rate = f", {solution.inputs_per_s:.4g} inputs a second" if solution.inputs_per_s else ""
-        typer.echo(
-            f"Simulated makespan {milliseconds(solution.value_s)} ms{rate}; {bound}, gap {100 * solution.gap:.4g}%"
-        )
+    if solution.value_s is None or solution.gap is None:
+        typer.echo(f"No {answer}; {bound}")
     else:
-        typer.echo(f"No schedule; {bound}")
-    typer.echo(
-        f"{solution.options.method}: {solution.elapsed_s:.1f} s; {solution.status.value}. {solution.status.sentence}"
-    )
+        gap = f"gap {100 * solution.gap:.4g}%"
+        typer.echo(f"Simulated {name} {milliseconds(solution.value_s)} ms{rate}; {bound}, {gap}")
+
+
+def _show_ending(solution: Solution, what: str) -> None:
+    typer.echo(f"{what} {solution.elapsed_s:.1f} s; {solution.status.value}. {solution.status.sentence}")
     if solution.interrupted:
         typer.echo("The search was interrupted.")
 
@@ -165,29 +150,18 @@ def _show_batch(solution: BatchSolution) -> None:
 def _show(solution: SolveResult, output: Path | None) -> None:
     if solution.run is not None:
         _show_schedule(solution, solution.run)
-    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
-    if solution.value_s is not None and solution.gap is not None:
-        name = solution.options.objective.value_name.removesuffix("_s")
-        typer.echo(f"Simulated {name} {milliseconds(solution.value_s)} ms; {bound}, gap {100 * solution.gap:.4g}%")
-    else:
-        typer.echo(f"No placement; {bound}")
+    _show_value(solution, solution.options.objective.value_name.removesuffix("_s"), "placement")
     for name, seconds in solution.single_s.items():
         typer.echo(f"All on {name}: {milliseconds(seconds)} ms")
-    typer.echo(
-        f"{solution.options.method}: {solution.num_evaluations} placements evaluated in {solution.elapsed_s:.1f} s; "
-        f"{solution.status.value}. {solution.status.sentence}"
-    )
-    if solution.interrupted:
-        typer.echo("The search was interrupted.")
+    _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")
 
 
 def _show_schedule(solution: SolveResult, run: Simulation) -> None:
-    how, problem = solution.semantics, solution.problem
-    order = how.order.value if how.order else "fifo"
-    typer.echo(f"SIMULATED {problem.name}: {how.execution.value}, order {order}, links {how.links.value}")
+    problem = solution.problem
     names = problem.device_names
+    show_semantics(problem.name, solution.semantics)
     if problem.num_ops > SCHEDULE_SHOWN:
         counts = np.bincount(run.device, minlength=len(names)).tolist()
         loads = zip(names, counts, run.busy_s.tolist(), strict=True)

@@ -21,9 +21,10 @@ from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTabl
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
-from hsdag.search.solution import PROVEN_GAP, relative_gap
+from hsdag.search.options import check_budget, check_seed
+from hsdag.search.solve import PROVEN_GAP, Solution, relative_gap
 
-_METHODS: Mapping[str, tuple[str, str]] = {
+METHODS: Mapping[str, tuple[str, str]] = {
     "best-device": ("lists", "search_best_device"),
     "met": ("lists", "search_met"),
     "greedy": ("lists", "search_greedy"),
@@ -57,43 +58,29 @@ class BatchOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in _METHODS:
-            raise OptionError(f"method {self.method!r} has no batched form; choose one of {', '.join(_METHODS)}")
+        if self.method not in METHODS:
+            raise OptionError(f"method {self.method!r} has no batched form; choose one of {', '.join(METHODS)}")
         if self.num_inputs < 1:
             raise OptionError(f"--batch must be at least 1, not {self.num_inputs}")
         if self.num_inputs > MOST_INPUTS:
             raise OptionError(f"--batch must be at most {MOST_INPUTS:,}, not {self.num_inputs}")
         if not 0 <= self.fixed_share <= 1:
             raise OptionError(f"--fixed-share must be between 0 and 1, not {self.fixed_share:g}")
-        if not self.budget_s > 0:
-            raise OptionError(f"the budget must be more than zero, not {self.budget_s:g} s")
-        if not 0 <= self.seed < 2**63:
-            raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {self.seed}")
+        check_budget(self.budget_s)
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, eq=False)
-class BatchSolution:
-    """The end of a batched search; ``schedule`` and ``value_s`` are None where nothing legal was found.
+class BatchSolution(Solution):
+    """The end of a batched search; ``schedule`` is None where nothing legal was found.
 
-    ``value_s`` is the makespan of the whole batch, checked op by op. All figures are simulated.
+    ``value_s`` is the makespan of the whole batch, checked op by op.
     """
 
     problem: BatchedProblem
     options: BatchOptions
-    status: Status
     schedule: BatchSchedule | None
-    value_s: float | None
-    lower_bound_s: float
-    elapsed_s: float
-    best_after_s: float
-    num_evaluations: int
-    interrupted: bool
     assumption: str
-
-    @property
-    def gap(self) -> float | None:
-        """The share of the makespan that the lower bound leaves open."""
-        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
 
     @property
     def inputs_per_s(self) -> float | None:
@@ -132,25 +119,14 @@ class BatchSolution:
             "assumed": self.assumption,
             "makespan_s": self.value_s,
             "inputs_per_s": self.inputs_per_s,
-            "lower_bound_s": self.lower_bound_s,
             "most_inputs_per_s": self.most_inputs_per_s,
-            "gap": self.gap,
-            "status": self.status.value,
             "schedule": self.batches(),
-            "elapsed_s": self.elapsed_s,
+            **self.ending(),
             "best_after_s": self.best_after_s,
-            "evaluations": self.num_evaluations,
-            "interrupted": self.interrupted,
             "execution": "work-conserving",
             "links": "independent",
             "seed": self.options.seed,
-            "simulated": True,
         }
-
-
-def batched_method_names() -> tuple[str, ...]:
-    """Every method with a batched form."""
-    return tuple(_METHODS)
 
 
 def solve_batched(
@@ -170,7 +146,7 @@ def solve_batched(
     if options.method in _LISTS and problem.most_shares < min(costs.num_devices, problem.num_groups):
         assumption += f"; ops divided over at most {problem.most_shares} of {costs.num_devices} devices"
     incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
-    module, function = _METHODS[options.method]
+    module, function = METHODS[options.method]
     search: Callable[[BatchIncumbent], None] = getattr(importlib.import_module(f"hsdag.batching.{module}"), function)
     watcher.on_phase("searching")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.final import family_ratios
+from hsdag.search.options import InputShapes, input_shapes, parse_duration, parse_executor
 from hsdag.search.session import Session
 
 
@@ -45,8 +46,8 @@ class BenchResult:
     rows: tuple[BenchRow, ...]
     failures: Mapping[str, str]
     versus: str
-    timeline: Timeline | None = None
-    in_flight_failures: Mapping[str, str] = field(default_factory=dict)
+    timeline: Timeline | None
+    in_flight_failures: Mapping[str, str]
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag bench``."""
@@ -81,44 +82,44 @@ def split_targets(
     return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
 
 
-def run_bench(
-    source: Any,
-    devices: Sequence[DeviceSpec],
-    placements: Mapping[str, Placement],
+def bench(
+    model: Any,
+    placements: Sequence[str | Path] | Mapping[str, Placement] = (),
+    devices: Sequence[str | DeviceSpec] = (),
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    inputs: Path | None = None,
+    executor: str | None = None,
+    time: str | float = "20s",
     seed: int = 0,
-    protocol: Protocol | None = None,
-    targets: Sequence[str] = (),
+    shape: InputShapes = None,
+    inputs: str | Path | None = None,
     with_timeline: bool = False,
-    executor: ExecutorName | None = None,
 ) -> BenchResult:
-    """Measure a model on devices alone, under placements (by shown name), and on OpenVINO targets.
+    """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
-    A placement is run by the executor its file names, or by ``executor``. ``with_timeline`` adds that of the first
-    candidate.
+    Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
+    CPU where none is given. A placement is run by the executor its file names, or by ``executor``. ``time`` is for all
+    of them, a text such as ``"20s"`` or seconds; ``with_timeline`` adds when each part of the first candidate ran.
 
-    Raises PlacementError when a placement is for another model, DeviceError when a device is absent, and ModelError
-    where the work-conserving executor cannot run the model.
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
-    protocol = protocol or Protocol()
-    specs = _all_devices(devices, placements)
+    placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
+    alone, targets = split_targets(devices, or_cpu=not placed)
+    half_s = parse_duration(time, "--time") / 2
+    ran_by = parse_executor(executor) if executor is not None else None
+    specs = _all_devices(alone, placed)
     make_core(specs)
-    spare = next((placement.model.input_shapes for placement in placements.values()), {})
-    with Session(source, DeviceSet(specs, ()), shapes=shapes, spare=spare, inputs=inputs, seed=seed) as session:
-        candidates = {spec.name: Candidate.on_device(spec) for spec in devices}
+    spare = next((placement.model.input_shapes for placement in placed.values()), {})
+    shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
+    with Session(model, DeviceSet(specs, ()), shapes=shapes, spare=spare, inputs=inputs, seed=seed) as session:
+        candidates = {spec.name: Candidate.on_device(spec) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
-        for name, placement in placements.items():
-            candidates[name] = placed_candidate(session, name, placement, executor or placement.executor)
-        if not candidates:
-            raise OptionError("nothing to measure: name a --device or a --placement")
-        half = replace(protocol, limit_s=protocol.limit_s / 2)
-        latency, submodels = _measure(session.runner, candidates, half, np.random.default_rng(seed))
+        for name, placement in placed.items():
+            candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
+        latency, submodels = _measure(session.runner, candidates, half_s, seed)
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits)
-        throughput, _ = _measure(flight, candidates, half, np.random.default_rng(seed))
+        throughput, _ = _measure(flight, candidates, half_s, seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-    return replace(_result(candidates, latency, throughput, submodels), timeline=timeline)
+    return _result(candidates, latency, throughput, submodels, timeline)
 
 
 def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
@@ -149,8 +150,10 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 
 def _measure(
-    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, rng: np.random.Generator
+    runner: CandidateRunner, candidates: Mapping[str, Candidate], limit_s: float, seed: int
 ) -> tuple[Comparison, dict[str, int]]:
+    """A comparison that takes all of its time, and the number of submodels of each candidate."""
+    protocol = Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0, hopeless=0)
     submodels: dict[str, int] = {}
     failures: dict[str, str] = {}
     for name, candidate in candidates.items():
@@ -158,14 +161,18 @@ def _measure(
             submodels[name] = runner.open(name, candidate).submodels
         except CandidateFailed as failure:
             failures[name] = failure.reason
-    comparison = compare(runner.run, list(submodels), list(candidates), protocol, rng)
+    comparison = compare(runner.run, list(submodels), list(candidates), protocol, np.random.default_rng(seed))
     for name in submodels:
         runner.close(name)
     return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels
 
 
 def _result(
-    candidates: Mapping[str, Candidate], latency: Comparison, throughput: Comparison, submodels: Mapping[str, int]
+    candidates: Mapping[str, Candidate],
+    latency: Comparison,
+    throughput: Comparison,
+    submodels: Mapping[str, int],
+    timeline: Timeline | None,
 ) -> BenchResult:
     alive = [name for name in candidates if name in latency.samples]
     if not alive:
@@ -173,16 +180,10 @@ def _result(
         raise SearchError(f"no candidate ran the model; {reasons}")
     versus = alive[0]
     ratios = {versus: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], versus)}
-    rows = [
-        BenchRow(
-            name=name,
-            latency=latency.samples[name].record(),
-            ratio=ratios[name],
-            inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
-            submodels=submodels[name],
-        )
-        for name in alive
-    ]
+    rows = []
+    for name in alive:
+        per_s = 1.0 / throughput.median_s(name) if name in throughput.samples else None
+        rows.append(BenchRow(name, latency.samples[name].record(), ratios[name], per_s, submodels[name]))
     in_flight = {name: reason for name, reason in throughput.failures.items() if name in latency.samples}
     by_latency = tuple(sorted(rows, key=lambda row: row.latency.median_s))
-    return BenchResult(by_latency, latency.failures, versus, in_flight_failures=in_flight)
+    return BenchResult(by_latency, latency.failures, versus, timeline, in_flight)

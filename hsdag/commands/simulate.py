@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -15,26 +15,19 @@ from typing import TypeVar
 import numpy as np
 
 from hsdag.evaluators.memory import one_inference, over_memory
-from hsdag.ir.errors import FileFormatError, OptionError, OutputError, PlacementError
+from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.ir.placement import FORMAT_NAME, Placement, read_text
+from hsdag.ir.placement import FORMAT_NAME, Placement, parse_json, read_text
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
-from hsdag.search.solution import semantics_document
+from hsdag.search.options import check_seed
 
 MAX_NOISE = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedOps:
-    """A placement by index: the device of each op, and the ranks of ops where it has them."""
-
-    device: IntArray  # [N]
-    priority: IntArray | None = None  # [N]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +66,8 @@ class SimulateResult:
             "over_memory": self.over_memory,
             "transfers": run.num_transfers,
             "transfer_bytes": run.transfer_bytes,
-            **semantics_document(self.semantics, self.objective),
+            **self.semantics.document(),
+            "objective": self.objective.name,
             "noise_sigma": self.semantics.noise_sigma,
             "seed": self.semantics.seed,
             "simulated": True,
@@ -84,13 +78,9 @@ class SimulateResult:
 
 
 def simulate_placement(
-    problem: ScheduleProblem,
-    placed: PlacedOps,
-    semantics: Semantics,
-    objective: Objective = LATENCY,
-    num_runs: int = 1,
+    problem: ScheduleProblem, plan: Plan, semantics: Semantics, objective: Objective = LATENCY, num_runs: int = 1
 ) -> SimulateResult:
-    """Simulate a placement; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
+    """Simulate a plan of ops; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
 
     Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
     priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
@@ -98,20 +88,15 @@ def simulate_placement(
     objective.check(semantics)
     if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
         raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
-    semantics = replace(semantics, order=order_of(semantics, placed))
-    priority = placed.priority if semantics.order is Order.PRIORITY else None
-    run = simulate(problem, placed.device, one_inference(semantics), priority)
+    semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
+    priority = plan.order if semantics.order is Order.PRIORITY else None
+    run = simulate(problem, plan.placement, one_inference(semantics), priority)
     seeds = range(semantics.seed, semantics.seed + num_runs)
     values_s = np.concatenate(
-        [objective.simulated(problem, placed.device[None], replace(semantics, seed=s), priority) for s in seeds]
+        [objective.simulated(problem, plan.placement[None], replace(semantics, seed=s), priority) for s in seeds]
     )
     samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
     return SimulateResult(problem, semantics, objective, float(values_s[0]), run, samples_s)
-
-
-def order_of(semantics: Semantics, placed: PlacedOps) -> Order:
-    """The order that is meant: by priority where there are priorities, else first come, first served."""
-    return semantics.order or (Order.FIFO if placed.priority is None else Order.PRIORITY)
 
 
 def noise_document(samples_s: FloatArray) -> dict[str, float | int]:
@@ -133,8 +118,7 @@ def parse_semantics(
     """Semantics from options. Raises OptionError that lists the choices, or for noise or seed out of range."""
     if not 0 <= noise_sigma <= MAX_NOISE:
         raise OptionError(f"--noise must be between 0 and {MAX_NOISE:g}, not {noise_sigma:g}")
-    if not 0 <= seed < 2**63:
-        raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
+    check_seed(seed)
     return Semantics(
         execution=_choice(Execution, "execution", execution),
         order=_choice(Order, "order", order) if order is not None else None,
@@ -152,19 +136,7 @@ def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
         raise OptionError(f"unknown {what} {text!r}; choose one of {names}") from error
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
-    """Raise OutputError when a file is to be written that is read, or is to be written twice."""
-    read = {path.resolve() for path in inputs}
-    seen: set[Path] = set()
-    for path in outputs:
-        if path.resolve() in read:
-            raise OutputError(f"{path} is read by this command; name another file to write")
-        if path.resolve() in seen:
-            raise OutputError(f"{path} would be written twice; name two files")
-        seen.add(path.resolve())
-
-
-def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = None) -> PlacedOps:
+def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = None) -> Plan:
     """The placement in a file: ``{op name: device name}``, or a whole placement with its priorities.
 
     Priorities are read where ``order`` is PRIORITY, or None and the file has some. Raises FileFormatError when
@@ -172,51 +144,34 @@ def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = N
     priorities are not those of ``problem``.
     """
     text = read_text(path)
-    flat = _flat(text, path)
-    is_file = flat.get("format") == FORMAT_NAME
-    return placed_ops(Placement.from_json(text, str(path)) if is_file else flat, problem, order, str(path))
+    document = parse_json(text, str(path), lambda pairs: _without_repeats(pairs, path))
+    if not isinstance(document, dict) or not document:
+        raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
+    if document.get("format") == FORMAT_NAME:
+        return plan_of(Placement.from_json(text, str(path)), problem, order, str(path))
+    for op, device in document.items():
+        if not isinstance(device, str):
+            raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
+    return plan_of(document, problem, order, str(path))
 
 
-def placed_ops(
-    placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str
-) -> PlacedOps:
+def plan_of(placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str) -> Plan:
     """A placement, or a device name for every op name, by index; ``path`` is what messages call it.
 
     Raises PlacementError as ``read_placement`` does.
     """
-    priority = None
-    if isinstance(placement, Placement):
-        known, found = problem.model, placement.model
-        if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
-            raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
-        names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
-        affinity: Mapping[str, str] = {names.get(op, op): device for op, device in placement.affinity.items()}
-        priority = placement.priority and {names.get(op, op): rank for op, rank in placement.priority.items()}
-    else:
-        affinity = placement
-    device = _devices(affinity, path, problem)
-    if order not in (None, Order.PRIORITY) or priority is None:
-        return PlacedOps(device)
+    if not isinstance(placement, Placement):
+        return Plan(_devices(placement, path, problem))
+    known, found = problem.model, placement.model
+    if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
+        raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
+    names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
+    device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, path, problem)
+    if order not in (None, Order.PRIORITY) or placement.priority is None:
+        return Plan(device)
+    priority = {names.get(op, op): rank for op, rank in placement.priority.items()}
     _check_names(priority, f"{path}: 'priority'", problem)
-    return PlacedOps(device, np.asarray([priority[op] for op in problem.op_names], dtype=np.int64))
-
-
-def _flat(text: str, path: Path) -> dict[str, str]:
-    """The map of a placement document; of a whole placement file only its head is looked at."""
-    try:
-        document = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(pairs, path))
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{path}: not JSON ({error.msg} in line {error.lineno})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
-        raise FileFormatError(f"{path}: Python cannot read this document ({error})") from error
-    if not isinstance(document, dict) or not document:
-        raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
-    if document.get("format") == FORMAT_NAME:
-        return {"format": FORMAT_NAME}
-    for op, device in document.items():
-        if not isinstance(device, str):
-            raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
-    return document
+    return Plan(device, np.asarray([priority[op] for op in problem.op_names]))
 
 
 def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:

@@ -8,29 +8,157 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hsdag.evaluators.memory import one_inference, over_memory
-from hsdag.evaluators.recording import Budget, Event
+from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Result, Status
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Order, simulate
+from hsdag.runtime.problems.units import graph_of_problem, problem_of
+from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation, simulate
+from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.driver import Driver, Watcher
-from hsdag.search.solution import PROVEN_GAP, SolveOptions, SolveResult, relative_gap
+from hsdag.search.options import SolveOptions
+from hsdag.version import __version__
+
+PROVEN_GAP = 1e-9
+"""A gap up to which any answer counts as optimal: rounding. Exact methods that come to their end say theirs."""
 
 ORDERED = "try --method cpsat, which looks for an order that does"
 
 MAX_ENUMERATED = 4096
 """Placements up to which all are tried before it is said that none is legal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+
+    status: Status
+    value_s: float | None
+    best_after_s: float
+    lower_bound_s: float
+    num_evaluations: int
+    elapsed_s: float
+    interrupted: bool
+
+    @property
+    def gap(self) -> float | None:
+        """The share of the value that the lower bound leaves open."""
+        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
+
+    def ending(self) -> dict[str, object]:
+        """What every answer says in JSON, beside the value and the answer itself."""
+        return {
+            "lower_bound_s": self.lower_bound_s,
+            "gap": self.gap,
+            "status": self.status.value,
+            "elapsed_s": self.elapsed_s,
+            "evaluations": self.num_evaluations,
+            "interrupted": self.interrupted,
+            "simulated": True,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class SolveResult(Solution):
+    """The end of a search; ``device`` and ``run`` are None where no legal placement was found.
+
+    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference of the answer.
+    """
+
+    problem: ScheduleProblem
+    options: SolveOptions
+    device: IntArray | None  # [N]
+    priority: IntArray | None  # [N]
+    run: Simulation | None
+    single_s: dict[str, float]
+
+    @property
+    def semantics(self) -> Semantics:
+        """The semantics of the answer, with the order that was meant."""
+        given = self.options.semantics
+        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
+
+    @property
+    def affinity(self) -> dict[str, str] | None:
+        """Device name by op name."""
+        if self.device is None:
+            return None
+        names = self.problem.device_names
+        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
+
+    @property
+    def ranks(self) -> dict[str, int] | None:
+        """Rank by op name, where the answer has priorities."""
+        if self.priority is None:
+            return None
+        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The timeline of ``run``."""
+        return Timeline.of(self.run, self.problem) if self.run is not None else None
+
+    @property
+    def schedule(self) -> list[dict[str, str | float]]:
+        """When each op of ``run`` is where, by start."""
+        if self.run is None:
+            return []
+        names, ops = self.problem.device_names, self.problem.op_names
+        begin, end, device = self.run.start_s.tolist(), self.run.end_s.tolist(), self.run.device.tolist()
+        return [
+            {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
+            for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
+        ]
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag solve``."""
+        document: dict[str, object] = {
+            "method": self.options.method,
+            "placement": self.affinity,
+            self.options.objective.value_name: self.value_s,
+            "schedule": self.schedule,
+            **self.ending(),
+            "single_devices_s": self.single_s,
+            **self.semantics.document(),
+            "objective": self.options.objective.name,
+            "seed": self.options.seed,
+        }
+        return document | ({"priority": self.ranks} if self.ranks is not None else {})
+
+    def placement(self) -> Placement:
+        """The placement file of the answer. Raises SearchError where there is none."""
+        if self.affinity is None or self.value_s is None:
+            raise SearchError("the search found no placement to write")
+        problem, options = self.problem, self.options
+        canonical = dict(zip(problem.op_names, problem.canonical_names, strict=True))
+        sequential = options.semantics.execution is Execution.SEQUENTIAL
+        return Placement(
+            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
+            devices=list(problem.device_records),
+            affinity={canonical[op]: device for op, device in self.affinity.items()},
+            names={canonical[op]: op for op in self.affinity},
+            method=options.method,
+            seed=options.seed,
+            objective=options.objective.name,
+            executor="hetero" if sequential else "work-conserving",
+            latency=_record(self.value_s),
+            baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},
+            priority={canonical[op]: rank for op, rank in self.ranks.items()} if self.ranks else None,
+            created_with={"hsdag": __version__, "problem": problem.name},
+        )
 
 
 def solve(
@@ -56,9 +184,8 @@ class _Search:
         self._bound = objective.lower_bound(problem, semantics.execution)
         self._units = problem_of(problem, objective, semantics)
         self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
-        budget = Budget(options.budget_s, np.inf if options.max_evaluations is None else options.max_evaluations)
         self._driver = Driver(
-            placer, self._units, self._evaluator, budget, watcher, seed=options.seed, is_done=self._is_proven
+            placer, self._units, self._evaluator, options.budget, watcher, seed=options.seed, is_done=self._is_proven
         )
         self._alone: list[Event] = []
 
@@ -151,3 +278,15 @@ class _Search:
             interrupted=self._watcher.should_stop(),
             best_after_s=0.0 if found is None else found.elapsed_s,
         )
+
+
+def relative_gap(value_s: float, bound_s: float) -> float:
+    """(value - bound) / value, 0 where rounding puts the value below the bound."""
+    return max(value_s - bound_s, 0.0) / value_s if value_s > 0 else 0.0
+
+
+def _record(seconds: float) -> LatencyRecord | None:
+    """A simulated figure; None for 0, which no latency can be."""
+    if seconds <= 0:
+        return None
+    return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)

@@ -50,3 +50,8 @@ class Semantics:
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise_sigma < float("inf"):
             raise ValueError(f"noise_sigma must be finite and not negative, not {self.noise_sigma}")
+
+    def document(self) -> dict[str, str]:
+        """The semantics as options."""
+        order = self.order or Order.FIFO
+        return {"execution": self.execution.value, "order": order.value, "links": self.links.value}

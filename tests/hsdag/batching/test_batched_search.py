@@ -17,7 +17,7 @@ from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import search_heft
 from hsdag.batching.split import fuse_chains
 from hsdag.cli.app import run
-from hsdag.commands.batched import BatchOptions, batched_method_names, solve_batched
+from hsdag.commands.batched import METHODS, BatchOptions, solve_batched
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
@@ -37,7 +37,7 @@ def solved(problem: BatchedProblem, method: str, budget_s: float = 2.0) -> tuple
     return solution.value_s, solution.lower_bound_s, solution.status
 
 
-@pytest.mark.parametrize("method", batched_method_names())
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_answer_lies_between_its_bound_and_nothing_below_the_optimum(method: str, seed: int) -> None:
     problem = random_batched(seed, 3, 2, 2)

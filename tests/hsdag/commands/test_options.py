@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hsdag.cli.files import check_not_model, check_writable
 from hsdag.ir import OptionError, OutputError
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.search.options import PlaceOptions, check_not_model, check_writable, parse_duration
+from hsdag.search.options import PlaceOptions, parse_duration
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])

@@ -15,7 +15,7 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
-from hsdag.commands.bench import placed_candidate, run_bench
+from hsdag.commands.bench import placed_candidate
 from hsdag.commands.measured_trace import measured_timeline
 from hsdag.commands.outcome import PlaceResult, speed_sentence
 from hsdag.commands.place import run_place
@@ -138,13 +138,13 @@ def test_bench_runs_a_placement_by_the_executor_its_file_names(
 
 
 def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split: Placement) -> None:
-    result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK, with_timeline=True, executor="hetero")
+    result = hsdag.bench(tiny_resnet, {"p": split}, executor="hetero", time="1s", with_timeline=True)
     assert result.timeline is not None
     assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
 
 
 def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
-    timeline = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK, with_timeline=True).timeline
+    timeline = hsdag.bench(tiny_resnet, {"p": split}, time="1s", with_timeline=True).timeline
     assert timeline is not None
     ops = timeline.ops
     for device in range(2):
@@ -238,7 +238,9 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
 ) -> None:
     monkeypatch.setattr(Ratio, "is_faster", True)
     one = ";".join(f"{key}={value}" for key, value in ONE.items())
-    options = PlaceOptions(f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK)
+    options = PlaceOptions(
+        devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
+    )
     options = replace(options, budget_s=90.0, max_evaluations=5, finalists=1)
     placement = run_place(branches, options, run_folder=tmp_path / "run").placement
     assert placement.priority is not None
@@ -333,6 +335,6 @@ def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Place
             return call(client, request, limit_s)
 
         patch.setattr(WorkerClient, "call", lose)
-        result = run_bench(tiny_resnet, [], {"p": split}, protocol=QUICK)
+        result = hsdag.bench(tiny_resnet, {"p": split}, time="1s")
     assert result.rows[0].inferences_per_s is None
     assert "took more than 60 s" in result.in_flight_failures["p"]

@@ -26,8 +26,8 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 from hsdag.search.driver import Watcher
-from hsdag.search.solution import SolveOptions, SolveResult
-from hsdag.search.solve import solve
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import SolveResult, solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")
@@ -164,7 +164,8 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
 ) -> None:
     semantics, objective = how
     objective = FOR.get(method, objective)
-    options = SolveOptions(method, objective, semantics, budget_s=2.0, max_evaluations=15 if method == "hsdag" else 60)
+    most = 15 if method == "hsdag" else 60
+    options = SolveOptions(method, objective, budget_s=2.0, max_evaluations=most, semantics=semantics)
     costs_s = legal_costs_s(problem, semantics, objective)
     try:
         solution = solve(problem, options.placer(), options)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.commands.batched import BatchOptions
-from hsdag.commands.simulate import PlacedOps, simulate_placement
+from hsdag.commands.simulate import simulate_placement
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
@@ -31,8 +31,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
 from hsdag.search.driver import Watcher
-from hsdag.search.solution import SolveOptions, SolveResult
-from hsdag.search.solve import solve
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import SolveResult, solve
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 
@@ -126,7 +126,7 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     problem = random_problem(seed)
     solution = solve(problem, Everything(), options)
     assert solution.device is not None
-    again = simulate_placement(problem, PlacedOps(solution.device), options.semantics, objective)
+    again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
     assert again.value_s == solution.value_s
     assert solution.lower_bound_s <= again.value_s * (1 + 1e-12)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.simulate import PlacedOps, simulate_placement
+from hsdag.commands.simulate import simulate_placement
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
@@ -30,8 +30,8 @@ from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
-from hsdag.search.solution import SolveOptions, SolveResult
-from hsdag.search.solve import MAX_ENUMERATED, solve
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import MAX_ENUMERATED, SolveResult, solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
@@ -44,7 +44,7 @@ def solved(
     objective: Objective = LATENCY,
     budget_s: float = 20.0,
 ) -> SolveResult:
-    options = SolveOptions(method, objective, semantics or Semantics(), budget_s)
+    options = SolveOptions(method, objective, budget_s, semantics=semantics or Semantics())
     return solve(problem, options.placer(), options)
 
 
@@ -71,7 +71,7 @@ def test_where_order_has_no_say_an_answer_by_priority_is_no_worse(method: str, o
     assert ordered.value_s == plain.value_s
     assert ordered.status is plain.status
     assert ordered.device is not None
-    again = simulate_placement(problem, PlacedOps(ordered.device, ordered.priority), ordered.semantics, objective)
+    again = simulate_placement(problem, Plan(ordered.device, ordered.priority), ordered.semantics, objective)
     assert again.value_s == ordered.value_s
 
 
@@ -87,7 +87,7 @@ def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -
     solution = solved(problem, "cpsat", BY_PRIORITY, THROUGHPUT)
     assert solution.device is not None
     assert solution.priority is not None
-    placed = PlacedOps(solution.device, solution.priority)
+    placed = Plan(solution.device, solution.priority)
     assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == []
 
 

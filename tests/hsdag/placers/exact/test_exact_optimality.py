@@ -27,7 +27,7 @@ from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
-from hsdag.search.solution import SolveOptions
+from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 

@@ -28,7 +28,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
-from hsdag.search.solution import SolveOptions
+from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
 

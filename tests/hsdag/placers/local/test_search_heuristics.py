@@ -29,7 +29,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
-from hsdag.search.solution import SolveOptions
+from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
 LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")

@@ -1,0 +1,59 @@
+"""The files that commands write: checked before any work is done for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from hsdag.ir.errors import OutputError
+from hsdag.reports import check_picture, write_gantt
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline.trace import write_trace
+
+
+def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], gantt: Path | None) -> None:
+    """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
+    named, read = [path for path in outputs if path is not None], {path.resolve() for path in inputs}
+    for path in named:
+        check_writable(path)
+        if path.resolve() in read:
+            raise OutputError(f"{path} is read by this command; name another file to write")
+    if len({path.resolve() for path in named}) < len(named):
+        raise OutputError(f"{named[-1]} would be written twice; name two files")
+    if gantt is not None:
+        check_picture(gantt)
+
+
+def check_writable(path: Path) -> None:
+    """Raise OutputError unless a file can be written there."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name the file to write")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path} cannot be written: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise OutputError(f"{path} cannot be written: no permission")
+
+
+def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
+    """The files that a command reads a model from: its own, its weights, and its inputs."""
+    weights = [model.with_suffix(".bin")] if model.suffix == ".xml" else []
+    return [model, *weights, *([inputs] if inputs is not None else [])]
+
+
+def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = None) -> None:
+    """Raise OutputError when writing one of ``outputs`` would replace the model, its weights or its inputs."""
+    own = {path.resolve() for path in model_files(model)}
+    for path in outputs:
+        if path.resolve() in own:
+            raise OutputError(f"{path} is the model itself; name another file to write")
+        if inputs is not None and path.resolve() == inputs.resolve():
+            raise OutputError(f"{path} holds the model's inputs; name another file to write")
+
+
+def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:
+    """Write the requested files."""
+    if timeline is not None and trace is not None:
+        write_trace(timeline, trace)
+    if timeline is not None and gantt is not None:
+        write_gantt(timeline, gantt)
