@@ -56,9 +56,7 @@ class Tally:
         simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
             return f"{self.tried} placements were measured{simulated}"
-        reasons = "; ".join(list(self.failures)[:SHOWN_REASONS]) + (
-            "; ..." if len(self.failures) > SHOWN_REASONS else ""
-        )
+        reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
         return f"{self.tried} placements were tried; {self.num_failed} failed ({reasons}), {left}{simulated}"

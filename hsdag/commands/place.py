@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import SearchError
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -81,13 +80,13 @@ def run_place(
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
         outcome = _conclude(session, found.problem, options, found, watcher)
-        compare_s = time.monotonic() - begin_s - read_s - found.search_s
-        if read_s + found.search_s + compare_s > options.budget_s:
-            spent = (
-                f"reading {read_s:.0f} s, profiling and searching {found.search_s:.0f} s, comparing {compare_s:.0f} s"
+        spent_s = time.monotonic() - begin_s
+        if spent_s > options.budget_s:
+            watcher.on_phase(
+                f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
+                f"searching {found.search_s:.0f} s, comparing {spent_s - read_s - found.search_s:.0f} s"
             )
-            watcher.on_phase(f"more than the budget of {options.budget_s:.0f} s was spent: {spent}")
-        return replace(outcome, search_s=found.search_s, tally=Tally.of(found.recorder.events, found.num_simulated))
+    return outcome
 
 
 def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event, RecordingEvaluator], None]:
@@ -104,63 +103,44 @@ def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event,
 
 
 def _conclude(
-    session: Session,
-    problem: Problem,
-    options: PlaceOptions,
-    found: Found | None,
-    watcher: Watcher,
+    session: Session, problem: Problem, options: PlaceOptions, found: Found | None, watcher: Watcher
 ) -> PlaceResult:
     """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
-    finalists = found.finalists if found is not None else []
-    names = {f"placement {rank}": plan for rank, plan in enumerate(finalists, start=1)}
-    baselines = {**_under_hetero(session, problem, options, names), **_automatic(session.devices)}
+    plans = {f"placement {rank}": plan for rank, plan in enumerate(found.finalists if found else (), start=1)}
+    baselines: dict[str, Candidate] = {}
+    if options.executor != "hetero":  # shows what the executor gains
+        baselines = {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in plans.items()}
+    if found is not None:
+        baselines |= _automatic(session.devices)
+    limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
     result = final_comparison(
         session.runner,
-        {name: session.placed(problem, plan, options.executor) for name, plan in names.items()},
+        {name: session.placed(problem, plan, options.executor) for name, plan in plans.items()},
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
-        baselines if found is not None else {},
-        _final_protocol(options, interrupted),
+        baselines,
+        replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
         Check.over(session.devices.all, options.reference, options.tolerance),
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
-    placement = _placement(session, problem, options, result, names)
-    if found is None:
-        sentence = _alone_sentence(session, result)
-    else:
-        sentence = _sentence(session.devices, result, _why_uncompared(options, found, result))
-    if interrupted and not finalists:
+    report = _Report(session, problem, options, found, plans, result)
+    sentence = report.sentence()
+    if interrupted and not plans:
         sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
     return PlaceResult(
-        placement=placement,
-        rows=_rows(session, problem, result, names),
+        placement=report.placement(),
+        rows=report.rows(),
         failures=result.comparison.failures,
         verdict=result.verdicts[result.answer],
         sentence=sentence,
+        search_s=found.search_s if found is not None else 0.0,
+        tally=Tally.of(found.recorder.events, found.num_simulated) if found is not None else Tally(),
         run_folder=found.folder.path if found is not None and found.folder else None,
         interrupted=interrupted,
     )
-
-
-def _under_hetero(
-    session: Session, problem: Problem, options: PlaceOptions, names: Mapping[str, Plan]
-) -> dict[str, Candidate]:
-    """The finalists of another executor under HETERO, which shows what the executor gains."""
-    if options.executor == "hetero":
-        return {}
-    return {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in names.items()}
-
-
-def _final_protocol(options: PlaceOptions, interrupted: bool) -> Protocol:
-    """The protocol, bounded by a share of the search's own time: a short search has a short comparison."""
-    share_s = max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)
-    protocol = replace(options.protocol, limit_s=min(options.protocol.limit_s, share_s))
-    if not interrupted:
-        return protocol
-    return replace(protocol, limit_s=min(protocol.limit_s, INTERRUPTED_LIMIT_S))
 
 
 def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
@@ -174,111 +154,111 @@ def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
     return candidates
 
 
-def _placement(
-    session: Session,
-    problem: Problem,
-    options: PlaceOptions,
-    result: FinalResult,
-    names: Mapping[str, Plan],
-) -> Placement:
-    ratio, versus = result.ratios[result.answer], result.best_single
-    plan, ops = names.get(result.answer), session.graph.canonical_names
-    ranks = None if plan is None or plan.order is None else problem.expand(plan.order).tolist()
-    if plan is not None:
-        devices = [problem.devices[d] for d in problem.expand(plan.placement).tolist()]
-    else:
-        devices = [result.answer] * session.graph.num_ops
-    samples = result.comparison.samples
-    return Placement(
-        model=session.model_record,
-        devices=session.device_records,
-        affinity=dict(zip(ops, devices, strict=True)),
-        names=dict(zip(ops, session.graph.op_names, strict=True)),
-        method=options.method,
-        seed=options.seed,
-        objective=options.objective.name,
-        executor=options.executor if result.answer in names else "hetero",
-        latency=samples[result.answer].record(),
-        baselines={name: samples[name].record() for name in samples if name not in names},
-        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
-        priority=None if ranks is None else dict(zip(ops, ranks, strict=True)),
-        created_with={
-            "hsdag": __version__,
-            "openvino": ov.get_version(),
-            "python": platform.python_version(),
-            "preset": options.preset,
-        },
-    )
+@dataclass(frozen=True, eq=False)
+class _Report:
+    """What a finished comparison says; ``plans`` are the finalists by name."""
 
+    session: Session
+    problem: Problem
+    options: PlaceOptions
+    found: Found | None
+    plans: Mapping[str, Plan]
+    result: FinalResult
 
-def _rows(session: Session, problem: Problem, result: FinalResult, names: Mapping[str, Plan]) -> tuple[Row, ...]:
-    rows = []
-    for name, samples in result.comparison.samples.items():
-        record = samples.record()
-        placed = names.get(name.removeprefix(UNDER_HETERO))
-        if placed is not None:
-            counts = np.bincount(problem.expand(placed.placement), minlength=problem.num_devices).tolist()
-            ops = dict(zip(problem.devices, counts, strict=True))
-        else:
-            ops = _ops_of(session, name, result)
-        row = Row(
-            name=name,
-            median_s=result.comparison.median_s(name),
-            p95_s=record.p95_s,
-            runs=record.runs,
-            ratio=result.ratios[name],
-            submodels=result.opened[name].submodels,
-            ops=ops,
-            is_answer=name == result.answer,
+    def placement(self) -> Placement:
+        """The answer, as a placement file holds it."""
+        options, result, graph = self.options, self.result, self.session.graph
+        ratio, versus, plan = result.ratios[result.answer], result.best_single, self.plans.get(result.answer)
+        devices, priority, ops = [result.answer] * graph.num_ops, None, graph.canonical_names
+        if plan is not None:
+            devices = [self.problem.devices[d] for d in self.problem.expand(plan.placement).tolist()]
+            if plan.order is not None:
+                priority = dict(zip(ops, self.problem.expand(plan.order).tolist(), strict=True))
+        records = {name: samples.record() for name, samples in result.comparison.samples.items()}
+        versions = {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
+        return Placement(
+            model=self.session.model_record,
+            devices=self.session.device_records,
+            affinity=dict(zip(ops, devices, strict=True)),
+            names=dict(zip(ops, graph.op_names, strict=True)),
+            method=options.method,
+            seed=options.seed,
+            objective=options.objective.name,
+            executor=options.executor if plan is not None else "hetero",
+            latency=records[result.answer],
+            baselines={name: record for name, record in records.items() if name not in self.plans},
+            speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+            priority=priority,
+            created_with={**versions, "preset": options.preset},
         )
-        rows.append(row)
-    return tuple(sorted(rows, key=lambda row: row.median_s))
 
+    def rows(self) -> tuple[Row, ...]:
+        """Every candidate that was measured, fastest first."""
+        rows = []
+        for name, samples in self.result.comparison.samples.items():
+            record = samples.record()
+            row = Row(
+                name=name,
+                median_s=self.result.comparison.median_s(name),
+                p95_s=record.p95_s,
+                runs=record.runs,
+                ratio=self.result.ratios[name],
+                submodels=self.result.opened[name].submodels,
+                ops=self._ops_of(name),
+                is_answer=name == self.result.answer,
+            )
+            rows.append(row)
+        return tuple(sorted(rows, key=lambda row: row.median_s))
 
-def _ops_of(session: Session, name: str, result: FinalResult) -> dict[str, int]:
-    """Ops per device of a baseline; empty where OpenVINO does not tell."""
-    shown = {device.openvino_name: device.name for device in session.devices.all}
-    mode, _, _ = name.partition(":")
-    if mode == "HETERO":
-        target = _automatic(session.devices)[name].target
-        chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
-        return {device: count for device, count in chosen.items() if device}
-    devices = result.opened[name].devices
-    return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
+    def _ops_of(self, name: str) -> dict[str, int]:
+        """Ops per device of a candidate; empty where OpenVINO does not tell."""
+        placed = self.plans.get(name.removeprefix(UNDER_HETERO))
+        if placed is not None:
+            counts = np.bincount(self.problem.expand(placed.placement), minlength=self.problem.num_devices).tolist()
+            return dict(zip(self.problem.devices, counts, strict=True))
+        shown = {device.openvino_name: device.name for device in self.session.devices.all}
+        if name.startswith("HETERO:"):
+            target = _automatic(self.session.devices)[name].target
+            chosen = Counter(shown.get(device, device) for device in self.session.automatic_ops(target))
+            return {device: count for device, count in chosen.items() if device}
+        devices = self.result.opened[name].devices
+        return {shown.get(devices[0], devices[0]): self.session.graph.num_ops} if len(devices) == 1 else {}
 
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        result, comparison = self.result, self.result.comparison
+        if self.found is None:
+            return self._alone()
+        over = family_ratios(comparison, list(_automatic(self.session.devices)), result.answer)
+        turned_down = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
+        twin = f"{UNDER_HETERO}{result.answer}"
+        gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
+        uncompared = self._why_uncompared(self.found)
+        ratio = result.ratios[result.answer]
+        return speed_sentence(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared)
 
-def _why_uncompared(options: PlaceOptions, found: Found, result: FinalResult) -> str | None:
-    """Why no split placement has a figure in the comparison; None where one has."""
-    names = [f"placement {rank}" for rank in range(1, len(found.finalists) + 1)]
-    if any(name in result.comparison.samples for name in names):
-        return None
-    if names:
-        reasons = "; ".join(dict.fromkeys(result.comparison.failures[name] for name in names))
-        return f"no split placement was compared ({reasons})"
-    split = Tally.of([event for event in found.recorder.events if event.plan.is_split])
-    if split.tried:
-        return split.words
-    if found.search_s < options.budget_s:
-        return "no split placement was tried"
-    compile_s = max(opened.compile_s for opened in result.opened.values())
-    return f"no split placement was tried: {budget_shortage(options.budget_s, compile_s, 0.0)}"
+    def _why_uncompared(self, found: Found) -> str | None:
+        """Why no split placement has a figure in the comparison; None where one has."""
+        comparison = self.result.comparison
+        if any(name in comparison.samples for name in self.plans):
+            return None
+        if self.plans:
+            reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
+            return f"no split placement was compared ({reasons})"
+        split = Tally.of([event for event in found.recorder.events if event.plan.is_split])
+        if split.tried:
+            return split.words
+        if found.search_s < self.options.budget_s:
+            return "no split placement was tried"
+        compile_s = max(opened.compile_s for opened in self.result.opened.values())
+        return f"no split placement was tried: {budget_shortage(self.options.budget_s, compile_s, 0.0)}"
 
-
-def _sentence(devices: DeviceSet, result: FinalResult, uncompared: str | None) -> str:
-    samples = result.comparison.samples
-    over = family_ratios(result.comparison, list(_automatic(devices)), result.answer)
-    turned_down = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
-    twin = f"{UNDER_HETERO}{result.answer}"
-    gain = result.comparison.ratio(result.answer, twin) if twin in samples else None
-    ratio = result.ratios[result.answer]
-    return speed_sentence(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared)
-
-
-def _alone_sentence(session: Session, result: FinalResult) -> str:
-    only, name = session.devices.placed[0].name, result.answer
-    figure = f"{name} takes {1e3 * result.comparison.median_s(name):.3g} ms"
-    variable = variable_of(session.graph)
-    if variable is not None:
-        return f"The model keeps state between inferences (variable {variable!r}), which cannot be split; {figure}."
-    advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
-    return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
+    def _alone(self) -> str:
+        """The sentence where nothing was searched."""
+        only, name = self.session.devices.placed[0].name, self.result.answer
+        figure = f"{name} takes {1e3 * self.result.comparison.median_s(name):.3g} ms"
+        variable = variable_of(self.session.graph)
+        if variable is not None:
+            return f"The model keeps state between inferences (variable {variable!r}), which cannot be split; {figure}."
+        advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

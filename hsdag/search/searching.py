@@ -1,38 +1,56 @@
-"""Searching: from a prepared session to the placements worth comparing.
-
-Legend: U placement units.
-"""
+"""Searching: from a session to the placements worth comparing. Legend: U placement units."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator, SearchStopped
-from hsdag.evaluators.checkpoint import Checkpoint
-from hsdag.evaluators.hybrid import HybridEvaluator
+from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
-from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.ir.errors import SearchError
+from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
 from hsdag.placers.incumbent import Status
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.driver import Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
-from hsdag.search.rewards import Ground, prepare
 from hsdag.search.run_folder import RunFolder, RunRecord
-from hsdag.search.session import Session
+from hsdag.search.session import Session, with_costs
 
 MOST_ROUNDS = 4
 """Rounds of solving and measuring for methods that compute on costs."""
+
+LEAST_SEARCH_SHARE = 0.25
+"""Share of the budget that is left to the search, however long the profile took."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """The problem to search over, and where the reward simulates, a profile and the costs that follow from it."""
+
+    problem: Problem
+    costs: PlacementCosts | None = None
+    profile: ModelProfile | None = None
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds to compile the whole model, 0 where it is not known."""
+        return 0.0 if self.profile is None else max(times.compile_s for times in self.profile.times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,83 +77,112 @@ def search_placements(
 
     Raises a HsdagError for what the user can put right.
     """
-    watcher = watcher or Watcher()
-    begin = time.monotonic()
+    watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon = watcher.should_stop
-    ground = prepare(session, options, watcher.on_phase, watcher.should_stop)
+    ground = prepare(session, options, watcher)
+    problem, left_s = ground.problem, options.budget_s
     placer = options.placer(is_cheap=ground.costs is not None)
-    placer.check(ground.problem)
-    folder = _open_folder(run_folder, session, ground.problem, options, resume)
-    left_s = ground.left_s(options.budget_s, time.monotonic() - begin)
-    is_short = options.resolved_reward == "hybrid" and left_s < (ground.problem.num_devices + 1) * ground.compile_s
+    placer.check(problem)
+    folder = _open_folder(run_folder, session, problem, options, resume)
+    if ground.costs is not None:
+        left_s = max(left_s - (time.monotonic() - begin_s), LEAST_SEARCH_SHARE * left_s)
+    is_short = options.resolved_reward == "hybrid" and left_s < (problem.num_devices + 1) * ground.compile_s
     if is_short:
         lack = budget_shortage(options.budget_s, ground.compile_s, left_s)
         watcher.on_phase(f"{lack}; nothing is measured before the comparison")
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
-    inner = MeasuredEvaluator(
-        ground.problem, session.devices.placed, session.runner, options.chosen_preset.measurement, options.executor
-    )
-    driver = Driver(
-        placer,
-        ground.problem,
-        inner,
-        Budget(options.budget_s, np.inf if options.max_evaluations is None else options.max_evaluations),
-        watcher,
-        seed=options.seed,
-        journal=folder,
-        past=folder.events() if folder is not None else (),
-    )
+    measurement, past = options.chosen_preset.measurement, folder.events() if folder is not None else ()
+    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
+    driver = Driver(placer, problem, inner, options.budget, watcher, seed=options.seed, journal=folder, past=past)
     watcher.on_phase("searching")
-    evaluator: Evaluator = driver.recorder
+    hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
         if not is_short:
-            driver.guess(_automatic(session, ground.problem))
-        evaluator = ground.evaluator(options, driver.recorder, folder, watcher.on_simulated)
-        if is_short:
-            evaluator.evaluate(_contiguous(ground.problem))
-        _search_in_rounds(
-            driver, ground, evaluator, options, folder, 1 if placer.learns else MOST_ROUNDS, watcher.on_phase
-        )
+            driver.guess(_automatic(session, problem))
+        hybrid = _hybrid(ground, driver.recorder, options, folder, watcher)
+        if is_short and hybrid is not None:
+            hybrid.evaluate(_contiguous(problem))
+        most_rounds = 1 if placer.learns else MOST_ROUNDS
+        _search_in_rounds(driver, ground, hybrid, options, folder, most_rounds, watcher)
     session.client.should_abandon = lambda: False
-    simulated = evaluator.num_simulated if isinstance(evaluator, HybridEvaluator) else 0
-    finalists = _finalists(driver.recorder, evaluator, options)
-    return Found(ground.problem, driver.recorder, simulated, finalists, time.monotonic() - begin, folder)
+    num_simulated = 0 if hybrid is None else hybrid.num_simulated
+    finalists = _finalists(driver.recorder, hybrid, options.finalists)
+    return Found(problem, driver.recorder, num_simulated, finalists, time.monotonic() - begin_s, folder)
 
 
-def _finalists(recorder: RecordingEvaluator, evaluator: Evaluator, options: PlaceOptions) -> list[Plan]:
+def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
+    """Profile the model where the reward simulates.
+
+    A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
+    interrupt. Raises DeviceError then, and when an op runs nowhere.
+    """
+    max_share, semantics = options.chosen_preset.max_share, options.semantics
+    measured_alone = Ground(replace(session.problem(max_share=max_share), semantics=semantics))
+    if options.resolved_reward == "measured":
+        return measured_alone
+    cache = ProfileCache(None) if options.fresh else None
+    effort = Effort.within(options.budget_s, len(session.devices.placed))
+    try:
+        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop)
+    except DeviceError as error:
+        if options.reward is not None and not watcher.should_stop():
+            raise
+        watcher.on_phase(f"{error}; measuring every placement instead")
+        return measured_alone
+    problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
+    kind = HeteroCosts if options.executor == "hetero" else WorkConservingCosts
+    return Ground(problem, kind.of(session.graph, profile.costs()), profile)
+
+
+def _hybrid(
+    ground: Ground, measured: RecordingEvaluator, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
+) -> HybridEvaluator | None:
+    """What the placer asks where not every placement is to be measured."""
+    if ground.costs is None:
+        return None
+    schedule = HybridSchedule.simulated() if options.resolved_reward == "simulated" else HybridSchedule()
+    return HybridEvaluator(
+        ground.problem,
+        ground.costs,
+        measured,
+        schedule,
+        kept=folder.kept() if folder is not None else (),
+        keep=folder.keep if folder is not None else lambda _: None,
+        on_round=watcher.on_simulated,
+    )
+
+
+def _finalists(recorder: RecordingEvaluator, hybrid: HybridEvaluator | None, count: int) -> list[Plan]:
     """The best split plans measured, and where there are too few, those of the best simulated value."""
-    measured = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
-    found = measured[: options.finalists]
-    if isinstance(evaluator, HybridEvaluator):
-        found += evaluator.promising(options.finalists - len(found))
-    return found
+    found = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split][:count]
+    return found + (hybrid.promising(count - len(found)) if hybrid is not None else [])
 
 
 def _search_in_rounds(
     driver: Driver,
     ground: Ground,
-    evaluator: Evaluator,
+    hybrid: HybridEvaluator | None,
     options: PlaceOptions,
-    checkpoint: Checkpoint | None,
+    folder: RunFolder | None,
     most_rounds: int,
-    on_phase: Callable[[str], None],
+    watcher: Watcher,
 ) -> None:
     """Search; with the hybrid reward, measure the best, and let methods that compute on costs start again from those
     that were learned, until that changes nothing."""
     problem = ground.problem
     for _ in range(most_rounds):
-        result = driver.search(evaluator, checkpoint, problem)
+        result = driver.search(hybrid, folder, problem)
         if result is not None and result.note:
             if not driver.recorder.best():
                 raise SearchError(result.note)
-            on_phase(result.note)
-        if not isinstance(evaluator, HybridEvaluator) or options.resolved_reward != "hybrid":
+            watcher.on_phase(result.note)
+        if hybrid is None or options.resolved_reward != "hybrid":
             return
         stopped = result is None or result.status is Status.TIME_LIMIT
-        if stopped or not evaluator.measure_promising(options.finalists):
+        if stopped or not hybrid.measure_promising(options.finalists) or ground.profile is None:
             return
-        problem = ground.relearned(evaluator)
+        problem = with_costs(problem, hybrid.costs.costs, ground.profile.memory_bytes)
 
 
 def _open_folder(

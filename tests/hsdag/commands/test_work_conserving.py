@@ -37,8 +37,9 @@ from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution
+from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions
-from hsdag.search.rewards import prepare
+from hsdag.search.searching import prepare
 from hsdag.search.session import Session
 
 FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
@@ -299,7 +300,7 @@ def counting(tmp_path: Path) -> Path:
 def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
     options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
     with Session(counting, resolve_devices(None, 2)) as session:
-        ground = prepare(session, options, lambda _: None)
+        ground = prepare(session, options, Watcher())
         assert isinstance(ground.costs, WorkConservingCosts)
         table = ground.costs.table
         placement = np.zeros(session.graph.num_ops, dtype=np.int64)
