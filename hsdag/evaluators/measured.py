@@ -40,10 +40,8 @@ class MeasuredEvaluator(Evaluator):
         measurement: SearchMeasurement | None = None,
         executor: ExecutorName = "hetero",
     ) -> None:
-        self.problem = problem
-        self.measurement = measurement or SearchMeasurement()
-        self._devices, self._executor = tuple(devices), executor
-        self._runner = runner
+        self.problem, self.measurement = problem, measurement or SearchMeasurement()
+        self._devices, self._runner, self._executor = tuple(devices), runner, executor
         self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
         self._best_s = np.inf
 
@@ -54,17 +52,9 @@ class MeasuredEvaluator(Evaluator):
     def _evaluate(self, plan: Plan) -> Score:
         try:
             self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
-            seconds = self._seconds()
+            seconds = self.measurement.seconds(lambda runs: self._runner.run(_KEY, runs), self._best_s)
             self._runner.close(_KEY)
         except CandidateFailed as failure:
             return Score.failed(failure.reason)
         self._best_s = min(self._best_s, seconds)
         return Score(seconds)
-
-    def _seconds(self) -> float:
-        how = self.measurement
-        first = self._runner.run(_KEY, how.warm_ups)
-        if min(first) > how.give_up * self._best_s:
-            return float(min(first))
-        times_s = self._runner.run(_KEY, how.runs)
-        return float(np.mean(times_s) if how.use_mean else np.median(times_s))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 
 from hsdag.evaluators.base import Score
@@ -46,49 +47,44 @@ class RunRecord(BaseModel):
     num_units: int
 
 
-class _EventRecord(BaseModel):
+class _PlanRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     placement: str | list[int]
     order: list[int] | None = None
+
+
+class _EventRecord(_PlanRecord):
     value: float | None = None
     failure: str | None = None
     elapsed_s: float
 
+    @model_validator(mode="after")
+    def _has_a_score(self) -> _EventRecord:
+        assert self.score
+        return self
 
-class _CandidateRecord(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    @property
+    def score(self) -> Score:
+        return Score(math.inf if self.value is None else self.value, self.failure)
 
-    placement: str | list[int]
-    order: list[int] | None = None
+
+_R = TypeVar("_R", bound=_PlanRecord)
 
 
 class RunFolder:
     """A folder with ``run.json``, ``events.jsonl``, ``candidates.jsonl`` and ``policy.safetensors``.
 
-    Events, and simulated plans that promise much, are appended and fsynced as they come; a line cut short by a kill is
-    dropped when the run is resumed.
+    Events, and simulated plans that were among the best when they came, are appended and fsynced, one JSON object a
+    line; a line cut short by a kill is dropped when the run is resumed. The last file has the placer's state.
     """
 
     def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
         self.record = record
+        self.events_path, self.candidates_path = path / "events.jsonl", path / "candidates.jsonl"
+        self.policy_path = path / "policy.safetensors"
         weakref.finalize(self, os.close, _locked(path))  # the lock ends with this object
-
-    @property
-    def events_path(self) -> Path:
-        """Every evaluated placement, one JSON object a line."""
-        return self.path / "events.jsonl"
-
-    @property
-    def candidates_path(self) -> Path:
-        """Simulated plans that were among the best when they came, one JSON object a line."""
-        return self.path / "candidates.jsonl"
-
-    @property
-    def policy_path(self) -> Path:
-        """The placer's weights and state."""
-        return self.path / "policy.safetensors"
 
     @staticmethod
     def create(path: Path, record: RunRecord) -> RunFolder:
@@ -131,32 +127,25 @@ class RunFolder:
 
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
+        value = event.score.value if event.score.failure is None else None
         record = _EventRecord(
-            **self._plan_fields(event.plan),
-            value=event.score.value if event.score.failure is None else None,
-            failure=event.score.failure,
-            elapsed_s=event.elapsed_s,
+            **self._fields(event.plan), value=value, failure=event.score.failure, elapsed_s=event.elapsed_s
         )
         _append(self.events_path, [record])
 
     def events(self) -> list[Event]:
         """All events. Raises FileFormatError."""
-        return [self._event(number, line) for number, line in enumerate(_whole_lines(self.events_path), start=1)]
+        records = _records(self.events_path, _EventRecord, "not an event of a search")
+        return [Event(self._plan(record, where), record.score, record.elapsed_s) for where, record in records]
 
     def keep(self, plans: Sequence[Plan]) -> None:
         """Write simulated plans to the disk. Raises OutputError."""
-        _append(self.candidates_path, [_CandidateRecord(**self._plan_fields(plan)) for plan in plans])
+        _append(self.candidates_path, [_PlanRecord(**self._fields(plan)) for plan in plans])
 
     def kept(self) -> list[Plan]:
         """The simulated plans that were kept, in order. Raises FileFormatError."""
-        found = []
-        for number, line in enumerate(_whole_lines(self.candidates_path), start=1):
-            try:
-                record = _CandidateRecord.model_validate_json(line)
-            except ValueError as error:
-                raise FileFormatError(f"{self.candidates_path}, line {number}: not a plan of a search") from error
-            found.append(self._plan(record.placement, record.order, f"{self.candidates_path}, line {number}"))
-        return found
+        records = _records(self.candidates_path, _PlanRecord, "not a plan of a search")
+        return [self._plan(record, where) for where, record in records]
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
@@ -177,20 +166,13 @@ class RunFolder:
             raise FileFormatError(f"{self.policy_path} is damaged ({error}); start again without --resume") from error
         return tensors, state
 
-    def _event(self, number: int, line: bytes) -> Event:
-        where = f"{self.events_path}, line {number}"
-        try:
-            record = _EventRecord.model_validate_json(line)
-            score = Score.failed(record.failure or "") if record.value is None else Score(record.value, record.failure)
-        except ValueError as error:
-            raise FileFormatError(f"{where}: not an event of a search") from error
-        return Event(self._plan(record.placement, record.order, where), score, record.elapsed_s)
+    def _fields(self, plan: Plan) -> dict[str, Any]:
+        devices: list[int] = plan.placement.tolist()
+        short = "".join(_ALPHABET[d] for d in devices) if len(self.record.devices) <= len(_ALPHABET) else devices
+        return {"placement": short, "order": None if plan.order is None else plan.order.tolist()}
 
-    def _plan_fields(self, plan: Plan) -> dict[str, Any]:
-        order = None if plan.order is None else plan.order.tolist()
-        return {"placement": _written(plan.placement.tolist(), len(self.record.devices)), "order": order}
-
-    def _plan(self, written: str | list[int], order: list[int] | None, where: str) -> Plan:
+    def _plan(self, record: _PlanRecord, where: str) -> Plan:
+        written, order = record.placement, record.order
         devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
         fits = len(devices) == self.record.num_units and 0 <= min(devices) <= max(devices) < len(self.record.devices)
         if not fits or (order is not None and len(order) != len(devices)):
@@ -209,20 +191,18 @@ def _append(path: Path, records: Sequence[BaseModel]) -> None:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, after cutting off a last one that was never finished; none where there is no file."""
-    if not path.exists():
-        return []
-    content = path.read_bytes()
+def _records(path: Path, kind: type[_R], otherwise: str) -> Iterator[tuple[str, _R]]:
+    """Where every record of a file is, and the record, after cutting off a last line that was never finished."""
+    content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
-    return whole.splitlines()
-
-
-def _written(devices: list[int], num_devices: int) -> str | list[int]:
-    return "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
+        os.truncate(path, len(whole))
+    for number, line in enumerate(whole.splitlines(), start=1):
+        where = f"{path}, line {number}"
+        try:
+            yield where, kind.model_validate_json(line)
+        except ValidationError as error:
+            raise FileFormatError(f"{where}: {otherwise}") from error
 
 
 def _locked(path: Path) -> int:

@@ -15,11 +15,11 @@ import openvino as ov
 
 from hsdag.evaluators.measured import candidate_of
 from hsdag.ir.build import graph_of
-from hsdag.ir.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
+from hsdag.ir.coarsen import DEFAULT_SHARE, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
@@ -65,12 +65,17 @@ class Session:
         self.objective = objective
         self._stack = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
-        path = Path(source) if isinstance(source, str | Path) else self._write(load_model(source, shapes, spare=spare))
+        if isinstance(source, str | Path):
+            path, name = Path(source), Path(source).stem
+        else:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))
+            path, name = Path(folder) / "model.xml", None
+            ov.serialize(load_model(source, shapes, spare=spare), path)
         model = load_model(path, shapes, spare=spare)
         if shapes or spare:
             shapes = {input_name(port): tuple(port.get_shape()) for port in model.inputs}
         self.graph: ComputationGraph = graph_of(model)
-        self.model_record = ModelRecord.of(self.graph, _name_of(source, self.graph))
+        self.model_record = ModelRecord.of(self.graph, name)
         self._digest = _digest(path, inputs, self.model_record.fingerprint)
         setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)
         command = {"command": worker_command} if worker_command is not None else {}
@@ -94,15 +99,13 @@ class Session:
         as compiling. Raises DeviceError when it cannot be asked."""
         key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
         if key not in self._unsupported:
-            self._unsupported[key] = self._ask_unsupported(spec)
+            try:
+                chosen = self.client.call(Choices(spec.openvino_name), 300.0)
+            except CandidateFailed as failure:
+                reason = f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}"
+                raise DeviceError(reason) from failure
+            self._unsupported[key] = np.flatnonzero([not device for device in chosen])
         return self._unsupported[key]
-
-    def _ask_unsupported(self, spec: DeviceSpec) -> IntArray:
-        try:
-            chosen = self.client.call(Choices(spec.openvino_name), 300.0)
-        except CandidateFailed as failure:
-            raise DeviceError(f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}") from failure
-        return np.flatnonzero([not device for device in chosen])
 
     def profile(
         self,
@@ -119,14 +122,9 @@ class Session:
         first = problem.supported.argmax(axis=1)
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
+        stored = cache if cache is not None else ProfileCache.default()
         profiler = Profiler(
-            self.client,
-            self.graph,
-            self._digest,
-            cache if cache is not None else ProfileCache.default(),
-            effort=effort,
-            on_step=on_step,
-            should_stop=should_stop,
+            self.client, self.graph, self._digest, stored, effort=effort, on_step=on_step, should_stop=should_stop
         )
         return profiler.profile(self.devices.placed, carriers)
 
@@ -140,12 +138,13 @@ class Session:
         units = placement_units(self.graph, max_share=share, together=together)
         names = tuple(spec.name for spec in self.devices.placed)
         supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
+        works = ~floating_ops(self.graph) & ~np.isin(self.graph.op_types, ["Parameter", "Result"])
         for d, spec in enumerate(self.devices.placed):
-            supported[:, d] = self._supported_units(units, spec)
+            refused = self.unsupported_ops(spec)
+            supported[units.partition.labels[refused[works[refused]]], d] = False
         nowhere = np.flatnonzero(~supported.any(axis=1))
         if len(nowhere):
-            op = units.graph.op_names[nowhere[0]]
-            listed = ", ".join(names)
+            op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
             raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
         problem = Problem(units, names, supported, self.objective)
         return problem if profile is None else with_costs(problem, profile.costs(), profile.memory_bytes)
@@ -178,22 +177,6 @@ class Session:
         """A plan as something to compile for an executor."""
         return candidate_of(problem, self.devices.placed, plan, executor)
 
-    def _supported_units(self, units: CoarseGraph, spec: DeviceSpec) -> BoolArray:
-        """[U] whether a device runs all ops of a unit that do work on data."""
-        ops = self.unsupported_ops(spec)
-        floating = floating_ops(self.graph)
-        ends = {"Parameter", "Result"}
-        refused = [v for v in ops.tolist() if not floating[v] and self.graph.op_types[v] not in ends]
-        supported = np.ones(units.graph.num_ops, dtype=np.bool_)
-        supported[units.partition.labels[refused]] = False
-        return supported
-
-    def _write(self, model: ov.Model) -> Path:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))
-        path = Path(folder) / "model.xml"
-        ov.serialize(model, path)
-        return path
-
 
 def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
     """The problem with costs by op as the costs of its units."""
@@ -217,7 +200,3 @@ def _digest(model: Path, inputs: Path | None, fingerprint: str) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def _name_of(source: Any, graph: ComputationGraph) -> str:
-    return Path(source).stem if isinstance(source, str | Path) else graph.name

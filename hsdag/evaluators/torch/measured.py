@@ -79,20 +79,13 @@ class TorchEvaluator(Evaluator):
             program = build_program(self.graph, plan.placement[units], self.devices, share=how.share)
             with TorchExecutor(program, ranks=ranks, barrier=how.mode is Mode.BARRIER) as executor:
                 executor.load(self._inputs)
-                seconds = self._seconds(executor)
+                seconds = how.times.seconds(
+                    lambda runs: [run.makespan_s for run in executor.repeated(runs, limit_s=how.limit_s)], self._best_s
+                )
         except HsdagError as failure:
             return Score.failed(str(failure))
         self._best_s = min(self._best_s, seconds)
         return Score(seconds)
-
-    def _seconds(self, executor: TorchExecutor) -> float:
-        how = self.measurement.times
-        limit_s = self.measurement.limit_s
-        first_s = min((run.makespan_s for run in executor.repeated(how.warm_ups, limit_s=limit_s)), default=0.0)
-        if first_s > how.give_up * self._best_s:
-            return first_s
-        times_s = [run.makespan_s for run in executor.repeated(how.runs, limit_s=limit_s)]
-        return float(np.mean(times_s) if how.use_mean else np.median(times_s))
 
 
 def _nearby(inputs: Inputs, devices: Sequence[LogicalDevice]) -> Inputs:
