@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import BoolArray
 from hsdag.ir.placement import write_atomically
-from hsdag.runtime.timeline.timeline import Timeline, lanes
+from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals, lanes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,20 +35,8 @@ MAX_OUTLINED = 600
 LABEL_SHARE = 0.0062
 """Share of the chart's width that one character of a label takes."""
 
+# the largest unit in which the end is at least 1
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-
-
-@dataclass(frozen=True)
-class _Bar:
-    left: float  # in units of the time axis, as is the width
-    width: float
-    bottom: float
-    height: float
-    colour: str
-
-    def corners(self) -> list[tuple[float, float]]:
-        right, top = self.left + self.width, self.bottom + self.height
-        return [(self.left, self.bottom), (right, self.bottom), (right, top), (self.left, top)]
 
 
 def check_picture(path: Path) -> None:
@@ -88,26 +76,25 @@ def write_gantt(timeline: Timeline, path: str | Path) -> None:
 
 
 def _draw(axes: Axes, timeline: Timeline) -> None:
-    from matplotlib.collections import PolyCollection
-
-    scale_s, unit = _unit(timeline.end_s)
+    scale_s, unit = next((each for each in _UNITS if timeline.end_s >= each[0]), _UNITS[-1 if timeline.end_s else 0])
     links, num_devices = timeline.used_links, len(timeline.device_names)
     colours = type_colours(timeline)
-    ops = _op_bars(timeline, colours, scale_s)
-    sent = _transfer_bars(timeline, scale_s)
+    ops = timeline.ops
     # no snapping to pixels: bars narrower than one add up to the shade that says how busy a device is
-    outline = 0.4 if len(ops) <= MAX_OUTLINED else 0.0
-    corners, faces = [bar.corners() for bar in ops], [bar.colour for bar in ops]
-    axes.add_collection(
-        PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=outline, snap=bool(outline))
-    )
-    corners = [bar.corners() for bar in sent]
-    axes.add_collection(PolyCollection(corners, facecolors=LINK_COLOUR, edgecolors=LINK_COLOUR, linewidths=0.3))
+    outline = 0.4 if len(ops.op) <= MAX_OUTLINED else 0.0
+    for d in np.unique(ops.device).tolist():
+        mine = ops.device == d
+        faces = [colours[timeline.op_types[op]] for op in ops.op[mine].tolist()]
+        stretches = _stretches(ops, mine, scale_s)
+        axes.broken_barh(
+            stretches, (d - BAR / 2, BAR), facecolors=faces, edgecolors="white", linewidths=outline, snap=bool(outline)
+        )
+    centres = [num_devices - 0.5 + LINK_ROW * (row + 0.5) for row in range(len(links))]
+    _draw_transfers(axes, timeline, centres, scale_s)
     end = timeline.end_s / scale_s or 1.0
-    _write_labels(axes, timeline, ops, end)
+    _write_labels(axes, timeline, scale_s, end)
     names = [*timeline.device_names, *(f"{timeline.device_names[s]} → {timeline.device_names[d]}" for s, d in links)]
-    centres = [*range(num_devices), *(_link_centre(num_devices, j) for j in range(len(links)))]
-    axes.set_yticks(centres, [_short(name) for name in names], fontsize=9)
+    axes.set_yticks([*range(num_devices), *centres], [_short(name) for name in names], fontsize=9)
     axes.set_ylim(num_devices - 0.5 + LINK_ROW * len(links), -0.5)
     axes.set_xlim(0.0, end)
     axes.set_xlabel(f"time in {unit}")
@@ -117,6 +104,28 @@ def _draw(axes: Axes, timeline: Timeline) -> None:
     kind = "simulated" if timeline.simulated else "measured"
     axes.set_title(f"{_plain(timeline.name)} ({kind}), {timeline.end_s / scale_s:.4g} {unit}", loc="left")
     _write_legend(axes, colours, bool(links))
+
+
+def _stretches(
+    intervals: OpIntervals | TransferIntervals, chosen: BoolArray, scale_s: float
+) -> list[tuple[float, float]]:
+    """Start and length of the chosen intervals, in units of the time axis."""
+    start, end = intervals.start_s[chosen] / scale_s, intervals.end_s[chosen] / scale_s
+    return list(zip(start.tolist(), (end - start).tolist(), strict=True))
+
+
+def _draw_transfers(axes: Axes, timeline: Timeline, centres: list[float], scale_s: float) -> None:
+    """Transfers of a pair that overlap share the height of its row, ``LANES_SHOWN`` of them at most."""
+    sent = timeline.transfers
+    for centre, (src, dst) in zip(centres, timeline.used_links, strict=True):
+        chosen = (sent.src_device == src) & (sent.dst_device == dst)
+        lane = np.full(len(chosen), -1)
+        lane[chosen] = lanes(sent.start_s[chosen], sent.end_s[chosen]) % LANES_SHOWN
+        height = LINK_ROW * BAR / (int(lane.max()) + 1)
+        for place in range(int(lane.max()) + 1):
+            extent = (centre - LINK_ROW * BAR / 2 + place * height, 0.9 * height)
+            stretches = _stretches(sent, lane == place, scale_s)
+            axes.broken_barh(stretches, extent, facecolors=LINK_COLOUR, edgecolors=LINK_COLOUR, linewidths=0.3)
 
 
 def type_colours(timeline: Timeline) -> dict[str, str]:
@@ -129,39 +138,14 @@ def type_colours(timeline: Timeline) -> dict[str, str]:
     return {name: COLOURS[i] if i < own else OTHER_COLOUR for i, name in enumerate(types)}
 
 
-def _op_bars(timeline: Timeline, colours: dict[str, str], scale_s: float) -> list[_Bar]:
-    ops = timeline.ops
-    left, width = ops.start_s / scale_s, (ops.end_s - ops.start_s) / scale_s
-    rows = zip(ops.op.tolist(), ops.device.tolist(), left.tolist(), width.tolist(), strict=True)
-    return [_Bar(x, w, row - BAR / 2, BAR, colours[timeline.op_types[op]]) for op, row, x, w in rows]
-
-
-def _transfer_bars(timeline: Timeline, scale_s: float) -> list[_Bar]:
-    """Transfers of a pair that overlap share the height of its row, ``LANES_SHOWN`` of them at most."""
-    sent = timeline.transfers
-    left, width = sent.start_s / scale_s, (sent.end_s - sent.start_s) / scale_s
-    bars = []
-    for row, (src, dst) in enumerate(timeline.used_links):
-        chosen = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))
-        lane = lanes(sent.start_s[chosen], sent.end_s[chosen]) % LANES_SHOWN
-        height = LINK_ROW * BAR / (int(lane.max()) + 1)
-        top = _link_centre(len(timeline.device_names), row) - LINK_ROW * BAR / 2
-        for i, place in zip(chosen.tolist(), lane.tolist(), strict=True):
-            bars.append(_Bar(float(left[i]), float(width[i]), top + place * height, 0.9 * height, LINK_COLOUR))
-    return bars
-
-
-def _link_centre(num_devices: int, row: int) -> float:
-    return num_devices - 0.5 + LINK_ROW * (row + 0.5)
-
-
-def _write_labels(axes: Axes, timeline: Timeline, bars: list[_Bar], end: float) -> None:
+def _write_labels(axes: Axes, timeline: Timeline, scale_s: float, end: float) -> None:
     """Names inside the bars that are wide enough."""
-    for op, bar in zip(timeline.ops.op.tolist(), bars, strict=True):
+    ops = timeline.ops
+    for op, device, start_s, end_s in zip(ops.op.tolist(), ops.device.tolist(), ops.start_s, ops.end_s, strict=True):
         name = timeline.op_names[op]
-        if (len(name) + 1) * LABEL_SHARE * end < bar.width:
-            middle = (bar.left + bar.width / 2, bar.bottom + bar.height / 2)
-            axes.text(*middle, _plain(name), ha="center", va="center", fontsize=8, clip_on=True)
+        if (len(name) + 1) * LABEL_SHARE * end < (end_s - start_s) / scale_s:
+            middle = (start_s + end_s) / 2 / scale_s
+            axes.text(middle, device, _plain(name), ha="center", va="center", fontsize=8, clip_on=True)
 
 
 def _write_legend(axes: Axes, colours: dict[str, str], has_links: bool) -> None:
@@ -173,11 +157,6 @@ def _write_legend(axes: Axes, colours: dict[str, str], has_links: bool) -> None:
     entries += [("transfer", LINK_COLOUR)] if has_links else []
     handles = [Patch(facecolor=colour, label=label) for label, colour in entries]
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
-
-
-def _unit(end_s: float) -> tuple[float, str]:
-    """The largest unit in which the end is at least 1, in seconds, and its name."""
-    return next((unit for unit in _UNITS if end_s >= unit[0]), _UNITS[0] if end_s == 0 else _UNITS[-1])
 
 
 def _short(name: str, length: int = 32) -> str:
