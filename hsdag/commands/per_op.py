@@ -14,7 +14,7 @@ import numpy as np
 
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.graph import ComputationGraph, FloatArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.profiling.profile import ModelProfile
@@ -92,44 +92,31 @@ def run_per_op(
 
 def report_ops(graph: ComputationGraph, profile: ModelProfile) -> OpReport:
     """Compare devices by groups of ops; ops that some device fuses are compared together on all."""
-    groups = _groups(graph, profile)
+    pairs = np.asarray([(ops[0], v) for ops in profile.fused for v in ops[1:]], dtype=np.int64).reshape(-1, 2)
+    groups = Partition.from_pairs(graph.num_ops, pairs[:, 0], pairs[:, 1])
     time_s = np.stack(
         [np.bincount(groups.labels, device.time_s, groups.num_groups) for device in profile.times], axis=1
     )  # NaN where any op of the group is unsupported
-    best = np.nanargmin(np.where(np.isnan(time_s).all(axis=1, keepdims=True), 0.0, time_s), axis=1)
-    best_s = np.nan_to_num(time_s[np.arange(len(time_s)), best])
-    rows = []
-    floating = floating_ops(graph)
-    for g in np.argsort(-best_s, kind="stable").tolist():
-        if best_s[g] <= 0:
-            break
+    ranked_s = np.sort(np.append(time_s, np.full((groups.num_groups, 1), np.nan), axis=1), axis=1)  # NaN comes last
+    best_s = np.nan_to_num(ranked_s[:, 0])
+    is_won = (best_s > 0) & (ranked_s[:, 0] != ranked_s[:, 1])
+    winner = np.where(is_won, np.where(np.isnan(time_s), np.inf, time_s).argmin(axis=1), -1)
+    gain_s = np.nan_to_num(ranked_s[:, 1] - ranked_s[:, 0])
+    floating, rows = floating_ops(graph), []
+    for g in np.argsort(-best_s, kind="stable")[: int((best_s > 0).sum())].tolist():
         ops = [v for v in groups.members.of(g).tolist() if not floating[v]] or groups.members.of(g).tolist()
         head = max(ops, key=lambda v: (graph.flops[v], -graph.position[v]))
-        seconds = tuple(None if np.isnan(s) else float(s) for s in time_s[g])
-        share = float(best_s[g] / best_s.sum())
-        is_tied = int((time_s[g] == best_s[g]).sum()) > 1
-        winner = None if is_tied else int(best[g])
-        rows.append(OpRow(graph.op_names[head], graph.op_types[head], len(ops), seconds, winner, share))
+        best, share = int(winner[g]) if is_won[g] else None, float(best_s[g] / best_s.sum())
+        rows.append(OpRow(graph.op_names[head], graph.op_types[head], len(ops), _seconds(time_s[g]), best, share))
+    devices = range(len(profile.devices))
     return OpReport(
         devices=tuple(spec.name for spec in profile.devices),
         rows=tuple(rows),
-        total_s=tuple(None if np.isnan(s) else float(s) for s in time_s.sum(axis=0)),
-        wins=tuple(sum(row.best == d for row in rows) for d in range(len(profile.devices))),
-        saved_s=tuple(_saved(rows, d) for d in range(len(profile.devices))),
+        total_s=_seconds(time_s.sum(axis=0)),
+        wins=tuple(int((winner == d).sum()) for d in devices),
+        saved_s=tuple(float(gain_s[winner == d].sum()) for d in devices),
     )
 
 
-def _groups(graph: ComputationGraph, profile: ModelProfile) -> Partition:
-    pairs = [(ops[0], v) for ops in profile.fused for v in ops[1:]]
-    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    return Partition.from_pairs(graph.num_ops, table[:, 0], table[:, 1])
-
-
-def _saved(rows: list[OpRow], device: int) -> float:
-    """Seconds that a device's wins take less than on the next best device."""
-    saved_s = 0.0
-    for row in rows:
-        others = [s for d, s in enumerate(row.time_s) if d != device and s is not None]
-        if row.best == device and others:
-            saved_s += min(others) - (row.time_s[device] or 0.0)
-    return saved_s
+def _seconds(times_s: FloatArray) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(s) else float(s) for s in times_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -103,19 +104,11 @@ class HsdagConfig:
     """Updates in a row without any new placement after which the search has converged; 0 never."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "input_layers", "gnn_layers", "parsing_layers", "levels", "episodes", "epochs"):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("steps_per_episode", "placements_per_step", "resample_tries"):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("elites", "greedy_every", "patience", "entropy", "exploration", "max_grad_norm"):
-            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
-        _check("logit_range", self.logit_range, self.logit_range is None or self.logit_range > 0, "above 0 or None")
-        for name in ("temperature", "learning_rate", "entropy_half_life", "exploration_half_life", "advantage_floor"):
-            _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
-        _check("dropout", self.dropout, 0 <= self.dropout < 1, "in [0, 1)")
-        _check("discount", self.discount, 0 < self.discount <= 1, "in (0, 1]")
-        _check("failure_factor", self.failure_factor, self.failure_factor >= 1, "at least 1")
-        _check("clip", self.clip, self.clip is None or self.clip > 0, "above 0 or None")
+        for wanted, is_right, names in _RANGES:
+            for name in names.split():
+                value = getattr(self, name)
+                if value is not None and not is_right(value):
+                    raise OptionError(f"HSDAG option {name} must be {wanted}, not {value}")
 
     @staticmethod
     def paper() -> HsdagConfig:
@@ -159,6 +152,13 @@ class HsdagConfig:
         return {k: v.value if isinstance(v, Enum) else v for k, v in values.items()}
 
 
-def _check(name: str, value: float | None, good: bool, wanted: str) -> None:
-    if not good:
-        raise OptionError(f"HSDAG option {name} must be {wanted}, not {value}")
+_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers levels episodes epochs"),
+    ("at least 1", lambda x: x >= 1, "steps_per_episode placements_per_step resample_tries failure_factor"),
+    ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy exploration max_grad_norm"),
+    ("above 0", lambda x: x > 0, "temperature learning_rate entropy_half_life exploration_half_life advantage_floor"),
+    ("above 0 or None", lambda x: x > 0, "logit_range clip"),
+    ("in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+    ("in (0, 1]", lambda x: 0 < x <= 1, "discount"),
+)
+"""What an option must be, in words and as a test, and the options that must be so."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import torch
@@ -46,12 +45,10 @@ class Mlp(nn.Module):
         self.to_empty(device="cpu")
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            fill(layer.weight, layer.in_features, generator)
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)  # He initialisation
             nn.init.zeros_(layer.bias)
-        if zero_output:
-            last = self.layers[-1]
-            assert isinstance(last, nn.Linear)
-            nn.init.zeros_(last.weight)
+            if zero_output and layer is self.layers[-1]:
+                nn.init.zeros_(layer.weight)
 
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         """What the last layer sees."""
@@ -93,10 +90,3 @@ class Encoder(nn.Module):
 def unit_rows(z: torch.Tensor) -> torch.Tensor:
     """[N, H] rows scaled to a mean square of one."""
     return z * (z.square().mean(dim=1, keepdim=True) + 1e-6).rsqrt()
-
-
-def fill(weight: torch.Tensor, fan_in: int, generator: torch.Generator) -> None:
-    """Draw a weight uniformly with variance 2 / fan_in (He initialisation)."""
-    bound = math.sqrt(6.0 / max(fan_in, 1))
-    with torch.no_grad():
-        weight.uniform_(-bound, bound, generator=generator)
