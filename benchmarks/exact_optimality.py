@@ -16,12 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.placers.exact.cpsat_model import LatencyModel
-from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
+from hsdag.placers.exact.cpsat_model import IntervalModel
+from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import solve_model
-from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -76,10 +75,9 @@ def _timed(spent_s: dict[str, float], name: str, call) -> float:  # noqa: ANN001
 
 
 def _cpsat_s(problem: ScheduleProblem) -> float:
-    f, horizon_s = Formulation(problem), generous_horizon_s(problem)
-    ticks = Ticks.choose(durations_of(f), horizon_s)
-    answer = solve_model(LatencyModel(f, ticks, horizon_s), Limits(60.0, 1))
-    return float(ticks.seconds(answer.value)) if answer.value is not None else np.inf
+    model = IntervalModel(Formulation(problem), generous_horizon_s(problem))
+    answer = solve_model(model, Limits(60.0, 1))
+    return model.ticks.length_of(answer.value) if answer.value is not None else np.inf
 
 
 def _milp_s(problem: ScheduleProblem) -> float:

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.recursive_bound import recursive_bound_s
 from hsdag.placers.exact.solving import Ending, solve_model
@@ -94,12 +94,13 @@ class BatchedBounds:
         kept = np.flatnonzero(ops)
         costs = self._relaxed.of_ops(kept).costs
         part = BatchedProblem(costs, self._relaxed.batches.of_ops(kept, groups * self.problem.batches.group))
-        if num_waits(part) > MOST_WAITS:
+        if part.num_waits > MOST_WAITS:
             return 0.0
         horizon_s = min(part.horizon_s, self._horizon_s * (1 + 1e-9))
         limits = replace(self._limits, seconds=min(self._limits.seconds, self._left_s()))
-        answer = solve_model(BatchedIntervals(part, ticks := ticks_of(part, horizon_s), horizon_s), limits)
-        return 0.0 if answer.ending is Ending.INFEASIBLE else ticks.length_of(answer.bound)
+        model = IntervalModel.of_batches(part, horizon_s)
+        answer = solve_model(model, limits)
+        return 0.0 if answer.ending is Ending.INFEASIBLE else model.ticks.length_of(answer.bound)
 
     def _load(self, ops: BoolArray, groups: int, rounds: int) -> tuple[float, FloatArray]:
         """The busiest device under the best division of every op, from below, with prices [D] of the devices.

@@ -6,12 +6,12 @@ Legend: N ops, D devices, G groups of inputs.
 from __future__ import annotations
 
 from hsdag.batching.bound import bounded
-from hsdag.batching.cpsat_model import BatchedIntervals, num_waits, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import warm_start
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.batches import BatchedProblem
+from hsdag.ir.graph import FloatArray
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
@@ -28,23 +28,23 @@ ROW_S = 3e-6
 def search_cpsat(incumbent: BatchIncumbent) -> None:
     """The whole problem at once, from the best list schedule. Raises OptionError for a problem that is too large."""
     problem = incumbent.problem
-    _refuse_more_rows(num_waits(problem), problem)
+    _refuse_more_rows(problem.num_waits, problem)
     warm_start(incumbent)
     bounded(incumbent)
     if incumbent.is_closed:
         return
     horizon_s = min(incumbent.best_s, problem.horizon_s)
-    model = BatchedIntervals(problem, ticks := ticks_of(problem, horizon_s), horizon_s, wake=incumbent.wake)
+    model = IntervalModel.of_batches(problem, horizon_s, incumbent.wake)
     limits = incumbent.limits
     if incumbent.best is not None:
         model.hint(incumbent.best)
 
-    def on_solution(found: tuple[IntArray, FloatArray]) -> None:
-        incumbent.consider(*found)
+    def on_solution(found: BatchSchedule) -> None:
+        incumbent.consider(found.device, found.start_s)
 
     ending = follow(
         lambda on_wait: solve_aloud(model, limits, on_solution, on_wait),
-        ticks.length_of,
+        model.ticks.length_of,
         incumbent.prove,
         incumbent.wake,
     )
@@ -57,7 +57,7 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     Where the time that is left is too short to build it, the list schedule stands.
     """
     problem = incumbent.problem
-    num_rows = num_waits(problem) + problem.costs.num_ops**2 * problem.costs.num_devices
+    num_rows = problem.num_waits + problem.costs.num_ops**2 * problem.costs.num_devices
     _refuse_more_rows(num_rows, problem)
     warm_start(incumbent)
     bounded(incumbent)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.batching.bound import bounded
-from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import warm_start
 from hsdag.batching.walks import ON_CHAINS, ON_OPS, search_walks
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.cuts import CutRules, modules
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.solving import solve_aloud
@@ -71,9 +71,9 @@ def _pack(incumbent: BatchIncumbent) -> None:
     held = problem.held_bytes / problem.batches.group
     apart = replace(p, edge_src=nothing, edge_dst=nothing, edge_port=nothing, edge_bytes=np.zeros(0), output_bytes=held)
     alone = BatchedProblem(apart, problem.batches)
-    model = BatchedIntervals(alone, ticks_of(alone, alone.horizon_s), alone.horizon_s, wake=incumbent.wake)
+    model = IntervalModel.of_batches(alone, alone.horizon_s, incumbent.wake)
     limits = replace(incumbent.limits, seconds=PACKING * incumbent.left_s)
-    solve_aloud(model, limits, lambda found: incumbent.consider(found[0]), lambda _: incumbent.wake())
+    solve_aloud(model, limits, lambda found: incumbent.consider(found.device), lambda _: incumbent.wake())
 
 
 @dataclass(frozen=True, eq=False)

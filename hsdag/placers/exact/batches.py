@@ -91,6 +91,19 @@ class BatchSchedule:
     device: IntArray  # [N, G]
     start_s: FloatArray  # [N, D], NaN where a device has no batch of an op
 
+    @staticmethod
+    def single(device: IntArray, start_s: FloatArray, num_devices: int) -> BatchSchedule:
+        """Of one input, from devices [N] and starts [N]."""
+        starts = np.full((len(device), num_devices), np.nan)
+        starts[np.arange(len(device)), device] = start_s
+        return BatchSchedule(device[:, None], starts)
+
+    @property
+    def of_single(self) -> tuple[IntArray, FloatArray]:
+        """Devices [N] and starts [N] of one input."""
+        device = self.device[:, 0]
+        return device, self.start_s[np.arange(len(device)), device]
+
 
 @dataclass(frozen=True, eq=False)
 class BatchedProblem:
@@ -124,6 +137,11 @@ class BatchedProblem:
     def num_groups(self) -> int:
         """G."""
         return self.batches.num_groups
+
+    @property
+    def num_waits(self) -> int:
+        """How many constraints the waiting for inputs comes to, at most."""
+        return len(self.costs.edge_src) * self.costs.num_devices**2 * self.num_groups
 
     @cached_property
     def group_time_s(self) -> FloatArray:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from hsdag.ir.graph import IntArray
 from hsdag.placers.base import NoOptions, O
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.base import ExactPlacer, horizon_of
-from hsdag.placers.exact.cpsat_model import LatencyModel
-from hsdag.placers.exact.formulation import Formulation, durations_of
-from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
+from hsdag.placers.exact.batches import BatchSchedule
+from hsdag.placers.exact.cpsat_model import IntervalModel
+from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.judging import Judge, OutOfTime
 from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.solving import solve_aloud
 from hsdag.placers.exact.ticks import Ticks
@@ -24,26 +24,24 @@ class CpSatMethod(ExactPlacer[O]):
     def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
         costs = formulation.problem
-        ticks = Ticks.choose(durations_of(formulation), max(horizon_of(costs, judge), 1e-12))
         try:
-            model = LatencyModel(formulation, ticks, horizon_of(costs, judge), check=lambda: judge.left_s(deadline))
+            model = IntervalModel(formulation, horizon_of(costs, judge), check=lambda: judge.left_s(deadline))
             limits = replace(limits, seconds=judge.left_s(deadline))
         except OutOfTime:  # the answer is the warm start
             return
         if judge.best is not None:
-            model.hint(judge.best, judge.start_s(judge.best))
-
-        def on_schedule(found: tuple[IntArray, IntArray]) -> None:
-            judge.consider(found[0], start_ranks(costs, found[1]))
-
+            model.hint(BatchSchedule.single(judge.best, judge.start_s(judge.best), costs.num_devices))
         self._follow(
-            formulation, judge, lambda on_wait: solve_aloud(model, limits, on_schedule, on_wait), ticks.length_of
+            formulation,
+            judge,
+            lambda on_wait: solve_aloud(model, limits, judge.consider_schedule, on_wait),
+            model.ticks.length_of,
         )
 
     def _assign(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         costs = formulation.problem
         horizon_s = horizon_of(costs, judge)
-        ticks = Ticks.choose(durations_of(formulation), max(horizon_s, 1e-12))
+        ticks = Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
         assignment = AssignmentModel(formulation, judge.problem, ticks.down)
         model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
         if judge.best is not None:

@@ -127,6 +127,13 @@ class Formulation:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
         return transfer_s(self.problem, size_bytes)
 
+    @property
+    def durations_s(self) -> list[ArrayLike]:
+        """All durations that a schedule of the problem has."""
+        p = self.problem
+        transfers = [self.transfer_s(size) for size in sorted(set(self.edges.values()))]
+        return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
+
     @cached_property
     def twins(self) -> list[tuple[int, int]]:
         """Pairs of neighbours in groups of identical devices: exchanging any two of a group changes nothing."""
@@ -163,13 +170,6 @@ def transfer_s(problem: ScheduleProblem, size_bytes: float) -> FloatArray:
         problem.link_latency_s + size_bytes / problem.link_bandwidth_bytes_per_s,
     )
     return np.asarray(table, dtype=np.float64)
-
-
-def durations_of(f: Formulation) -> list[ArrayLike]:
-    """All durations that a schedule of the problem has."""
-    p = f.problem
-    transfers = [f.transfer_s(size) for size in sorted(set(f.edges.values()))]
-    return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:

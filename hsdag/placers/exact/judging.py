@@ -12,6 +12,7 @@ import numpy as np
 
 from hsdag.evaluators.memory import one_inference
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.placers.exact.batches import BatchSchedule
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.plan import Plan
@@ -56,6 +57,11 @@ class Judge:
             if ordered_s < self._ranks.get(key, (np.inf,))[0]:
                 self._ranks[key] = ordered_s, ranks
         return value_s
+
+    def consider_schedule(self, found: BatchSchedule) -> None:
+        """Evaluate a schedule of one input."""
+        device, start_s = found.of_single
+        self.consider(device, start_ranks(self.costs, start_s))
 
     def simulated_s(self, device: IntArray, ranks: IntArray) -> float:
         """Seconds that a placement [U] takes in the order of ``ranks`` [U], whether it fits into memory or not."""

@@ -13,7 +13,7 @@ from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.base import ExactPlacer, horizon_of
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.highs import solve_linear
-from hsdag.placers.exact.judging import Judge, OutOfTime, start_ranks
+from hsdag.placers.exact.judging import Judge, OutOfTime
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
 from hsdag.placers.incumbent import Limits
 
@@ -33,18 +33,15 @@ class MilpPlacer(ExactPlacer[NoOptions]):
 
     def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
         deadline = time.monotonic() + limits.seconds
-        costs = formulation.problem
         try:
-            model = _made(formulation, horizon_of(costs, judge) * (1 + TOLERANCE), deadline, judge)
+            model = _made(formulation, horizon_of(formulation.problem, judge) * (1 + TOLERANCE), deadline, judge)
             limits = replace(limits, seconds=judge.left_s(deadline))
         except OutOfTime:
             self.is_cut_off = True
             return
 
         def on_solution(values: FloatArray) -> None:
-            found = model.read(values)
-            device = found.device[:, 0]
-            judge.consider(device, start_ranks(costs, found.start_s[np.arange(costs.num_ops), device]))
+            judge.consider_schedule(model.read(values))
 
         hint = model.hint(judge.best) if judge.best is not None else None
         self._follow(

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
+from hsdag.placers.exact.cpsat_model import IntervalModel
+from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, Ending, solve_model
-from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -109,36 +108,26 @@ class ModuleTask:
 
 
 def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:
-    f = Formulation(module)
-    horizon_s = generous_horizon_s(module)
-    ticks = Ticks.choose(durations_of(f), horizon_s)
-    around = Surroundings.nothing(module.num_ops, module.num_devices, pinned) if pinned else None
-    try:
-        answer = solve_model(LatencyModel(f, ticks, horizon_s, around), limits)
-    except ValueError:  # an op has no device left
-        return ModuleAnswer(float("inf"))
+    model = IntervalModel(Formulation(module), generous_horizon_s(module), pinned=pinned)
+    answer = solve_model(model, limits)
     if answer.ending is Ending.INFEASIBLE:
         return ModuleAnswer(float("inf"))
-    bound_s = ticks.length_of(answer.bound)
+    bound_s = model.ticks.length_of(answer.bound)
     if answer.solution is None or answer.value is None:
         return ModuleAnswer(bound_s)
-    device, start_ticks = answer.solution
-    return ModuleAnswer(bound_s, ticks.length_of(answer.value), device, ticks.seconds(start_ticks))
+    return ModuleAnswer(bound_s, model.ticks.length_of(answer.value), *answer.solution.of_single)
 
 
 def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:  # noqa: ARG001
-    f = Formulation(module)
-    model = BatchedModel(f, generous_horizon_s(module))
+    model = BatchedModel(Formulation(module), generous_horizon_s(module))
     answer = solve_linear(model.linear, limits)
     if answer.ending is Ending.INFEASIBLE:
         return ModuleAnswer(float("inf"))
     bound_s = max(answer.bound * model.unit_s * (1 - MILP_TOLERANCE), 0.0)
     if answer.solution is None:
         return ModuleAnswer(bound_s)
-    found = model.read(answer.solution)
-    device = found.device[:, 0]
-    start_s = found.start_s[np.arange(module.num_ops), device]
-    return ModuleAnswer(bound_s, float(answer.solution[model.makespan]) * model.unit_s, device, start_s)
+    value_s = float(answer.solution[model.makespan]) * model.unit_s
+    return ModuleAnswer(bound_s, value_s, *model.read(answer.solution).of_single)
 
 
 def canonical_order(module: ScheduleProblem, pinned: dict[int, int]) -> IntArray:

@@ -14,10 +14,10 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.placers.exact.cpsat_model import LatencyModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s, induced
+from hsdag.placers.exact.batches import BatchSchedule
+from hsdag.placers.exact.cpsat_model import IntervalModel, Surroundings
+from hsdag.placers.exact.formulation import Formulation, generous_horizon_s, induced
 from hsdag.placers.exact.solving import solver_of
-from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.incumbent import Limits
 
 IMPROVEMENT = 1e-9
@@ -145,18 +145,14 @@ class WindowSolver:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             return None
-        f = Formulation(induced(self._p, ops))
-        ticks = Ticks.choose(
-            [*durations_of(f), around.arrival_s, around.device_free_s, around.tail_s, around.device_tail_s], horizon_s
-        )
-        model = LatencyModel(f, ticks, horizon_s, around, with_loads=False)
+        model = IntervalModel(Formulation(induced(self._p, ops)), horizon_s, around=around, with_loads=False)
         if plan is not None:
-            model.hint(plan.device[ops], plan.start_s[ops])
+            model.hint(BatchSchedule.single(plan.device[ops], plan.start_s[ops], self._p.num_devices))
         solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
-        (device, start_ticks), end_s = model.read(solver.value), ticks.length_of(round(solver.objective_value))
-        return _Part(ops, device, ticks.seconds(start_ticks), end_s)
+        end_s = model.ticks.length_of(round(solver.objective_value))
+        return _Part(ops, *model.read(solver.value).of_single, end_s)
 
     def _solver(self, left_s: float) -> cp_model.CpSolver:
         """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""

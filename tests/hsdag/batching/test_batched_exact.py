@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hsdag.batching.checking import makespan_s
-from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
 from hsdag.batching.incumbent import in_order
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
@@ -19,12 +19,12 @@ SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
 
 
 def by_cpsat(problem: BatchedProblem) -> tuple[float, BatchSchedule]:
-    model = BatchedIntervals(problem, ticks_of(problem, problem.horizon_s), problem.horizon_s)
+    model = IntervalModel.of_batches(problem, problem.horizon_s)
     answer = solve_model(model, Limits(10.0, 1))
     assert answer.ending is Ending.OPTIMAL
     assert answer.solution is not None
-    device, start = answer.solution
-    return float(model.ticks.seconds(answer.bound)), in_order(problem, device, start)
+    found = answer.solution
+    return model.ticks.length_of(answer.bound), in_order(problem, found.device, found.start_s)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from hsdag.batching.bound import BatchedBounds, loads_at
 from hsdag.batching.checking import makespan_s
-from hsdag.batching.cpsat_model import BatchedIntervals, ticks_of
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import BatchList, search_heft, upward_s
 from hsdag.commands.batched import BatchOptions, BatchSolution, solve_batched
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.solving import Ending, solve_model
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -152,6 +152,6 @@ def test_a_batch_longer_than_a_known_schedule_costs_no_resolution() -> None:
 def test_what_takes_longer_than_the_horizon_is_on_no_device() -> None:
     costs = ScheduleProblem.from_arrays([[5.0, 7.0]], [])
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0))
-    narrow = BatchedIntervals(problem, ticks_of(problem, 4.0), 4.0)
+    narrow = IntervalModel.of_batches(problem, 4.0)
     assert solve_model(narrow, Limits(10.0, 1)).ending is Ending.INFEASIBLE
     assert np.isnan(problem.within(6.0).batches.time_s).tolist() == [[[False], [True]]]

@@ -17,7 +17,7 @@ from hsdag.placers.cuts.mincut import MincutPlacer
 from hsdag.placers.exact import cpsat, judging, milp
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat import CpSatPlacer
-from hsdag.placers.exact.cpsat_model import LatencyModel
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s
 from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
 from hsdag.placers.exact.milp import MilpPlacer
@@ -155,7 +155,7 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
         [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
     )
     ticks = Ticks(0.5, is_exact=True)
-    answer = solve_model(LatencyModel(Formulation(problem, rule), ticks, 20.0), Limits(10.0, 1))
+    answer = solve_model(IntervalModel(Formulation(problem, rule), 20.0, ticks=ticks), Limits(10.0, 1))
     assert answer.bound == answer.value == 10
 
 
@@ -245,7 +245,7 @@ def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> 
     if make is BatchedModel:
         BatchedModel(f, horizon_s, check=lambda: looks.append(1))
     else:
-        LatencyModel(f, Ticks(1.0), horizon_s, check=lambda: looks.append(1))
+        IntervalModel(f, horizon_s, ticks=Ticks(1.0), check=lambda: looks.append(1))
     assert len(looks) >= 2 * problem.num_ops - 1
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 
 from hsdag.placers.exact.assignment import AssignmentModel
-from hsdag.placers.exact.cpsat_model import LatencyModel
+from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.cuts import pivots
-from hsdag.placers.exact.formulation import Formulation, durations_of, generous_horizon_s
+from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp_model import BatchedModel
@@ -36,12 +36,10 @@ LIMITS = Limits(30.0, 1)
 
 def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
     """Value and bound in seconds."""
-    f = Formulation(problem)
-    horizon_s = generous_horizon_s(problem)
-    ticks = Ticks.choose(durations_of(f), horizon_s)
-    answer = solve_model(LatencyModel(f, ticks, horizon_s), LIMITS)
+    model = IntervalModel(Formulation(problem), generous_horizon_s(problem))
+    answer = solve_model(model, LIMITS)
     assert answer.value is not None
-    return float(ticks.seconds(answer.value)), float(ticks.seconds(answer.bound))
+    return model.ticks.length_of(answer.value), model.ticks.length_of(answer.bound)
 
 
 def milp_s(problem: ScheduleProblem) -> float:
