@@ -49,7 +49,7 @@ from hsdag.runtime.torch_backend import (
     build_program,
     logical_devices,
 )
-from hsdag.runtime.torch_backend.sm_partition import partition_streams
+from hsdag.runtime.torch_backend.streams import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve

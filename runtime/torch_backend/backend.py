@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 
 from hsdag.runtime.executor import Attempt, Backend, Inbox
-from hsdag.runtime.torch_backend.cuda_handle import new_stream
 from hsdag.runtime.torch_backend.device import LogicalDevice
-from hsdag.runtime.torch_backend.lane import InlineLane, Lane
+from hsdag.runtime.torch_backend.lane import CopyLane, InlineLane, Lane, WorkerLane
 from hsdag.runtime.torch_backend.program import Program
-from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_backend.state import RunState
 from hsdag.runtime.torch_backend.stream_lane import StreamLane
+from hsdag.runtime.torch_backend.streams import new_stream, partition_streams
 from hsdag.runtime.torch_backend.transfer import Route, Transfer
-from hsdag.runtime.torch_backend.worker_lane import CopyLane, WorkerLane
 
 
 class TorchBackend(Backend):

@@ -7,22 +7,18 @@ task reads what another stream made, and join the first again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 import torch
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.torch_backend.cuda_handle import new_capture_stream, new_event
-from hsdag.runtime.torch_backend.device import NO_LIMIT
 from hsdag.runtime.torch_backend.executor import Inputs
 from hsdag.runtime.torch_backend.graph import Tensor
-from hsdag.runtime.torch_backend.memory import MemoryLedger
-from hsdag.runtime.torch_backend.program import UNUSED, Program
+from hsdag.runtime.torch_backend.memory import Buffers, ledgers_of, task_error
+from hsdag.runtime.torch_backend.program import Program
 from hsdag.runtime.torch_backend.residents import Residents
-from hsdag.runtime.torch_backend.sm_partition import partition_streams
 from hsdag.runtime.torch_backend.stream_plan import Step, stream_plan
-from hsdag.runtime.torch_backend.task_error import task_error
+from hsdag.runtime.torch_backend.streams import new_capture_stream, new_event, partition_streams
 
 WARM_UPS = 2
 """Passes before the capture: libraries load, workspaces are allocated, indices are copied to the GPU."""
@@ -45,10 +41,7 @@ class CapturedProgram:
     def __init__(self, program: Program, inputs: Inputs, *, ranks: FloatArray | None = None) -> None:
         self._gpu = _only_gpu(program)
         self.program = program
-        self._ledgers = [
-            MemoryLedger(device.name, device.memory_bytes) if device.memory_bytes < NO_LIMIT else None
-            for device in program.devices
-        ]
+        self._ledgers = ledgers_of(program)
         self._residents = Residents(program, self._ledgers)
         self._residents.load(inputs)
         self._residents.feed({})  # says what is missing
@@ -128,8 +121,7 @@ class CapturedProgram:
 
     def _issue(self) -> tuple[dict[str, Tensor], list[Tensor | None]]:
         """Enqueue everything; the results, and all tensors that must live until it is done."""
-        values: list[Tensor | None] = list(self._residents.held)
-        counted: set[int] = set()
+        buffers = Buffers(self.program, self._ledgers, self._residents.held)
         events: dict[int, torch.cuda.Event] = {}
         torch.cuda.set_stream(self._main)
         fork = new_event()
@@ -138,28 +130,25 @@ class CapturedProgram:
             stream.wait_event(fork)
         try:
             for step in self._plan:
-                self._enqueue(step, values, counted, events)
+                self._enqueue(step, buffers, events)
         finally:
             torch.cuda.set_stream(self._main)  # first of all: a capture can only be ended on the stream it began on
             for stream in self._streams:
                 join = new_event()
                 join.record(stream)
                 self._main.wait_event(join)
-            for buffer in counted:
-                self._give(buffer, values)
-        outputs = {name: values[buffer] for name, buffer in self.program.outputs.items()}
-        return {name: x for name, x in outputs.items() if x is not None}, values
+            buffers.uncount_all()
+        outputs = {name: buffers.values[buffer] for name, buffer in self.program.outputs.items()}
+        return {name: x for name, x in outputs.items() if x is not None}, buffers.values
 
-    def _enqueue(
-        self, step: Step, values: list[Tensor | None], counted: set[int], events: dict[int, torch.cuda.Event]
-    ) -> None:
+    def _enqueue(self, step: Step, buffers: Buffers, events: dict[int, torch.cuda.Event]) -> None:
         stream, work = self._streams[step.resource], self.program.works[step.task]
         torch.cuda.set_stream(stream)
         for before in step.waits:
             stream.wait_event(events[before])
         try:
-            results = work.run([values[b] for b in work.reads])  # type: ignore[misc]  # the plan has them before
-            self._keep(work.writes, results, values, counted)
+            results = work.run([buffers.values[b] for b in work.reads])  # type: ignore[misc]  # the plan has them before
+            buffers.keep_all(work.writes, results)
         except Exception as error:
             where = self.program.tasks.where(step.task)
             raise ExecutionError(f"{where} failed: {task_error(error)}") from error
@@ -167,28 +156,7 @@ class CapturedProgram:
             events[step.task] = new_event()
             events[step.task].record(stream)
         for buffer in step.drops:
-            if buffer in counted:
-                self._give(buffer, values)
-                counted.discard(buffer)
-            values[buffer] = None
-
-    def _keep(
-        self, writes: Sequence[int], results: Sequence[Tensor], values: list[Tensor | None], counted: set[int]
-    ) -> None:
-        for buffer, tensor in zip(writes, results, strict=False):
-            if buffer == UNUSED:
-                continue
-            ledger = self._ledgers[self.program.buffer_device[buffer]]
-            if ledger is not None:
-                ledger.take(tensor)
-                counted.add(buffer)
-            values[buffer] = tensor
-
-    def _give(self, buffer: int, values: list[Tensor | None]) -> None:
-        ledger, tensor = self._ledgers[self.program.buffer_device[buffer]], values[buffer]
-        assert ledger is not None
-        assert tensor is not None
-        ledger.give(tensor)
+            buffers.drop(buffer)
 
     def _overwrite(self, inputs: Inputs) -> None:
         for buffer, tensor in self._residents.feed(inputs).items():

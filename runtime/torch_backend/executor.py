@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
 
@@ -14,9 +15,8 @@ from hsdag.runtime.executor import Engine, Run
 from hsdag.runtime.executor.engine import GRACE_S
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch_backend.backend import TorchBackend
-from hsdag.runtime.torch_backend.device import NO_LIMIT
 from hsdag.runtime.torch_backend.graph import Tensor
-from hsdag.runtime.torch_backend.memory import DeviceMemoryError, MemoryLedger
+from hsdag.runtime.torch_backend.memory import DeviceMemoryError, ledgers_of
 from hsdag.runtime.torch_backend.program import Program
 from hsdag.runtime.torch_backend.residents import Residents
 from hsdag.runtime.torch_backend.state import RunState
@@ -70,10 +70,7 @@ class TorchExecutor:
         grace_s: float = GRACE_S,
     ) -> None:
         self.program = program
-        self._ledgers = [
-            MemoryLedger(device.name, device.memory_bytes) if count_memory or device.memory_bytes < NO_LIMIT else None
-            for device in program.devices
-        ]
+        self._ledgers = ledgers_of(program, count_memory)
         task_ranks = None if ranks is None else program.task_ranks(ranks)
         self._residents = Residents(program, self._ledgers)
         self._backend = TorchBackend(program)
@@ -83,10 +80,8 @@ class TorchExecutor:
             self._backend.close()
             raise
         self._is_closed = False
-        self._lock = threading.Lock()
         self._loading = threading.Lock()  # taken by callers alone, so that loading never holds up the engine
-        self._free_slots: list[int] = []
-        self._num_slots = 0
+        self._slots = itertools.count()
 
     def __enter__(self) -> TorchExecutor:
         return self
@@ -134,13 +129,12 @@ class TorchExecutor:
         fed = self._residents.feed(inputs or {})
         with self._loading:
             state = self._state(fed)
-            slot = self._take_slot(state)
+            slot = next(self._slots)
+            self._backend.states[slot] = state
         try:
-            run = self._engine.submit(slot, limit_s=limit_s, on_end=self._free)
+            run = self._engine.submit(slot, limit_s=limit_s)
         except BaseException:
             self._backend.run_ended(slot)
-            with self._lock:
-                self._free_slots.append(slot)
             raise
         return Inference(run, state, self._engine)
 
@@ -173,16 +167,3 @@ class TorchExecutor:
             return RunState(self.program, residents.held, fed, self._ledgers, residents.addresses)
         except DeviceMemoryError as error:
             raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error
-
-    def _take_slot(self, state: RunState) -> int:
-        with self._lock:
-            if not self._free_slots:
-                self._free_slots.append(self._num_slots)
-                self._num_slots += 1
-            slot = self._free_slots.pop()
-            self._backend.states[slot] = state
-            return slot
-
-    def _free(self, run: Run) -> None:
-        with self._lock:
-            self._free_slots.append(run.slot)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -91,6 +92,14 @@ def build_program(
     return _Builder(graph, placed, tuple(devices), share, queue).build()
 
 
+class _Task(NamedTuple):
+    node: int
+    name: str
+    resource: int
+    size_bytes: float
+    work: Work
+
+
 class _Builder:
     """Collects buffers, tasks and resources, node by node."""
 
@@ -105,12 +114,7 @@ class _Builder:
         self.resources = [Resource(device.name, i, capacity=queue) for i, device in enumerate(devices)]
         self.transfers: list[Transfer | None] = [None] * len(devices)
         self.channels: dict[tuple[int, int], int] = {}
-        self.names: list[str] = []
-        self.types: list[str] = []
-        self.resource: list[int] = []
-        self.sizes: list[float] = []
-        self.works: list[Work] = []
-        self.node_of: list[int] = []
+        self.tasks: list[_Task] = []
         self.readers = self._readers()
 
     def build(self) -> Program:
@@ -130,12 +134,13 @@ class _Builder:
             self._add_transfers(v)
         outputs = {name: self.buffers[u, port, self.home[u]] for name, (u, port) in self.graph.outputs.items()}
         uses = [0] * len(self.buffer_device)
-        for buffer in [b for work in self.works for b in work.reads] + list(outputs.values()):
+        works = tuple(task.work for task in self.tasks)
+        for buffer in [b for work in works for b in work.reads] + list(outputs.values()):
             uses[buffer] += 1
+        nodes = np.array([task.node for task in self.tasks], dtype=np.int64)
         return Program(
-            self.graph, self.devices, self.placed, self._task_graph(), tuple(self.works),
-            np.array(self.node_of, dtype=np.int64), tuple(self.transfers), tuple(self.buffer_device), tuple(uses),
-            feeds, tuple(constants), outputs,
+            self.graph, self.devices, self.placed, self._task_graph(), works, nodes, tuple(self.transfers),
+            tuple(self.buffer_device), tuple(uses), feeds, tuple(constants), outputs,
         )  # fmt: skip
 
     def _readers(self) -> list[dict[int, set[int]]]:
@@ -164,7 +169,7 @@ class _Builder:
             self._buffer(v, port, device) if port in self.readers[v] else UNUSED for port in range(num_ports)
         )
         assert node.run is not None
-        self._add_task(v, node.name, node.op_type, device, 0.0, Work(node.run, reads, writes))
+        self._add_task(_Task(v, node.name, device, 0.0, Work(node.run, reads, writes)))
 
     def _add_transfers(self, v: int) -> None:
         node, source = self.graph.nodes[v], self.home[v]
@@ -177,17 +182,11 @@ class _Builder:
                 assert transfer is not None
                 label = f"{node.name} to {self.devices[device].name}" + (f" (port {port})" if port else "")
                 work = Work(transfer.run, (read,), (self._buffer(v, port, device),))
-                self._add_task(v, label, node.op_type, resource, size, work)
+                self._add_task(_Task(v, label, resource, size, work))
 
-    def _add_task(self, v: int, name: str, op_type: str, resource: int, size: float, work: Work) -> None:
-        for buffer in work.writes:
-            self.writer[buffer] = len(self.works)
-        self.names.append(name)
-        self.types.append(op_type)
-        self.resource.append(resource)
-        self.sizes.append(size)
-        self.works.append(work)
-        self.node_of.append(v)
+    def _add_task(self, task: _Task) -> None:
+        self.writer.update(dict.fromkeys(task.work.writes, len(self.tasks)))
+        self.tasks.append(task)
 
     def _channel(self, source: int, destination: int) -> int:
         """The resource that sends from one device to another; made when first needed."""
@@ -199,14 +198,14 @@ class _Builder:
         return self.channels[source, destination]
 
     def _task_graph(self) -> TaskGraph:
-        edges = [(self.writer[b], t) for t, work in enumerate(self.works) for b in work.reads if b in self.writer]
+        reads = [(b, t) for t, task in enumerate(self.tasks) for b in task.work.reads]
         return TaskGraph.of(
-            tuple(self.names),
-            self.resource,
+            tuple(task.name for task in self.tasks),
+            [task.resource for task in self.tasks],
             tuple(self.resources),
-            edges,
+            [(self.writer[b], t) for b, t in reads if b in self.writer],
             device_names=tuple(device.name for device in self.devices),
-            task_types=tuple(self.types),
-            size_bytes=self.sizes,
+            task_types=tuple(self.graph.nodes[task.node].op_type for task in self.tasks),
+            size_bytes=[task.size_bytes for task in self.tasks],
             name=self.graph.name,
         )

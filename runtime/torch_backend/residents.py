@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -10,10 +11,8 @@ from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.torch_backend.graph import Feed, Tensor
-from hsdag.runtime.torch_backend.memory import DeviceMemoryError
+from hsdag.runtime.torch_backend.memory import Buffers, DeviceMemoryError, Ledgers, task_error
 from hsdag.runtime.torch_backend.program import Program
-from hsdag.runtime.torch_backend.state import Ledgers
-from hsdag.runtime.torch_backend.task_error import task_error
 
 
 class Residents:
@@ -25,14 +24,14 @@ class Residents:
 
     def __init__(self, program: Program, ledgers: Ledgers) -> None:
         self._program = program
-        self._ledgers = ledgers
-        self.held: list[Tensor | None] = [None] * program.num_buffers
+        self._buffers = Buffers(program, ledgers)
+        self.held = self._buffers.values
         self.addresses: frozenset[int] = frozenset()
         try:
             for node, port, buffer in program.constants:
-                what = f"constant {program.graph.nodes[node].name!r}"
                 constant = program.graph.nodes[node].constants[port].detach()  # results keep no activations
-                self._hold(buffer, self._placed(constant, buffer, what), what)
+                with self._told(f"constant {program.graph.nodes[node].name!r}", buffer):
+                    self._buffers.keep(buffer, self._placed(constant, buffer))
             _synchronize(program)
             self._note_addresses()
         except BaseException:
@@ -44,8 +43,9 @@ class Residents:
         node_of = {buffer: node for node, buffer in self._program.feeds.items()}
         try:
             for buffer, tensor in self._parts(inputs, copy=True):
-                self._let_go(buffer)
-                self._hold(buffer, tensor, f"input {self._program.graph.nodes[node_of[buffer]].name!r}")
+                self._buffers.drop(buffer)
+                with self._told(f"input {self._program.graph.nodes[node_of[buffer]].name!r}", buffer):
+                    self._buffers.keep(buffer, tensor)
         finally:
             self._note_addresses()
         _synchronize(self._program)
@@ -65,7 +65,7 @@ class Residents:
     def close(self) -> None:
         """Let go of everything."""
         for buffer in range(len(self.held)):
-            self._let_go(buffer)
+            self._buffers.drop(buffer)
 
     def _parts(
         self, inputs: Mapping[str, Tensor | NDArray[np.generic]], copy: bool = False
@@ -81,40 +81,31 @@ class Residents:
                     part = feed.cut(tensor_of(inputs[feed.tensor]).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {self._program.graph.name!r}: {error}") from error
-                yield buffer, self._placed(part, buffer, f"input {feed.tensor!r}", feed.dtype, copy)
+                with self._told(f"input {feed.tensor!r}", buffer):
+                    placed = self._placed(part, buffer, feed.dtype, copy)
+                yield buffer, placed
 
-    def _placed(
-        self, tensor: Tensor, buffer: int, what: str, dtype: torch.dtype | None = None, copy: bool = False
-    ) -> Tensor:
-        """A tensor on the device of a buffer, in memory of its own size. Raises DeviceMemoryError with its name."""
-        device = self._program.devices[self._program.buffer_device[buffer]]
+    def _placed(self, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False) -> Tensor:
+        """A tensor on the device of a buffer, in memory of its own size."""
+        device = self._program.devices[self._program.buffer_device[buffer]].physical
+        placed = tensor.to(device=device, dtype=dtype or tensor.dtype, copy=copy).contiguous()
+        is_view = placed.untyped_storage().nbytes() > placed.nbytes  # would keep the whole alive
+        return placed.clone() if is_view else placed
+
+    @contextmanager
+    def _told(self, what: str, buffer: int) -> Iterator[None]:
+        """Raise DeviceMemoryError that names ``what`` and the device of its buffer where there is no room."""
         try:
-            placed = tensor.to(device=device.physical, dtype=dtype or tensor.dtype, copy=copy).contiguous()
-            is_view = placed.untyped_storage().nbytes() > placed.nbytes  # would keep the whole alive
-            return placed.clone() if is_view else placed
-        except RuntimeError as error:
+            yield
+        except (RuntimeError, DeviceMemoryError) as error:
             told = task_error(error)
             if isinstance(told, DeviceMemoryError):
+                device = self._program.devices[self._program.buffer_device[buffer]]
                 raise DeviceMemoryError(f"{what} on device {device.name}: {told}") from error
             raise
 
-    def _hold(self, buffer: int, tensor: Tensor, what: str) -> None:
-        ledger = self._ledgers[self._program.buffer_device[buffer]]
-        if ledger is not None:
-            try:
-                ledger.take(tensor)
-            except DeviceMemoryError as error:
-                raise DeviceMemoryError(f"{what} on device {ledger.device}: {error}") from error
-        self.held[buffer] = tensor
-
     def _note_addresses(self) -> None:
         self.addresses = frozenset(x.untyped_storage().data_ptr() for x in self.held if x is not None)
-
-    def _let_go(self, buffer: int) -> None:
-        tensor, ledger = self.held[buffer], self._ledgers[self._program.buffer_device[buffer]]
-        if tensor is not None and ledger is not None:
-            ledger.give(tensor)
-        self.held[buffer] = None
 
 
 def tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:

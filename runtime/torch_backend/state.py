@@ -9,14 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from hsdag.runtime.torch_backend.graph import Tensor
-from hsdag.runtime.torch_backend.memory import MemoryLedger
+from hsdag.runtime.torch_backend.memory import Buffers, Ledgers
 from hsdag.runtime.torch_backend.program import UNUSED, Program
 
 KEPT = 1 << 60
 """More uses than any buffer has: for what outlives the inference."""
-
-Ledgers = Sequence[MemoryLedger | None]
-"""By device; None for devices without a limit, which need no counting."""
 
 
 class RunState:
@@ -44,22 +41,20 @@ class RunState:
         self.is_cancelled = False
         self._not_own = {*addresses, *(x.untyped_storage().data_ptr() for x in fed.values())}
         self._device_of = program.buffer_device
-        self._values = list(held)
+        self._buffers = Buffers(program, ledgers, held)
         self._left = [uses if x is None else KEPT for uses, x in zip(program.uses, held, strict=True)]
-        self._ledger = [ledgers[d] for d in program.buffer_device]
-        self._counted: set[int] = set()  # buffers in a ledger
         self._locks = [threading.Lock() for _ in program.devices]
         try:
             for buffer, tensor in fed.items():
                 self._left[buffer] = program.uses[buffer]
-                self._keep(buffer, tensor)
+                self._buffers.keep(buffer, tensor)
         except BaseException:
             self.end()
             raise
 
     def inputs(self, task: int) -> list[Tensor]:
         """What a task reads; the engine starts it when all of it is there."""
-        values = self._values
+        values = self._buffers.values
         return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
 
     def perform(self, task: int) -> None:
@@ -78,9 +73,7 @@ class RunState:
         with self._locks[self._device_of[kept]]:
             if self.is_over:
                 return
-            for buffer, tensor in zip(writes, results, strict=False):
-                if buffer != UNUSED:
-                    self._keep(buffer, tensor)
+            self._buffers.keep_all(writes, results)
 
     def release(self, task: int) -> None:
         """A task has read its inputs; those that no other task reads are dropped."""
@@ -93,7 +86,7 @@ class RunState:
             for buffer in reads:
                 left[buffer] -= 1
                 if not left[buffer]:
-                    self._drop(buffer)
+                    self._buffers.drop(buffer)
 
     def own_outputs(self) -> dict[str, Tensor]:
         """The results after a good end; those that show memory of inputs or constants are copied, at the first call.
@@ -120,25 +113,8 @@ class RunState:
             if self.is_over:
                 return
             self.is_over = self.is_cancelled = True
-            found = {name: self._values[buffer] for name, buffer in self.program.outputs.items()}
+            found = {name: self._buffers.values[buffer] for name, buffer in self.program.outputs.items()}
             results = {name: x for name, x in found.items() if x is not None}
             self.outputs = results if len(results) == len(found) else None
-            for buffer in list(self._counted):
-                self._drop(buffer)
-            self._values = [None] * len(self._values)
-
-    def _keep(self, buffer: int, tensor: Tensor) -> None:
-        ledger = self._ledger[buffer]
-        if ledger is not None:
-            ledger.take(tensor)
-            self._counted.add(buffer)
-        self._values[buffer] = tensor
-
-    def _drop(self, buffer: int) -> None:
-        if buffer in self._counted:
-            ledger, tensor = self._ledger[buffer], self._values[buffer]
-            assert ledger is not None
-            assert tensor is not None
-            ledger.give(tensor)
-            self._counted.discard(buffer)
-        self._values[buffer] = None
+            self._buffers.uncount_all()
+            self._buffers.values[:] = [None] * self.program.num_buffers

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from hsdag.runtime.executor import Attempt, Inbox
-from hsdag.runtime.torch_backend.cuda_handle import has_passed, new_event
 from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.lane import Lane
+from hsdag.runtime.torch_backend.memory import task_error
 from hsdag.runtime.torch_backend.state import RunState
-from hsdag.runtime.torch_backend.task_error import task_error
+from hsdag.runtime.torch_backend.streams import has_passed, new_event
 
 CLOSE_S = 1.0
 """How long closing waits for kernels that run."""

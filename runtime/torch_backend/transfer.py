@@ -8,9 +8,9 @@ from enum import Enum
 
 import torch
 
-from hsdag.runtime.torch_backend.cuda_handle import new_event
 from hsdag.runtime.torch_backend.device import LogicalDevice
 from hsdag.runtime.torch_backend.graph import Tensor, TensorFunction
+from hsdag.runtime.torch_backend.streams import new_event
 
 
 class Route(Enum):
@@ -39,9 +39,6 @@ def transfer_between(source: LogicalDevice, destination: LogicalDevice, share: b
     route = _route(source, destination, share)
     here, there = source.physical, destination.physical
 
-    def moved(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (xs[0].to(there),)
-
     def sent(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         (x,) = xs
         return (torch.empty(x.shape, dtype=x.dtype, device=there).copy_(x, non_blocking=True),)
@@ -56,18 +53,14 @@ def transfer_between(source: LogicalDevice, destination: LogicalDevice, share: b
         return torch.empty(x.shape, dtype=x.dtype, device=there).copy_(pinned, non_blocking=True), pinned
 
     functions: dict[Route, TensorFunction] = {
-        Route.SHARED: _shared, Route.HOST: _copied, Route.DEVICE: _copied, Route.PEER: sent, Route.STAGED: staged,
-        Route.MIXED: moved,
-    }  # fmt: skip
+        Route.SHARED: lambda xs: (xs[0],),
+        Route.HOST: lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),),
+        Route.DEVICE: lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),),
+        Route.PEER: sent,
+        Route.STAGED: staged,
+        Route.MIXED: lambda xs: (xs[0].to(there),),
+    }
     return Transfer(source, destination, route, functions[route])
-
-
-def _shared(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (xs[0],)
-
-
-def _copied(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (xs[0].clone(memory_format=torch.contiguous_format),)
 
 
 def _route(source: LogicalDevice, destination: LogicalDevice, share: bool) -> Route:

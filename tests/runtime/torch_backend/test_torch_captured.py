@@ -13,7 +13,7 @@ import torch
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.torch_backend import CapturedProgram, TorchGraph, TorchNode, build_program, logical_devices
-from hsdag.runtime.torch_backend.cuda_handle import new_capture_stream, new_stream
+from hsdag.runtime.torch_backend.streams import new_capture_stream, new_stream
 
 
 class OnTheCpu(CapturedProgram):

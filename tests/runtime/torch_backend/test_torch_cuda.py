@@ -22,7 +22,7 @@ from hsdag.runtime.torch_backend import (
     logical_devices,
 )
 from hsdag.runtime.torch_backend.captured import _behind
-from hsdag.runtime.torch_backend.sm_partition import group_counts, partition_streams
+from hsdag.runtime.torch_backend.streams import group_counts, partition_streams
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
 SIZE = 128

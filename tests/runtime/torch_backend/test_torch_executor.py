@@ -307,13 +307,13 @@ def test_a_closed_executor_says_so() -> None:
             call()
 
 
-def test_a_refused_limit_leaves_no_slot_and_no_byte_behind() -> None:
+def test_a_refused_limit_leaves_no_inference_and_no_byte_behind() -> None:
     with TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1)), count_memory=True) as executor:
         for _ in range(3):
             with pytest.raises(ValueError, match="limit_s must be a positive number"):
                 executor.submit({"x": np.zeros(SIZE, dtype=np.float32)}, limit_s=-1.0)
         assert executor.held_memory_bytes == {"d0": 0}
-        assert executor.submit({"x": np.zeros(SIZE, dtype=np.float32)}).run.slot == 0
+        executor.load({"x": np.zeros(SIZE, dtype=np.float32)})  # refused while an inference is in flight
 
 
 def test_refused_ranks_leave_no_thread_behind() -> None:

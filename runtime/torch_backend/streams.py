@@ -1,4 +1,4 @@
-"""Green contexts: streams on disjoint sets of a GPU's multiprocessors.
+"""CUDA streams and events, also streams on disjoint sets of a GPU's multiprocessors: green contexts.
 
 Torch's own GreenContext cuts each partition from the whole GPU, so that two of them may be the same
 multiprocessors; disjoint ones need the driver's interface, which CUDA builds of torch bring as cuda.bindings.
@@ -13,8 +13,30 @@ from typing import Any
 
 import torch
 
-from hsdag.runtime.torch_backend.cuda_handle import new_event
 from hsdag.runtime.torch_backend.device import LogicalDevice
+
+CAPTURE_PRIORITY = -1
+"""That of the streams that torch keeps apart from those of the usual priority, 0."""
+
+
+def new_stream(gpu: torch.device) -> torch.cuda.Stream:
+    """A stream on a GPU, one of the 32 that torch hands out in turn: of more than that, some are the same."""
+    return torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
+
+
+def new_capture_stream(gpu: torch.device) -> torch.cuda.Stream:
+    """A stream to capture on, of 32 others that torch hands out in turn: ``new_stream`` never gives one of them."""
+    return torch.cuda.Stream(gpu, priority=CAPTURE_PRIORITY)  # type: ignore[no-untyped-call]
+
+
+def new_event() -> torch.cuda.Event:
+    """An event without times."""
+    return torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+
+def has_passed(event: torch.cuda.Event) -> bool:
+    """Whether all that was enqueued before an event was recorded has ended. Raises RuntimeError where it failed."""
+    return bool(event.query())  # type: ignore[no-untyped-call]
 
 
 def partition_streams(
