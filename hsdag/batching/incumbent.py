@@ -74,6 +74,10 @@ class BatchIncumbent:
         if (value_s := end_s(self.problem, found)) < self.best_s:
             self.best, self.best_s, self.best_after_s = found, value_s, self.elapsed_s
 
+    def consider_schedule(self, found: BatchSchedule) -> None:
+        """Time a schedule, its batches in their order."""
+        self.consider(found.device, found.start_s)
+
     def prove(self, bound_s: float) -> None:
         """Take note that no schedule is faster; rounding puts no bound above what was found."""
         self.bound_s = max(self.bound_s, min(bound_s, self.best_s))

@@ -107,8 +107,7 @@ def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling,
                 running.result()
             for walk in walks:
                 if walk.best_s < incumbent.best_s:
-                    best = walk.best()
-                    incumbent.consider(best.device, best.start_s)
+                    incumbent.consider_schedule(walk.best())
             incumbent.num_considered += NUM_WALKS * each
             incumbent.wake()
             done += 1

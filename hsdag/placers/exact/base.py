@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from hsdag.placers.base import O, Placer
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s, memory_can_bind
-from hsdag.placers.exact.judging import Judge
-from hsdag.placers.exact.solving import Answer, T, follow
+from hsdag.placers.exact.highs import TOLERANCE
+from hsdag.placers.exact.judging import Judge, OutOfTime
+from hsdag.placers.exact.solving import Program
 from hsdag.placers.exact.ticks import MOST_TICKS
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.runtime.problems.problem import Problem
@@ -22,8 +23,6 @@ from hsdag.runtime.simulator import Links
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
 NO_LIMIT_S = 1e9
-TOLERANCE = 1e-6
-"""Share up to which a solver that finished has proven the optimum: the gap that HiGHS leaves open."""
 ROUNDING = 0.01
 """Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
 
@@ -62,8 +61,7 @@ class ExactPlacer(Placer[O]):
                     self._prove(formulation, np.inf, judge)
                 break
             before_s = judge.best_s
-            solve = self._assign if is_assignment else self._schedule
-            solve(formulation, replace(limits, seconds=left_s), judge)
+            self._solve(formulation, replace(limits, seconds=left_s), judge, is_assignment)
             self.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * limits.seconds
             if not self.is_cut_off and rule is not MemoryRule.RESERVED:
                 tolerance = max(TOLERANCE, 2 * costs.num_ops / MOST_TICKS) * (1 + ROUNDING)
@@ -94,24 +92,27 @@ class ExactPlacer(Placer[O]):
         first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
-    @abstractmethod
-    def _assign(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
-        """Solve an objective without order."""
-
-    @abstractmethod
-    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
-        """Solve for work-conserving latency."""
-
-    def _follow(
-        self,
-        formulation: Formulation,
-        judge: Judge,
-        solve: Callable[[Callable[[float], None]], Answer[T]],
-        seconds: Callable[[float], float],
-        infeasible_s: float = np.inf,
-    ) -> None:
+    def _solve(self, formulation: Formulation, limits: Limits, judge: Judge, is_assignment: bool) -> None:
         """Let a solver run; its bounds are noted as they come, and the evaluator may end it."""
-        follow(solve, seconds, lambda bound_s: self._prove(formulation, bound_s, judge), judge.wake, infeasible_s)
+        deadline, horizon_s = time.monotonic() + limits.seconds, horizon_of(formulation.problem, judge)
+        try:
+            if is_assignment:
+                program = self._assignment(formulation, horizon_s, judge)
+            else:
+                program = self._latency(formulation, horizon_s, judge, deadline)
+            limits = replace(limits, seconds=judge.left_s(deadline))
+        except OutOfTime:  # the answer is the warm start
+            self.is_cut_off = True
+            return
+        program.follow(limits, lambda bound_s: self._prove(formulation, bound_s, judge), judge.wake, judge.best_s)
+
+    @abstractmethod
+    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge) -> Program:
+        """The program of an objective without order."""
+
+    @abstractmethod
+    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
+        """The program of work-conserving latency. Raises OutOfTime after ``deadline``, a moment of time.monotonic()."""
 
     def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
         """Take note of a bound that the solver has proven; none is said to be above what was found.

@@ -117,26 +117,25 @@ def _line(f: Formulation, block: IntArray) -> IntArray:
     members: list[list[int]] = [[] for _ in range(int(block.max()) + 1)] if n else []
     for v in f.problem.topological_order.tolist():
         members[block[v]].append(v)
-    outside = {(u, v) for u, v in f.edges if block[u] != block[v]}
     inputs: list[set[int]] = [set() for _ in members]  # ops of other blocks that a block reads
-    waiting = [0] * len(members)
-    for u, v in outside:
-        inputs[block[v]].add(u)
     readers: dict[int, set[int]] = {}
-    for u, v in outside:
-        readers.setdefault(u, set()).add(int(block[v]))
-    for b, needed in enumerate(inputs):
-        waiting[b] = len(needed)
+    for u, v in f.edges:
+        if block[u] != block[v]:
+            inputs[block[v]].add(u)
+            readers.setdefault(u, set()).add(int(block[v]))
+    waiting = [len(needed) for needed in inputs]
     left = {u: len(blocks) for u, blocks in readers.items()}
     ready = [b for b, w in enumerate(waiting) if not w]
     line: list[int] = []
     laid: dict[int, int] = {}
+
+    def rank(b: int) -> tuple[int, int, int]:
+        opened = sum(u in readers for u in members[b]) - sum(left[u] == 1 for u in inputs[b])
+        return opened, -max((laid[u] for u in inputs[b]), default=-1), int(position[members[b][0]])
+
     while ready:
-        opened = [sum(u in readers for u in members[b]) - sum(left[u] == 1 for u in inputs[b]) for b in ready]
-        latest = [max((laid[u] for u in inputs[b]), default=-1) for b in ready]
-        first = [position[members[b][0]] for b in ready]
-        k = min(range(len(ready)), key=lambda i: (opened[i], -latest[i], first[i]))
-        b = ready.pop(k)
+        b = min(ready, key=rank)
+        ready.remove(b)
         for u in members[b]:
             laid[u] = len(line)
             line.append(u)

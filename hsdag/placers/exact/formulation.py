@@ -125,7 +125,8 @@ class Formulation:
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
-        return transfer_s(self.problem, size_bytes)
+        p, own = self.problem, np.eye(self.problem.num_devices, dtype=np.bool_)
+        return np.where(own, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
 
     @property
     def durations_s(self) -> list[ArrayLike]:
@@ -137,14 +138,14 @@ class Formulation:
     @cached_property
     def twins(self) -> list[tuple[int, int]]:
         """Pairs of neighbours in groups of identical devices: exchanging any two of a group changes nothing."""
-        groups: list[list[int]] = []
+        last: dict[int, int] = {}  # of each group, by its first device
+        found = []
         for d in range(self.problem.num_devices):
-            home = next((g for g in groups if are_identical(self.problem, g[0], d)), None)
-            if home is None:
-                groups.append([d])
-            else:
-                home.append(d)
-        return [(g[i], g[i + 1]) for g in groups for i in range(len(g) - 1)]
+            first = next((each for each in last if are_identical(self.problem, each, d)), d)
+            if first in last:
+                found.append((last[first], d))
+            last[first] = d
+        return found
 
     @cached_property
     def heads_s(self) -> FloatArray:
@@ -160,16 +161,6 @@ class Formulation:
 
     def _longest_s(self, order: IntArray, inputs: Csr) -> FloatArray:
         return longest_before(order, inputs, np.nanmin(self.problem.time_s, axis=1), np.zeros(len(inputs.edges)))
-
-
-def transfer_s(problem: ScheduleProblem, size_bytes: float) -> FloatArray:
-    """[D, D] seconds that ``size_bytes`` take from device to device; 0 on the diagonal."""
-    table = np.where(
-        np.eye(problem.num_devices, dtype=np.bool_),
-        0.0,
-        problem.link_latency_s + size_bytes / problem.link_bandwidth_bytes_per_s,
-    )
-    return np.asarray(table, dtype=np.float64)
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:
@@ -190,15 +181,11 @@ def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
     swap = np.arange(problem.num_devices)
     swap[[a, b]] = [b, a]
     off = ~np.eye(problem.num_devices, dtype=np.bool_)
-    return (
-        np.array_equal(problem.time_s, problem.time_s[:, swap], equal_nan=True)
-        and np.array_equal(problem.memory_bytes, problem.memory_bytes[swap])
-        and np.array_equal(problem.launch_s, problem.launch_s[swap])
-        and all(
-            np.array_equal(table[off], table[np.ix_(swap, swap)][off])
-            for table in (problem.link_latency_s, problem.link_bandwidth_bytes_per_s)
-        )
-    )
+    links = problem.link_latency_s, problem.link_bandwidth_bytes_per_s
+    return all(
+        np.array_equal(table, table[..., swap], equal_nan=True)
+        for table in (problem.time_s, problem.memory_bytes, problem.launch_s)
+    ) and all(np.array_equal(table[off], table[np.ix_(swap, swap)][off]) for table in links)
 
 
 def memory_can_bind(problem: ScheduleProblem) -> bool:

@@ -16,11 +16,23 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.placers.exact.solving import POLL_S, Answer, Ending
+from hsdag.placers.exact.solving import POLL_S, Answer, Ending, Program
 from hsdag.placers.incumbent import Limits
 
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
 GRACE_S = 2.0
 """What HiGHS may take beyond its limit before it is ended."""
+
+
+def highs_program(
+    model: LinearModel,
+    unit_s: float,
+    on_solution: Callable[[FloatArray], None],
+    hint: tuple[list[int], list[float]] | None = None,
+) -> Program:
+    """A model whose costs are in ``unit_s``; ``on_solution`` and ``hint`` as in ``solve_linear``."""
+    return Program(lambda limits, on_wait: solve_linear(model, limits, on_solution, on_wait, hint), unit_s, TOLERANCE)
 
 
 def solve_linear(

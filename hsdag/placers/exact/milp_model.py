@@ -13,7 +13,9 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchSchedule, BatchTable
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
+from hsdag.placers.exact.highs import highs_program
 from hsdag.placers.exact.linear import INFINITE, LinearModel
+from hsdag.placers.exact.solving import Program
 
 Terms = list[tuple[int, float]]
 
@@ -230,16 +232,19 @@ class BatchedModel:
                 start_s[i, a] = values[self.start[i][a]] * self.unit_s
         return BatchSchedule(device, start_s)
 
-    def hint(self, device: IntArray) -> tuple[list[int], list[float]]:
-        """Variables and values of a placement, [N] of all inputs or [N, L], to begin with."""
-        table = np.broadcast_to(device[:, None] if device.ndim == 1 else device, (len(device), len(self._inputs)))
-        chosen = [
-            (x, float(table[i, n] == d))
-            for i, each in enumerate(self.on)
-            for n, of in enumerate(each)
-            for d, x in of.items()
-        ]
-        return [x for x, _ in chosen], [value for _, value in chosen]
+    def program(self, on_schedule: Callable[[BatchSchedule], None], start: IntArray | None) -> Program:
+        """For HiGHS, beginning with a placement, [N] of all inputs or [N, G], where one is known."""
+        hint = None
+        if start is not None:
+            table = np.broadcast_to(start.reshape(len(start), -1), (len(start), len(self._inputs)))
+            chosen = {
+                x: float(table[i, n] == d)
+                for i, each in enumerate(self.on)
+                for n, of in enumerate(each)
+                for d, x in of.items()
+            }
+            hint = list(chosen), list(chosen.values())
+        return highs_program(self.linear, self.unit_s, lambda values: on_schedule(self.read(values)), hint)
 
 
 @dataclass(frozen=True, eq=False)

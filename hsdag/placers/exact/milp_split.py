@@ -17,6 +17,7 @@ from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.recursive_bound import split_bound_s
 from hsdag.placers.exact.single_channel import solve_chain
+from hsdag.placers.exact.solving import Answer, Ending, Program
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Limits
 
@@ -48,7 +49,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
     One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
-    again, side by side, while that helps, from the best list schedule or from modules solved in turn.
+    again, side by side, while that helps, from the best list schedule.
     """
 
     name = "milp-split"
@@ -58,8 +59,11 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     progress: Sequence[tuple[float, float]] = ()
     """Seconds into the search, best value in seconds."""
 
-    def _schedule(self, formulation: Formulation, limits: Limits, judge: Judge) -> None:
-        deadline = time.monotonic() + limits.seconds
+    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
+        return Program(lambda limits, _: self._split(formulation, limits, judge, deadline), unit_s=1.0)
+
+    def _split(self, formulation: Formulation, limits: Limits, judge: Judge, deadline: float) -> Answer[None]:
+        """Solve module by module; the bound is in seconds."""
         self._note_progress(judge)
         found = pivots(formulation)
         gaps = np.diff([0, *(int(formulation.reach[:, o].sum()) + 1 for o in found), formulation.problem.num_ops])
@@ -67,10 +71,10 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         parts = modules(formulation, self.options)
         self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
         if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
-            self._join(formulation, parts, judge, deadline, limits)
+            self._join(formulation, judge, deadline, limits)
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            return
+            return Answer(Ending.UNKNOWN, 0.0)
         pairs = len(gaps) * formulation.problem.num_devices**2
         each_s = min(MODULE_S, max(left_s * limits.num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
         of_module = Limits(min(each_s, left_s), 1, limits.seed)
@@ -82,31 +86,27 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
                 answer = solve_chain(formulation, found, solver)
                 if answer.device is not None and answer.start_s is not None:
                     judge.consider(answer.device, start_ranks(judge.costs, answer.start_s))
-                self._prove(formulation, answer.bound_s, judge)
+                bound_s = answer.bound_s
             else:
-                self._prove(formulation, split_bound_s(formulation, parts, solver), judge)
+                bound_s = split_bound_s(formulation, parts, solver)
             self.num_solved = solver.num_solved
+        return Answer(Ending.FEASIBLE, bound_s)
 
     def _note_progress(self, judge: Judge) -> None:
         if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):
             self.progress = [*self.progress, (judge.incumbent.best_after_s, float(judge.best_s))]
 
-    def _join(
-        self, formulation: Formulation, parts: Sequence[IntArray], judge: Judge, deadline: float, limits: Limits
-    ) -> None:
-        """The best list schedule, or modules in turn; then windows over modules and seams."""
+    def _join(self, formulation: Formulation, judge: Judge, deadline: float, limits: Limits) -> None:
+        """The best list schedule; then windows over modules and seams."""
         search_lists(judge, deadline, limits.seed, lambda: self._note_progress(judge))
 
         def judged(device: IntArray, start_s: FloatArray) -> Schedule | None:
-            judge.consider(device, start_ranks(judge.costs, start_s))
+            value_s = judge.consider(device, start_ranks(judge.costs, start_s))
             self._note_progress(judge)
-            return _plan_of(judge, device)
+            return _plan_of(judge, device) if np.isfinite(value_s) else None
 
         with WindowSolver(formulation, EFFORT, deadline, limits.num_workers, limits.seed) as windows:
             plan = _plan_of(judge, judge.best) if judge.best is not None else None
-            if plan is None:
-                first = windows.forward(parts, judge.wake)
-                plan = judged(*first) if first is not None else None
             for size in WINDOW_OPS:
                 while plan is not None and time.monotonic() < deadline:
                     better = _swept(plan, size, windows, judged, judge, deadline)
@@ -134,10 +134,8 @@ def _swept(
     return plan if is_better else None
 
 
-def _plan_of(judge: Judge, device: IntArray) -> Schedule | None:
-    """The schedule that the simulator makes of a placement and its best order; None where it has none."""
-    if judge.ranks(device) is None:
-        return None
+def _plan_of(judge: Judge, device: IntArray) -> Schedule:
+    """The schedule that the simulator makes of a placement and its best order."""
     run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), device]
     start_s = judge.start_s(device)
     return Schedule(device, start_s, float((start_s + run_s).max()))

@@ -17,14 +17,12 @@ import numpy as np
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
-from hsdag.placers.exact.highs import solve_linear
+from hsdag.placers.exact.highs import TOLERANCE, solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, Ending, solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-
-MILP_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,7 @@ def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) ->
     answer = solve_linear(model.linear, limits)
     if answer.ending is Ending.INFEASIBLE:
         return ModuleAnswer(float("inf"))
-    bound_s = max(answer.bound * model.unit_s * (1 - MILP_TOLERANCE), 0.0)
+    bound_s = max(answer.bound * model.unit_s * (1 - TOLERANCE), 0.0)
     if answer.solution is None:
         return ModuleAnswer(bound_s)
     value_s = float(answer.solution[model.makespan]) * model.unit_s

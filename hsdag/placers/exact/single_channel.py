@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.formulation import Formulation, induced, transfer_s
+from hsdag.placers.exact.formulation import Formulation, induced
 from hsdag.placers.exact.module_solving import ModuleAnswer, ModuleSolver, ModuleTask
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
@@ -105,7 +105,7 @@ def _bridge(p: ScheduleProblem, part: Segment, u: int, v: int) -> ModuleAnswer:
     sent_s = 0.0
     if u >= 0:
         size = max(p.edge_bytes[(p.edge_src == part.entry) & (p.edge_dst == part.exit)].tolist(), default=0.0)
-        sent_s = float(transfer_s(p, size)[u, v])
+        sent_s = float(Formulation(p).transfer_s(size)[u, v])
     value_s = sent_s + float(p.time_s[part.exit, v])
     return ModuleAnswer(value_s, value_s, np.array([v]), np.array([sent_s]))
 

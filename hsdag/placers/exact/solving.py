@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from hsdag.placers.exact.ticks import Ticks
 from hsdag.placers.incumbent import Limits
 
 LARGEST_BOUND = 2**62
@@ -65,25 +66,36 @@ class Answer(Generic[T]):
     solution: T | None = None
 
 
-def follow(
-    solve: Callable[[Callable[[float], None]], Answer[T]],
-    seconds: Callable[[float], float],
-    prove: Callable[[float], None],
-    wake: Callable[[], None],
-    infeasible_s: float = np.inf,
-) -> Ending:
-    """Let ``solve`` run and ``prove`` its bounds, which ``seconds`` brings into seconds; every so often ``wake``.
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model that is ready to be solved, with who hears of its solutions.
 
-    ``infeasible_s`` is proven where there is no solution.
+    ``solve`` reports bounds every so often, in units of ``unit_s`` and too high by a share ``tolerance`` at most.
     """
 
-    def on_wait(bound: float) -> None:
-        prove(seconds(bound))
-        wake()
+    solve: Callable[[Limits, Callable[[float], None]], Answer[Any]]
+    unit_s: float
+    tolerance: float = 0.0
 
-    answer = solve(on_wait)
-    prove(infeasible_s if answer.ending is Ending.INFEASIBLE else seconds(answer.bound))
-    return answer.ending
+    def follow(self, limits: Limits, prove: Callable[[float], None], wake: Callable[[], None], best_s: float) -> Ending:
+        """Solve and ``prove`` bounds in seconds; every so often ``wake``.
+
+        Where there is no solution, none is better than ``best_s``, the best one known before.
+        """
+
+        def on_wait(bound: float) -> None:
+            prove(bound * self.unit_s * (1 - self.tolerance))
+            wake()
+
+        answer = self.solve(limits, on_wait)
+        is_infeasible = answer.ending is Ending.INFEASIBLE
+        prove((best_s if is_infeasible else answer.bound * self.unit_s) * (1 - self.tolerance))
+        return answer.ending
+
+
+def cpsat_program(model: Readable[T], ticks: Ticks, on_solution: Callable[[T], None]) -> Program:
+    """A model for CP-SAT."""
+    return Program(lambda limits, on_wait: solve_aloud(model, limits, on_solution, on_wait), ticks.length_s)
 
 
 def solve_model(model: Readable[T], limits: Limits) -> Answer[T]:

@@ -16,7 +16,7 @@ from ortools.sat.python import cp_model
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchSchedule
 from hsdag.placers.exact.cpsat_model import IntervalModel, Surroundings
-from hsdag.placers.exact.formulation import Formulation, generous_horizon_s, induced
+from hsdag.placers.exact.formulation import Formulation, induced
 from hsdag.placers.exact.solving import solver_of
 from hsdag.placers.incumbent import Limits
 
@@ -67,87 +67,49 @@ class WindowSolver:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def forward(self, parts: Sequence[IntArray], on_step: Callable[[], None]) -> tuple[IntArray, FloatArray] | None:
-        """Module after module, each solved together with the next one and then fixed; devices and starts [N].
-
-        None where a window found nothing within its effort.
-        """
-        device, start_s = np.full(self._p.num_ops, -1, dtype=np.int64), np.zeros(self._p.num_ops)
-        for t, part in enumerate(parts):
-            ops = np.concatenate(parts[t : t + 2])
-            found = self._solve(ops, self._behind(ops, device, start_s), None, generous_horizon_s(self._p))
-            if found is None:
-                return None
-            kept = slice(None) if t + 2 >= len(parts) else slice(0, len(part))
-            device[ops[kept]], start_s[ops[kept]] = found.device[kept], found.start_s[kept]
-            on_step()
-            if t + 2 >= len(parts):
-                break
-        return device, start_s
-
     def improve(self, plan: Schedule, windows: Sequence[IntArray], judged: Judged) -> Schedule | None:
         """A better plan with disjoint ``windows``, each of neighbours in time, solved again in parallel.
 
         What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
         """
-        found = [part for part in self._pool.map(lambda ops: self._anew(plan, ops), windows) if part is not None]
+        found = [part for part in self._pool.map(lambda ops: self._solve(plan, ops), windows) if part is not None]
         found = [part for part in found if part.end_s < plan.makespan_s * (1 - IMPROVEMENT)]
         found.sort(key=lambda part: float(plan.start_s[part.ops].min()))
-        better = _better(plan, judged(*_joined(plan, found))) if found else None
-        if better is None and len(found) > 1:
-            for part in sorted(found, key=lambda part: part.end_s):
-                better = better or _better(plan, judged(*_joined(plan, [part])))
-        return better
+        alone = sorted(found, key=lambda part: part.end_s) if len(found) > 1 else []
+        for parts in filter(None, [found, *([part] for part in alone)]):
+            other = judged(*_joined(plan, parts))
+            if other is not None and other.makespan_s < plan.makespan_s * (1 - IMPROVEMENT):
+                return other
+        return None
 
-    def _anew(self, plan: Schedule, ops: IntArray) -> _Part | None:
-        behind = _behind_of(plan, ops)
+    def _around(self, plan: Schedule, ops: IntArray) -> Surroundings:
+        """What begins before ``ops``, fixed, and all behind them as a block that ends the plan."""
+        p, behind = self._p, _behind_of(plan, ops)
         before = ~behind
         before[ops] = False
-        fixed = np.where(before, plan.device, -1)
-        around = self._before_block(ops, self._behind(ops, fixed, plan.start_s), plan, behind)
-        return self._solve(ops, around, plan, plan.makespan_s)
-
-    def _behind(self, ops: IntArray, device: IntArray, start_s: FloatArray) -> Surroundings:
-        """What is fixed before ``ops`` (device not -1), and the least that is to come behind them."""
-        p = self._p
-        m, d = len(ops), p.num_devices
-        arrival_s, tail_s, free_s = np.zeros((m, d)), np.zeros((m, d)), np.zeros(d)
-        fixed = np.flatnonzero(device >= 0)
-        end_s = start_s + np.where(
-            device >= 0, np.nan_to_num(p.time_s[np.arange(p.num_ops), np.maximum(device, 0)]), 0.0
-        )
-        np.maximum.at(free_s, device[fixed], end_s[fixed] + p.op_overhead_s)
-        inside = set(ops.tolist())
+        arrival_s, tail_s = np.zeros((len(ops), p.num_devices)), np.zeros((len(ops), p.num_devices))
+        free_s, device_tail_s = np.zeros(p.num_devices), np.zeros(p.num_devices)
+        end_s = plan.start_s + p.time_s[np.arange(p.num_ops), plan.device]
+        left_s = plan.makespan_s - plan.start_s
+        np.maximum.at(free_s, plan.device[before], end_s[before] + p.op_overhead_s)
+        np.maximum.at(device_tail_s, plan.device[behind], left_s[behind] + p.op_overhead_s)
         for k, v in enumerate(ops.tolist()):
             for u, size in self._producers[v].items():
-                if u not in inside and device[u] >= 0:
-                    arrival_s[k] = np.maximum(arrival_s[k], end_s[u] + self._f.transfer_s(size)[device[u]])
-            for w, size in self._f.consumers[v].items():
-                if w not in inside:
-                    least = np.nanmin(self._f.transfer_s(size) + p.time_s[w][None, :], axis=1)
-                    tail_s[k] = np.maximum(tail_s[k], least + self._f.tails_s[w])
-        return Surroundings(arrival_s, free_s, tail_s, np.zeros(d))
-
-    def _before_block(self, ops: IntArray, around: Surroundings, plan: Schedule, behind: BoolArray) -> Surroundings:
-        """The surroundings with all that is ``behind`` as a block that ends the plan."""
-        p = self._p
-        tail_s, device_tail_s = np.zeros_like(around.tail_s), np.zeros(p.num_devices)
-        later = np.flatnonzero(behind)
-        np.maximum.at(device_tail_s, plan.device[later], plan.makespan_s - plan.start_s[later] + p.op_overhead_s)
-        for k, v in enumerate(ops.tolist()):
+                if before[u]:
+                    arrival_s[k] = np.maximum(arrival_s[k], end_s[u] + self._f.transfer_s(size)[plan.device[u]])
             for w, size in self._f.consumers[v].items():
                 if behind[w]:
-                    sent = self._f.transfer_s(size)[:, plan.device[w]]
-                    tail_s[k] = np.maximum(tail_s[k], plan.makespan_s - plan.start_s[w] + sent)
-        return Surroundings(around.arrival_s, around.device_free_s, tail_s, device_tail_s)
+                    sent_s = self._f.transfer_s(size)[:, plan.device[w]]
+                    tail_s[k] = np.maximum(tail_s[k], left_s[w] + sent_s)
+        return Surroundings(arrival_s, free_s, tail_s, device_tail_s)
 
-    def _solve(self, ops: IntArray, around: Surroundings, plan: Schedule | None, horizon_s: float) -> _Part | None:
+    def _solve(self, plan: Schedule, ops: IntArray) -> _Part | None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             return None
-        model = IntervalModel(Formulation(induced(self._p, ops)), horizon_s, around=around, with_loads=False)
-        if plan is not None:
-            model.hint(BatchSchedule.single(plan.device[ops], plan.start_s[ops], self._p.num_devices))
+        around = self._around(plan, ops)
+        model = IntervalModel(Formulation(induced(self._p, ops)), plan.makespan_s, around=around, with_loads=False)
+        model.hint(BatchSchedule.single(plan.device[ops], plan.start_s[ops], self._p.num_devices))
         solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
@@ -181,13 +143,6 @@ def _joined(plan: Schedule, parts: Sequence[_Part]) -> tuple[IntArray, FloatArra
         start_s[_behind_of(plan, part.ops)] -= plan.makespan_s - part.end_s
         gained_s += plan.makespan_s - part.end_s
     return device, start_s
-
-
-def _better(plan: Schedule, other: Schedule | None) -> Schedule | None:
-    """``other`` where it is better than ``plan`` by what counts."""
-    if other is None or other.makespan_s >= plan.makespan_s * (1 - IMPROVEMENT):
-        return None
-    return other
 
 
 def sweeps(plan: Schedule, size: int) -> list[IntArray]:

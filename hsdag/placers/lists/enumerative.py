@@ -1,10 +1,8 @@
-"""EnumerativePlacer: sharded ops one after another, every permutation of devices over their shards tried."""
+"""EnumerativePlacer: sharded ops one after another, each on the best permutation of devices over its shards."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -19,19 +17,14 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
-MOST_PERMUTATIONS = 50_000
-"""Up to 8 devices all permutations are tried; beyond, an assignment problem gives the same least cost."""
-NO_DEVICE_S = 1e30
-"""Cost of a device that may not take an op: more than all else, and finite."""
-
 
 class EnumerativePlacer(ListPlacer[NoOptions]):
     """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for both latency and throughput.
 
-    Meta-ops in topological order, first their shards, then their reductions. Every permutation of the devices over
-    the shards is costed by the time to bring in their inputs; the first cheapest one is kept. No device gets two of
-    them; where there are more shards than devices, they are dealt in rounds by op index. Ops without a meta-op stand
-    for themselves.
+    Meta-ops in topological order, first their shards, then their reductions. A permutation of the devices over the
+    shards costs the time to bring in their inputs; an assignment problem gives the cheapest without trying them all. No
+    device gets two shards; where there are more shards than devices, they are dealt in rounds by op index. Ops without
+    a meta-op stand for themselves.
     """
 
     name = "enumerative"
@@ -86,9 +79,9 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
 def _input_costs_s(
     tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, held: FloatArray
 ) -> FloatArray:
-    """[len(ops), D] seconds to bring the inputs of each op to each device, one after another.
+    """[len(ops), D] seconds to bring the inputs of each op to each device, infinite for one that may not take it.
 
-    Inputs from the same group are not placed yet and left out.
+    One after another; inputs from the same group are not placed yet and left out.
     """
     cost_s = np.zeros((len(ops), problem.num_devices))
     for i, v in enumerate(ops.tolist()):
@@ -98,28 +91,16 @@ def _input_costs_s(
                 cost_s[i] += tables.latency_s[home] + tables.in_bytes[k] / tables.bandwidth_bytes_per_s[home]
         full = over_memory(problem, held + problem.weight_bytes[v])
         able = problem.supported[v] & ~full if (problem.supported[v] & ~full).any() else problem.supported[v]
-        cost_s[i, ~able] = NO_DEVICE_S
+        cost_s[i, ~able] = np.inf
     return cost_s
 
 
 def _best_assignment(cost_s: FloatArray) -> IntArray:
     """The devices of ops, all different, at the least cost; where that is not possible, each op on its best device."""
-    k, d = cost_s.shape
-    count = np.prod(np.arange(d, d - k, -1.0))
-    if count <= MOST_PERMUTATIONS:
-        choices = _permutations(d, k)
-        best = choices[int(np.argmin(cost_s[np.arange(k), choices].sum(axis=1)))]
-    else:
-        best = np.asarray(linear_sum_assignment(cost_s)[1])
-    if cost_s[np.arange(k), best].max() >= NO_DEVICE_S:
-        best = np.argmin(cost_s, axis=1)
-    return np.asarray(best, dtype=np.int64)
-
-
-@cache
-def _permutations(d: int, k: int) -> IntArray:
-    """[P, k] all ways to give k ops different ones of d devices, in lexicographic order."""
-    return np.asarray(list(itertools.permutations(range(d), k)), dtype=np.int64)
+    try:
+        return np.asarray(linear_sum_assignment(cost_s)[1], dtype=np.int64)
+    except ValueError:  # every choice has an infinite cost
+        return np.asarray(np.argmin(cost_s, axis=1), dtype=np.int64)
 
 
 PLACER = EnumerativePlacer

@@ -14,7 +14,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.base import Placer
 from hsdag.placers.cuts import memory_prices
 from hsdag.placers.cuts.mincut import MincutPlacer
-from hsdag.placers.exact import cpsat, judging, milp
+from hsdag.placers.exact import highs, judging, milp, solving
 from hsdag.placers.exact.assignment import AssignmentModel
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import IntervalModel
@@ -252,8 +252,8 @@ def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "HEURISTICS", ("heft",))
-    monkeypatch.setattr(milp, "solve_linear", begun)
-    monkeypatch.setattr(cpsat, "solve_aloud", begun)
+    monkeypatch.setattr(highs, "solve_linear", begun)
+    monkeypatch.setattr(solving, "solve_aloud", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)
     Judge(Incumbent(units, heard(problem, 10**9), Limits())).warm_start()
