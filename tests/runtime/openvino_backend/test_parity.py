@@ -39,10 +39,10 @@ def assert_parity(core: ov.Core, model: ov.Model, seeds: list[int], num_devices:
         assert_near(expected, on_cpu)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(model=models, seed=st.integers(0, 99), num_devices=st.integers(2, 4))
 def test_random_placements_of_random_models_agree(core: ov.Core, model: ov.Model, seed: int, num_devices: int) -> None:
-    assert_parity(core, model, [seed, seed + 100], num_devices)
+    assert_parity(core, model, [seed], num_devices)
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_inception", "tiny_bert"])
