@@ -131,8 +131,10 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         watcher.on_phase(f"{error}; measuring every placement instead")
         return measured_alone
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
-    kind = HeteroCosts if options.executor == "hetero" else WorkConservingCosts
-    return Ground(problem, kind.of(session.graph, profile.costs()), profile)
+    if options.executor != "hetero":
+        return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile)
+    costs = HeteroCosts.of(session.graph, profile.costs())
+    return Ground(replace(problem, hetero=costs), costs, profile)
 
 
 def _hybrid(
@@ -182,7 +184,8 @@ def _search_in_rounds(
         stopped = result is None or result.status is Status.TIME_LIMIT
         if stopped or not hybrid.measure_promising(options.finalists) or ground.profile is None:
             return
-        problem = with_costs(problem, hybrid.costs.costs, ground.profile.memory_bytes)
+        hetero = None if problem.hetero is None else hybrid.costs
+        problem = replace(with_costs(problem, hybrid.costs.costs, ground.profile.memory_bytes), hetero=hetero)
 
 
 def _open_folder(

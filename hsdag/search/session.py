@@ -32,6 +32,7 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import unit_edges
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler
@@ -179,13 +180,23 @@ class Session:
 
 
 def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
-    """The problem with costs by op as the costs of its units."""
-    units, labels = problem.units, problem.units.partition.labels
+    """The problem with costs by op as the costs of its units.
+
+    Between units goes what HETERO sends: each tensor, but none to or from ops that float.
+    """
+    fine, units, labels = problem.units.fine, problem.units.graph, problem.units.partition.labels
     columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
     time_s = np.stack(columns, axis=1).astype(np.float64)
     time_s[~problem.supported] = np.nan
-    by_unit = replace(costs, time_s=time_s)
-    return replace(problem, costs=ScheduleProblem.from_graph(units.graph, by_unit, problem.devices, memory_bytes))
+    by_unit = ScheduleProblem.from_graph(units, replace(costs, time_s=time_s), problem.devices, memory_bytes)
+    by_op = ScheduleProblem.from_graph(fine, replace(costs, time_s=np.nan_to_num(costs.time_s)), problem.devices)
+    floats = floating_ops(fine)
+    sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
+    edges, edge_bytes, edge_port = unit_edges(by_op, labels, sent)
+    src, dst = edges.T.copy()
+    return replace(
+        problem, costs=replace(by_unit, edge_src=src, edge_dst=dst, edge_bytes=edge_bytes, edge_port=edge_port)
+    )
 
 
 def _digest(model: Path, inputs: Path | None, fingerprint: str) -> str:

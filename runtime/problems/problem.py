@@ -8,6 +8,7 @@ import numpy as np
 
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import BoolArray, IntArray
+from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -21,6 +22,8 @@ class Problem:
     A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
     ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
     take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
+    ``hetero`` says what placements of ops take under HETERO, where a model is placed for it; of launches and of tensors
+    that stay on their device, ``costs`` are then an estimate.
     Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
     """
 
@@ -30,6 +33,7 @@ class Problem:
     objective: Objective = LATENCY
     costs: ScheduleProblem | None = None
     semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
+    hetero: PlacementCosts | None = None
 
     def __post_init__(self) -> None:
         if self.supported.shape != (self.num_units, self.num_devices):

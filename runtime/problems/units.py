@@ -106,7 +106,7 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     members = np.bincount(unit, minlength=num_units)
     time_s = np.zeros((num_units, problem.num_devices))
     np.add.at(time_s, unit, problem.time_s)  # NaN where one of them is
-    edges, edge_bytes, edge_port = _unit_edges(problem, unit, kept)
+    edges, edge_bytes, edge_port = unit_edges(problem, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
     labels = problem.labels
     order = unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order
@@ -130,7 +130,7 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     )
 
 
-def _unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, FloatArray, IntArray]:
+def unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, FloatArray, IntArray]:
     """Edges between units [E', 2], their bytes and ports: of every result that is sent, its largest edge to that unit.
 
     The results of a unit are numbered by op and port.

@@ -1,26 +1,119 @@
-"""One round over few candidates, each of which may be measured. Legend: U placement units."""
+"""One round over few candidates, and the moves from the best of them that gain under HETERO's own submodels.
+
+Legend: U placement units, N ops, B placements.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 
-from hsdag.ir.graph import IntArray
+import numpy as np
+
+from hsdag.evaluators.memory import MemoryJudge
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.partition import Partition
 from hsdag.placers.incumbent import GaveUp, Incumbent
 from hsdag.runtime.problems.plan import Plan
 
+MAX_REFINED = 6
+"""Candidates that moves start from, the best first."""
+
+MAX_SCORED_OPS = 4_000_000
+"""Ops of all placements together that the moves of one search are scored for."""
+
+MAX_SHARE = 0.2
+"""Share of the time of a search that moves may take, scoring being slow where many submodels wait for each other."""
+
+BATCH = 64
+"""Placements scored at once, and moves that are tried together."""
+
+LEAST_GAIN = 1e-12
+"""A move has to gain more than this share: rounding."""
+
 
 def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: int, otherwise: str) -> None:
-    """Evaluate the first ``most`` different legal candidates [U], one after the other.
+    """Evaluate the first ``most`` different legal candidates [U], then what moves make of the best under HETERO.
 
     Raises GaveUp with ``otherwise`` where all failed, SearchStopped when the evaluator does.
     """
-    seen: set[Plan] = set()
+    seen: dict[Plan, None] = {}
     for plan in map(Plan, candidates):
         if plan in seen or not incumbent.problem.is_legal(plan.placement):
             continue
-        seen.add(plan)
+        seen[plan] = None
         incumbent.evaluate([plan])
         if len(seen) == most:
             break
+    if incumbent.problem.hetero is not None:
+        for placement in _Refinement(incumbent).refined([plan.placement for plan in seen]):
+            incumbent.evaluate([Plan(placement)])
     if incumbent.best is None:
         raise GaveUp(otherwise)
+
+
+class _Refinement:
+    """Moves that gain under the simulated value of the model, whose launches are HETERO's submodels."""
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        self._incumbent, self._problem = incumbent, incumbent.problem
+        self._judge = MemoryJudge(incumbent.costs, self._problem.semantics)
+        self._left = MAX_SCORED_OPS // self._problem.units.fine.num_ops
+
+    def refined(self, starts: list[IntArray]) -> Iterator[IntArray]:
+        """The best of ``starts`` [U] and of the single devices, each after all moves that gain."""
+        alone = [np.full(self._problem.num_units, d, dtype=np.int64) for d in range(self._problem.num_devices)]
+        starts = [each for each in [*alone, *starts] if self._judge.fits(each)]
+        values = self._values(starts)
+        for i in np.argsort(values, kind="stable")[:MAX_REFINED].tolist():
+            best: IntArray | None = starts[i] if np.isfinite(values[i]) else None
+            value = values[i]
+            while best is not None:
+                placement = best
+                best, value = self._improved(placement, value)
+                if best is None:
+                    yield placement
+
+    def _improved(self, placement: IntArray, value: float) -> tuple[IntArray | None, float]:
+        """The best that moves which gain by themselves make of a placement together; None where nothing gains."""
+        moves = list(itertools.islice(self._moves(placement), self._left))
+        values = self._values(moves)
+        gaining = [moves[i] for i in np.argsort(values, kind="stable")[:BATCH] if values[i] < value * (1 - LEAST_GAIN)]
+        merged = list(itertools.accumulate(gaining, lambda so_far, move: np.where(move != placement, move, so_far)))
+        values = self._values(merged)
+        for i in np.argsort(values, kind="stable").tolist():
+            if values[i] < value * (1 - LEAST_GAIN) and self._judge.fits(merged[i]):
+                return merged[i], float(values[i])
+        return None, value
+
+    def _moves(self, placement: IntArray) -> Iterator[IntArray]:
+        """A placement [U] after one move to a device: of the units there that edges join, of one, of an edge's two."""
+        graph = self._problem.units.graph
+        src, dst = graph.edge_src, graph.edge_dst
+        away = placement[src] != placement[dst]
+        region = Partition.from_pairs(len(placement), src[~away], dst[~away]).labels
+        unit, device = np.concatenate([src[away], dst[away]]), placement[np.concatenate([dst[away], src[away]])]
+        for r, d in np.unique(np.stack([region[unit], device]), axis=1).T.tolist():
+            yield np.where(region == r, d, placement)
+        at_edge_first = dict.fromkeys([*unit.tolist(), *range(len(placement))])
+        for units in [*zip(at_edge_first), *zip(src.tolist(), dst.tolist(), strict=True)]:
+            for d in range(self._problem.num_devices):
+                moved = placement.copy()
+                moved[list(units)] = d
+                yield moved
+
+    def _values(self, placements: list[IntArray]) -> FloatArray:
+        """[B] values of placements [U]; infinite where one is illegal, or no more may be scored."""
+        problem, values = self._problem, np.full(len(placements), np.inf)
+        assert problem.hetero is not None
+        for i in range(0, min(len(placements), self._left), BATCH):
+            self._incumbent.check()
+            if self._incumbent.elapsed_s > MAX_SHARE * self._incumbent.limits.seconds:
+                self._left = 0
+                break
+            some = np.stack(placements[i : i + BATCH])
+            legal = problem.supported[np.arange(problem.num_units), some].all(axis=1)
+            found = problem.objective.of_model(problem.hetero, problem.expand(some))
+            values[i : i + BATCH] = np.where(legal, found, np.inf)
+        self._left = max(self._left - len(placements), 0)
+        return values

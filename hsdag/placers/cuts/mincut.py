@@ -22,9 +22,10 @@ from hsdag.placers.cuts.memory_prices import fitting, repaired
 from hsdag.placers.cuts.pipeline import stages
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.runtime.simulator import Execution, Links
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
@@ -69,8 +70,7 @@ class MincutPlacer(Placer[NoOptions]):
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
-        each_alone = problem.num_units == problem.units.partition.num_items
-        bound_s, proven = _proven_bound_s(costs, problem.semantics, each_alone=each_alone)
+        bound_s, proven = _proven_bound_s(problem, costs)
         if bound_s is not None:
             incumbent.prove(bound_s)
         cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, proven)
@@ -80,18 +80,21 @@ class MincutPlacer(Placer[NoOptions]):
         yield from cuts
 
 
-def _proven_bound_s(
-    problem: ScheduleProblem, how: Semantics, *, each_alone: bool
-) -> tuple[float | None, IntArray | None]:
+def _proven_bound_s(units: Problem, problem: ScheduleProblem) -> tuple[float | None, IntArray | None]:
     """Seconds that no placement beats in sequential execution, and the placement [U] of the program that proved it.
 
     With two devices the bound is the cut, the optimum but for rounding, as long as memories have no limits. For more
-    devices it is known for small problems. Where units are several ops, it is the cut without launches and then one
-    launch on each device, or a single device if that takes less. Other executions have no such bound.
+    devices it is known for small problems. Where units are several ops, or HETERO's submodels are what is launched, it
+    is the cut without launches and then one launch on each of two devices, or a single device if that takes less. The
+    period of a model, and other executions, have no such bound.
     """
+    how = units.semantics
     if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
         return None, None
-    costs, placement = BoundaryCosts.of(problem, Launches.RUNS if each_alone else Launches.NOTHING), None
+    if units.hetero is not None and units.objective.is_steady:
+        return None, None
+    counts_runs = units.hetero is None and units.num_units == units.units.partition.num_items
+    costs, placement = BoundaryCosts.of(problem, Launches.RUNS if counts_runs else Launches.NOTHING), None
     if problem.num_devices <= 2:
         cut = pair_cut(costs, 0, problem.num_devices - 1)
         bound_s = cut.bound_s if cut is not None else np.inf
@@ -100,10 +103,10 @@ def _proven_bound_s(
         if proven is None:
             return None, None
         bound_s = proven.bound_s
-        placement = proven.placement if each_alone else None
+        placement = proven.placement if counts_runs else None
     else:
         return None, None
-    if not each_alone:
+    if not counts_runs:
         alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
         bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
     return bound_s * (1 - ROUNDING), placement

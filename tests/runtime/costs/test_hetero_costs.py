@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, graph_from_edges
+from hsdag.ir import graph_from_edges
 from hsdag.ir.build import graph_of
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from tests.ir.submodels.random_models import random_devices, random_model
+from tests.runtime.costs.plain_latency import plain_latency_s
 
 FREE = np.full((2, 2), np.inf)
 
@@ -47,22 +48,6 @@ def test_a_latency_is_ops_and_launches_and_crossings() -> None:
     )
     found = HeteroCosts.of(graph, costs).latency_s(np.array([[0, 1, 0], [0, 0, 0]]))
     assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
-
-
-def plain_latency_s(graph: ComputationGraph, submodel: np.ndarray, device: np.ndarray, c: CostModel) -> float:
-    """Seconds of one placement [N] whose ops are in the submodels [N], -1 for those that float, counted one by one."""
-    total_s = float(c.time_s[np.arange(graph.num_ops), device].sum())
-    total_s += float(sum(c.launch_s[d] for _, d in {(s, d) for s, d in zip(submodel, device, strict=True) if s >= 0}))
-    tensors: dict[tuple[int, int], set[int]] = {}
-    for e in np.flatnonzero((submodel[graph.edge_src] >= 0) & (submodel[graph.edge_dst] >= 0)).tolist():
-        tensors.setdefault((int(graph.edge_src[e]), int(graph.edge_src_port[e])), set()).add(e)
-    for (u, _), edges in tensors.items():
-        ends = [graph.edge_dst[e] for e in edges if submodel[graph.edge_dst[e]] != submodel[u]]
-        away = {int(device[v]) for v in ends} - {int(device[u])} or {int(device[v]) for v in ends}
-        size = graph.edge_bytes[next(iter(edges))]
-        rate = c.link_bandwidth_bytes_per_s
-        total_s += float(sum(c.link_latency_s[device[u], d] + size / rate[device[u], d] for d in away))
-    return total_s
 
 
 @given(st.integers(0, 2**32), st.integers(3, 40))
