@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.partition import Partition
 
 
 def in_degrees(graph: ComputationGraph) -> IntArray:
@@ -31,6 +32,4 @@ def degree_one_hot(degrees: IntArray) -> FloatArray:
 
 def _neighbour_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     """Source and destination of every distinct connected pair, in O(E log E)."""
-    base = np.int64(max(graph.num_ops, 1))
-    keys = np.unique(graph.edge_src * base + graph.edge_dst)
-    return keys // base, keys % base
+    return Partition.identity(graph.num_ops).quotient_edges(graph.edge_src, graph.edge_dst)

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def graph_of(model: ov.Model) -> ComputationGraph:
     named = ordered_ops(model)
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
     output_shapes = [[_sizes(port) for port in node.outputs()] for _, node in named]
-    bits = [[_bits(port) for port in node.outputs()] for _, node in named]
     output_bytes = [
-        [_bytes(s, b) for s, b in zip(ss, bs, strict=True)] for ss, bs in zip(output_shapes, bits, strict=True)
+        [_bytes(port, sizes) for port, sizes in zip(node.outputs(), shapes, strict=True)]
+        for (_, node), shapes in zip(named, output_shapes, strict=True)
     ]
     edges: list[tuple[int, int, int, int, int]] = []
     flops = np.zeros(len(named))
@@ -198,13 +199,6 @@ def _sizes(port: Any) -> Shape:
     return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
 
 
-def _bits(port: Any) -> int:
+def _bytes(port: Any, sizes: Shape) -> int:
     element_type = port.get_element_type()
-    return 0 if element_type.is_dynamic() else int(element_type.bitwidth)
-
-
-def _bytes(shape: Shape, bits: int) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return (count * bits + 7) // 8
+    return 0 if element_type.is_dynamic() else (prod(sizes) * int(element_type.bitwidth) + 7) // 8

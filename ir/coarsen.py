@@ -50,8 +50,7 @@ def chain_partition(graph: ComputationGraph) -> Partition:
     In topological order, if v_j is the only child of v_i and v_i the only parent of v_j, both join one set;
     sets chain. Parallel edges between two ops count as one neighbour. O(V + E log E).
     """
-    keys = np.unique(graph.edge_src * np.int64(max(graph.num_ops, 1)) + graph.edge_dst)
-    src, dst = keys // max(graph.num_ops, 1), keys % max(graph.num_ops, 1)
+    src, dst = Partition.identity(graph.num_ops).quotient_edges(graph.edge_src, graph.edge_dst)
     children = np.bincount(src, minlength=graph.num_ops)
     parents = np.bincount(dst, minlength=graph.num_ops)
     sole = (children[src] == 1) & (parents[dst] == 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.partition import Partition
 
@@ -67,16 +68,36 @@ def colocate(graph: ComputationGraph) -> Colocation:
     """
     floating = floating_ops(graph)
     edge_kept = ~floating[graph.edge_src]
-    owner = _owners(graph, floating)
-    left, right = [np.arange(graph.num_ops, dtype=np.int64)], [owner]
-    for pair in (_parameter_pairs(graph, floating), _result_pairs(graph)):
-        left.append(pair[0])
-        right.append(pair[1])
-    sets = Partition.from_pairs(graph.num_ops, np.concatenate(left), np.concatenate(right))
+    others = _owners(graph, floating)
+    for v, op_type in enumerate(graph.op_types):
+        if op_type == "Parameter":
+            others[v] = _first_reader(graph, v, floating)
+        elif op_type == "Result":
+            others[v] = graph.predecessors.of(v)[0]
+    sets = Partition.from_pairs(graph.num_ops, np.arange(graph.num_ops, dtype=np.int64), others)
     labels = sets.cycles(graph.edge_src[edge_kept], graph.edge_dst[edge_kept])[sets.labels]
     if variable_of(graph) is not None:
         labels = np.zeros(graph.num_ops, dtype=np.int64)
     return Colocation(Partition.from_labels(labels), floating, edge_kept)
+
+
+def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
+    """Raise PlacementError where ops that must share a device do not; floating ops follow their readers."""
+    constraints = colocate(graph)
+    first: dict[int, int] = {}
+    for v, group in enumerate(constraints.sets.labels.tolist()):
+        if not constraints.floating[v]:
+            u = first.setdefault(group, v)
+            if devices[u] != devices[v]:
+                if variable := variable_of(graph):
+                    raise PlacementError(
+                        f"the model keeps state between inferences (variable {variable!r}), which cannot be split: "
+                        "put all its ops on one device"
+                    )
+                raise PlacementError(
+                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device, but the affinity map "
+                    f"puts them on {devices[u]} and {devices[v]}"
+                )
 
 
 def variable_of(graph: ComputationGraph) -> str | None:
@@ -135,27 +156,9 @@ def _owners(graph: ComputationGraph, floating: BoolArray) -> IntArray:
     return np.asarray(owner, dtype=np.int64)
 
 
-def _parameter_pairs(graph: ComputationGraph, floating: BoolArray) -> tuple[IntArray, IntArray]:
-    """Every Parameter beside its first consumer that computes on data (or its first consumer at all)."""
-    pairs = []
-    for v in _of_type(graph, "Parameter"):
-        consumers = graph.successors.of(v)
-        on_data = consumers[~floating[consumers]]
-        candidates = on_data if len(on_data) else consumers
-        if len(candidates):
-            pairs.append((v, int(candidates[np.argmin(graph.position[candidates])])))
-    return _columns(pairs)
-
-
-def _result_pairs(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
-    """Every Result beside its producer."""
-    return _columns([(v, int(graph.predecessors.of(v)[0])) for v in _of_type(graph, "Result")])
-
-
-def _of_type(graph: ComputationGraph, op_type: str) -> list[int]:
-    return [v for v, t in enumerate(graph.op_types) if t == op_type]
-
-
-def _columns(pairs: list[tuple[int, int]]) -> tuple[IntArray, IntArray]:
-    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+def _first_reader(graph: ComputationGraph, v: int, floating: BoolArray) -> int:
+    """The first op that computes on data and reads op v, or the first reader at all, or v itself."""
+    readers = graph.successors.of(v)
+    on_data = readers[~floating[readers]]
+    candidates = on_data if len(on_data) else readers
+    return int(candidates[np.argmin(graph.position[candidates])]) if len(candidates) else v

@@ -42,27 +42,8 @@ def op_flops(op_type: str, inputs: list[Shape], output: Shape, attributes: Mappi
         return float(prod(inputs[0])) if inputs else 0.0
     if op_type in {"MaxPool", "AvgPool"}:
         kernel = attributes.get("kernel")
-        return (
-            float(prod(output) * prod(int(k) for k in kernel))
-            if isinstance(kernel, list | tuple)
-            else float(prod(output))
-        )
+        return float(prod(output) * (prod(map(int, kernel)) if isinstance(kernel, list | tuple) else 1))
     return float(prod(output) * TRANSCENDENTAL_COST.get(op_type, 1))
-
-
-def _convolution(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
-    """Weights [O, I, kernel...]: every output element takes I x kernel multiply-adds."""
-    return 2.0 * prod(output) * prod(inputs[1][1:])
-
-
-def _group_convolution(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
-    """Weights [G, O, I, kernel...]."""
-    return 2.0 * prod(output) * prod(inputs[1][2:])
-
-
-def _transposed_convolution(inputs: list[Shape], _output: Shape, _: Mapping[str, object]) -> float:
-    """Weights [I, O, kernel...]: every input element takes O x kernel multiply-adds."""
-    return 2.0 * prod(inputs[0]) * prod(inputs[1][1:])
 
 
 def _matmul(inputs: list[Shape], output: Shape, attributes: Mapping[str, object]) -> float:
@@ -89,9 +70,9 @@ def _attention(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> f
 
 
 _RULES: dict[str, Rule] = {
-    "Convolution": _convolution,
-    "GroupConvolution": _group_convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
+    "Convolution": lambda inputs, output, _: 2.0 * prod(output) * prod(inputs[1][1:]),  # weights [O, I, kernel...]
+    "GroupConvolution": lambda inputs, output, _: 2.0 * prod(output) * prod(inputs[1][2:]),  # [G, O, I, kernel...]
+    "ConvolutionBackpropData": lambda inputs, _, __: 2.0 * prod(inputs[0]) * prod(inputs[1][1:]),  # [I, O, kernel...]
     "MatMul": _matmul,
     "LSTMCell": _recurrent(4),
     "LSTMSequence": _recurrent(4),

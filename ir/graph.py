@@ -211,6 +211,9 @@ def graph_from_edges(
     src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
     sizes = output_bytes if output_bytes is not None else [4 * int(np.prod(s, dtype=np.int64)) for s in shape_list]
     size_array = np.asarray(sizes, dtype=np.int64)
+    readers = Csr.build(n, dst, src)
+    ports = np.empty(len(dst), dtype=np.int64)
+    ports[readers.edges] = np.arange(len(dst)) - readers.indptr[dst[readers.edges]]
     return ComputationGraph(
         name=name,
         op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
@@ -224,8 +227,8 @@ def graph_from_edges(
         edge_src=src,
         edge_dst=dst,
         edge_src_port=np.zeros(len(src), dtype=np.int64),
-        edge_dst_port=_running_count(dst),
-        edge_bytes=size_array[src] if len(src) else np.zeros(0, dtype=np.int64),
+        edge_dst_port=ports,
+        edge_bytes=size_array[src],
         topological_order=topological_order(n, src, dst),
         variables=("",) * n,
     )
@@ -269,14 +272,3 @@ def ranked_order(num_ops: int, src: IntArray, dst: IntArray, rank: ArrayLike) ->
     if len(order) != num_ops:
         raise ValueError(f"{num_ops - len(order)} ops lie on or behind a cycle")
     return np.asarray(order, dtype=np.int64)
-
-
-def _running_count(values: IntArray) -> IntArray:
-    """[E] how often each value occurred before, in order."""
-    order = np.argsort(values, kind="stable")
-    sorted_values = values[order]
-    starts = np.flatnonzero(np.r_[True, sorted_values[1:] != sorted_values[:-1]]) if len(values) else np.zeros(0, int)
-    lengths = np.diff(np.r_[starts, len(values)])
-    count = np.empty(len(values), dtype=np.int64)
-    count[order] = np.arange(len(values)) - np.repeat(starts, lengths)
-    return count

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
+from hsdag.ir.colocation import check_colocation
+from hsdag.ir.errors import DeviceError, FileFormatError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
 
 if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulator
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
+
+RT_INFO_PATH = ["hsdag", "placement"]
+"""Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
 
 ExecutorName: TypeAlias = Literal["hetero", "work-conserving"]
 """What runs a placed model: OpenVINO's HETERO, one submodel after another, or our own executor, side by side."""
@@ -151,12 +155,9 @@ class Placement(_Record):
     @staticmethod
     def from_model(model: ov.Model) -> Placement:
         """The placement an exported IR carries. Raises PlacementError when it carries none."""
-        from hsdag.ir.affinity import embedded_placement
-
-        text = embedded_placement(model)
-        if text is None:
+        if not model.has_rt_info(RT_INFO_PATH):
             raise PlacementError("the model carries no placement; it was not written by 'hsdag export --format ir'")
-        return Placement.from_json(text, "placement inside the model")
+        return Placement.from_json(str(model.get_rt_info(RT_INFO_PATH).astype(str)), "placement inside the model")
 
     def devices_of(self, graph: ComputationGraph) -> list[str]:
         """[N] the device of each op of a graph.
@@ -164,7 +165,6 @@ class Placement(_Record):
         Raises PlacementError when the placement is not for the model of this graph: by the names of its ops and, from
         version 2 on, by its fingerprint.
         """
-        from hsdag.ir.affinity import check_colocation
         from hsdag.ir.build import fingerprint
 
         keys = self._keys(graph)
@@ -224,13 +224,22 @@ class Placement(_Record):
         does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
         fails to load.
         """
-        from hsdag.ir.affinity import compile_placed
+        from hsdag.ir.device import hetero_properties
         from hsdag.ir.prepared import prepare
+        from hsdag.ir.reader import last_line
 
         fixed, devices = self._openvino_devices(model)
         specs = [device.spec() for device in self.devices if device.name in self.used_devices]
-        placed = prepare(fixed).place(devices) if len(specs) > 1 else fixed
-        return compile_placed(core, placed, specs, properties)
+        placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
+        if len(specs) > 1:
+            placed, given = prepare(fixed).place(devices), hetero_properties(specs, properties)
+            target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
+        for spec in specs:
+            spec.register(core)
+        try:
+            return core.compile_model(placed, target, given)
+        except RuntimeError as error:
+            raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 
     def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
         """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""

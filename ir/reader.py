@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from openvino.frontend import FrontEndManager
 from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError
-from hsdag.ir.telemetry import quiet_conversion
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
@@ -83,6 +84,25 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
         advice = "; give example_input" if example_input is None else ""
         kind = type(module).__name__
         raise ModelError(f"OpenVINO cannot convert this {kind} ({first_line(error)}){advice}") from error
+
+
+@contextmanager
+def quiet_conversion() -> Iterator[None]:
+    """Convert without a report to OpenVINO's makers, and without a warning that no user can act on.
+
+    A process can only say that it runs in CI to stop the report. The converter uses torch.jit, which is deprecated.
+    """
+    before = os.environ.get("CI")
+    os.environ["CI"] = "true"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        if before is None:
+            del os.environ["CI"]
+        else:
+            os.environ["CI"] = before
 
 
 def read_model_file(path: Path) -> ov.Model:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hsdag.ir.errors import OutputError
-from hsdag.ir.telemetry import quiet_conversion
+from hsdag.ir.reader import quiet_conversion
 from hsdag.models.spec import ModelSpec
 
 TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}

@@ -7,11 +7,10 @@ from typing import final
 
 import openvino as ov
 
-from hsdag.ir.affinity import embed_placement
 from hsdag.ir.errors import OptionError
 from hsdag.ir.export._placed import unplaced_clone
 from hsdag.ir.export.base import Exporter, write_ir
-from hsdag.ir.placement import Placement
+from hsdag.ir.placement import RT_INFO_PATH, Placement
 
 
 @final
@@ -31,7 +30,7 @@ class IrExporter(Exporter):
                 f"--format ir writes FILE.xml and FILE.bin: end the output's name in .xml, not {out_path}"
             )
         placed = unplaced_clone(placement, model)
-        embed_placement(placed, placement.to_json())
+        placed.set_rt_info(placement.to_json(), RT_INFO_PATH)
         return write_ir(placed, out_path)
 
 
