@@ -5,18 +5,24 @@ Legend: N ops (or groups of a coarse graph), F features.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.features.degree import degree_one_hot, in_degrees, out_degrees
+from hsdag.features.columns import (
+    degree_one_hot,
+    in_degrees,
+    op_type_mean,
+    op_type_one_hot,
+    op_type_vocabulary,
+    out_degrees,
+    output_shape,
+    positional_encoding,
+)
 from hsdag.features.fractal import fractal_dimension
-from hsdag.features.op_type import op_type_mean, op_type_one_hot, op_type_vocabulary
-from hsdag.features.positional import positional_encoding
-from hsdag.features.shape import output_shape
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray
@@ -28,6 +34,10 @@ STRUCTURE_GROUPS = ("in_degree", "out_degree", "fractal")  # 'graph-structural f
 # ops the regression ends at a radius that keeps the searches local; deep networks then take linear time.
 LARGE_GRAPH_OPS = 20_000
 LARGE_GRAPH_RADIUS = 32
+
+
+_Part = tuple[FloatArray, Iterable[object] | None]
+"""Columns of a group, and what tells them apart in names such as ``op_type:Add``; None for a single column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,21 +94,27 @@ def feature_matrix(
     units = graph.graph if isinstance(graph, CoarseGraph) else graph
     large = "fractal" in wanted and units.num_ops > LARGE_GRAPH_OPS
     radius = LARGE_GRAPH_RADIUS if large else None
-    parts: dict[str, tuple[FloatArray, tuple[str, ...]]] = {}
-    if "op_type" in wanted:
-        parts["op_type"] = _op_type_part(graph)
-    if "in_degree" in wanted:
-        parts["in_degree"] = _named("in_degree", degree_one_hot(in_degrees(units)), np.unique(in_degrees(units)))
-    if "out_degree" in wanted:
-        parts["out_degree"] = _named("out_degree", degree_one_hot(out_degrees(units)), np.unique(out_degrees(units)))
+    parts: dict[str, _Part] = {}
+    if "op_type" in wanted and isinstance(graph, CoarseGraph):
+        parts["op_type"] = op_type_mean(graph), op_type_vocabulary(graph.fine)
+    elif "op_type" in wanted:
+        parts["op_type"] = op_type_one_hot(units), op_type_vocabulary(units)
+    for group, degrees_of in (("in_degree", in_degrees), ("out_degree", out_degrees)):
+        if group in wanted:
+            degrees = degrees_of(units)
+            parts[group] = degree_one_hot(degrees), np.unique(degrees)
     if "fractal" in wanted:
-        parts["fractal"] = fractal_dimension(units, radius)[:, None], ("fractal",)
+        parts["fractal"] = fractal_dimension(units, radius)[:, None], None
     if "positional" in wanted:
-        parts["positional"] = _named("positional", positional_encoding(units, d_pos), range(d_pos))
+        parts["positional"] = positional_encoding(units, d_pos), range(d_pos)
     if "output_shape" in wanted:
         sizes = output_shape(units, raw=raw_shapes)
-        parts["output_shape"] = _named("output_shape", sizes, range(sizes.shape[1]))
-    return _side_by_side(units.num_ops, parts, radius)
+        parts["output_shape"] = sizes, range(sizes.shape[1])
+    named = {
+        group: (values, (group,) if keys is None else tuple(f"{group}:{key}" for key in keys))
+        for group, (values, keys) in parts.items()
+    }
+    return _side_by_side(units.num_ops, named, radius)
 
 
 def _checked(groups: Iterable[str]) -> frozenset[str]:
@@ -110,31 +126,16 @@ def _checked(groups: Iterable[str]) -> frozenset[str]:
     return wanted
 
 
-def _op_type_part(graph: ComputationGraph | CoarseGraph) -> tuple[FloatArray, tuple[str, ...]]:
-    if isinstance(graph, CoarseGraph):
-        return _named("op_type", op_type_mean(graph), op_type_vocabulary(graph.fine))
-    return _named("op_type", op_type_one_hot(graph), op_type_vocabulary(graph))
-
-
-def _named(
-    group: str, values: FloatArray, keys: Collection[object] | NDArray[Any]
-) -> tuple[FloatArray, tuple[str, ...]]:
-    """The columns of a group and their names, such as ``op_type:Add``."""
-    return values, tuple(f"{group}:{key}" for key in keys)
-
-
 def _side_by_side(
     num_rows: int,
     parts: Mapping[str, tuple[NDArray[np.floating[Any]], tuple[str, ...]]],
     fractal_radius: int | None,
 ) -> FeatureMatrix:
     """The groups as neighbouring columns of one float32 array."""
-    names: tuple[str, ...] = ()
     columns: dict[str, slice] = {}
+    names: tuple[str, ...] = ()
     for group, (_, group_names) in parts.items():
         columns[group] = slice(len(names), len(names) + len(group_names))
         names += group_names
-    values = np.zeros((num_rows, len(names)), dtype=np.float32)
-    for group, (group_values, _) in parts.items():
-        values[:, columns[group]] = group_values
-    return FeatureMatrix(values, columns, names, fractal_radius)
+    blocks = [np.zeros((num_rows, 0)), *(block for block, _ in parts.values())]
+    return FeatureMatrix(np.hstack(blocks, dtype=np.float32), columns, names, fractal_radius)
