@@ -99,20 +99,19 @@ def calibrate(
     prior: Platform,
     observations: Sequence[Observation],
     *,
-    element_type: str | None = None,
     trust: Trust = Trust(),
 ) -> Calibrated:
     """Costs of ``graph`` that agree with measured latencies as far as the sequential model can.
 
-    The analytic costs of ``prior`` are corrected; those of a profile are by ``HeteroCosts.calibrated``.
-    ``element_type`` is as in ``analytic_costs``. What no observation informs keeps its value: all of it without
-    observations, where the source stays the prior's too. Deterministic. O(K (N + E) + K Q^2 steps).
+    The analytic costs of ``prior`` are corrected; those of a profile are by ``HeteroCosts.calibrated``. What no
+    observation informs keeps its value: all of it without observations, where the source stays the prior's too.
+    Deterministic. O(K (N + E) + K Q^2 steps).
 
     Raises ValueError when an observation has another shape than its graph, a device that is absent or does not
     support an op, or a latency that is not positive.
     """
     graphs = {id(g): g for g in (graph, *(o.graph or graph for o in observations))}
-    work = {key: _work(g, prior, element_type) for key, g in graphs.items()}
+    work = {key: _work(g, prior) for key, g in graphs.items()}
     rows = np.zeros((len(observations), _num_parameters(prior.num_devices)))
     for key, g in graphs.items():
         of_graph = [k for k, o in enumerate(observations) if id(o.graph or graph) == key]
@@ -174,9 +173,9 @@ def _num_parameters(d: int) -> int:
     return d * len(OP_CLASSES) + 2 * d + 2 * d * d
 
 
-def _work(graph: Graph, prior: Platform, element_type: str | None) -> Roofline:
+def _work(graph: Graph, prior: Platform) -> Roofline:
     """The op times that factors apply to, those of the prior."""
-    work = roofline(graph, prior, element_type)
+    work = roofline(graph, prior)
     return Roofline(work.busy_s * prior.op_time, work.num_kernels, work.supported)
 
 

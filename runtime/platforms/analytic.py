@@ -11,9 +11,8 @@ import numpy as np
 
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.colocation import floating_ops
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.platforms.platform import OP_CLASSES, PRECISIONS, Platform, PlatformDevice, op_class
+from hsdag.runtime.platforms.platform import OP_CLASSES, Platform, PlatformDevice, op_class
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 FREE_TYPES = frozenset("Assign Constant Identity Parameter ReadValue Reshape Result ShapeOf Squeeze Unsqueeze".split())
@@ -45,9 +44,7 @@ class Roofline:
         return np.where(self.supported, total_s, np.nan)
 
 
-def analytic_costs(
-    graph: ComputationGraph | CoarseGraph, platform: Platform, element_type: str | None = None
-) -> CostModel:
+def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) -> CostModel:
     """What every op of a graph, or unit of a coarse one, should take by data sheet.
 
     An op takes max(FLOPs / (efficiency x peak), bytes / (memory efficiency x bandwidth)) plus its device's overhead
@@ -55,13 +52,10 @@ def analytic_costs(
     without a kernel, and arithmetic on constants and shapes, take nothing. A unit of a CoarseGraph takes what its
     members take together; a bare quotient graph is taken as if each of its units were one op.
 
-    ``element_type`` (f32, f16, i8) is the precision floating ops run in, in place of the devices' own. The
-    figures are calibrated where the platform has a calibration, and the source then says so. O(N D + E D).
-    Raises OptionError for another element type.
+    The figures are calibrated where the platform has a calibration, and the source then says so. O(N D + E D).
     """
-    work = roofline(graph, platform, element_type)
     return CostModel(
-        time_s=work.time_s(platform.op_time, platform.op_overhead_s),
+        time_s=roofline(graph, platform).time_s(platform.op_time, platform.op_overhead_s),
         launch_s=platform.launch_s,
         link_latency_s=platform.link_latency_s,
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s,
@@ -69,82 +63,59 @@ def analytic_costs(
     )
 
 
-def roofline(graph: ComputationGraph | CoarseGraph, platform: Platform, element_type: str | None = None) -> Roofline:
-    """Roofline seconds by op class, without the platform's calibration. Raises OptionError as analytic_costs does."""
-    if element_type not in (None, *PRECISIONS):
-        raise OptionError(f"element type must be one of {', '.join(PRECISIONS)}, not {element_type!r}")
+def roofline(graph: ComputationGraph | CoarseGraph, platform: Platform) -> Roofline:
+    """Roofline seconds by op class, without the platform's calibration."""
     fine = graph.fine if isinstance(graph, CoarseGraph) else graph
-    works = _works(fine)
-    classes = classes_of(fine)
-    ops = np.arange(fine.num_ops)
+    works = ~(np.isin(fine.op_types, list(FREE_TYPES)) | floating_ops(fine))
+    classes, ops = classes_of(fine), np.arange(fine.num_ops)
     busy_s = np.zeros((fine.num_ops, platform.num_devices, len(OP_CLASSES)))
     supported = np.ones((fine.num_ops, platform.num_devices), dtype=np.bool_)
     for d, device in enumerate(platform.devices):
-        supported[:, d] = ~_of_types(fine, device.unsupported)
-        seconds = _op_seconds(fine, device, classes, element_type or device.inference_precision)
-        busy_s[ops, d, classes] = np.where(works & supported[:, d], seconds, 0.0)
+        supported[:, d] = ~np.isin(fine.op_types, list(device.unsupported))
+        busy_s[ops, d, classes] = np.where(works & supported[:, d], _op_seconds(fine, device, classes), 0.0)
     work = Roofline(busy_s, works.astype(np.float64), supported)
     return _summed(work, graph) if isinstance(graph, CoarseGraph) else work
 
 
 def classes_of(graph: ComputationGraph) -> IntArray:
     """[N] index of each op's class in OP_CLASSES."""
-    known = {t: OP_CLASSES.index(op_class(t)) for t in set(graph.op_types)}
-    return np.fromiter((known[t] for t in graph.op_types), dtype=np.int64, count=graph.num_ops)
+    types, of_op = np.unique(graph.op_types, return_inverse=True)
+    return np.array([OP_CLASSES.index(op_class(t)) for t in types.tolist()], dtype=np.int64)[of_op]
 
 
-def _works(graph: ComputationGraph) -> BoolArray:
-    """[N] ops that run a kernel at inference: neither free nor known before the data are."""
-    return ~(_of_types(graph, FREE_TYPES) | floating_ops(graph))
-
-
-def _of_types(graph: ComputationGraph, types: frozenset[str]) -> BoolArray:
-    return np.fromiter((t in types for t in graph.op_types), dtype=np.bool_, count=graph.num_ops)
-
-
-def _op_seconds(
-    graph: ComputationGraph, device: PlatformDevice, classes: IntArray, precision: str | None
-) -> FloatArray:
+def _op_seconds(graph: ComputationGraph, device: PlatformDevice, classes: IntArray) -> FloatArray:
     """[N] roofline seconds on one device."""
     efficiency = np.array([device.efficiency[c] for c in OP_CLASSES])[classes]
-    peak, width = _peaks_and_widths(graph, device, precision)
+    peak, width = _peaks_and_widths(graph, device)
     written = graph.output_bytes * width
     incoming = graph.edge_bytes * width[graph.edge_src]
     read = np.bincount(graph.edge_dst, weights=incoming, minlength=graph.num_ops) + graph.weight_bytes
-    read = np.where(_of_types(graph, READS_WHAT_IT_WRITES), np.minimum(read, written), read)
+    read = np.where(np.isin(graph.op_types, list(READS_WHAT_IT_WRITES)), np.minimum(read, written), read)
     arithmetic_s = graph.flops / (efficiency * peak)
     memory_s = (read + written) / (device.memory_efficiency * device.memory_bandwidth_bytes_per_s)
     return np.asarray(np.maximum(arithmetic_s, memory_s), dtype=np.float64)
 
 
-def _peaks_and_widths(
-    graph: ComputationGraph, device: PlatformDevice, precision: str | None
-) -> tuple[FloatArray, FloatArray]:
+def _peaks_and_widths(graph: ComputationGraph, device: PlatformDevice) -> tuple[FloatArray, FloatArray]:
     """[N] FLOP/s that an op can reach, and how wide its floating results become over what the model declares.
 
     Weights held by the op itself keep their size: a quotient graph does not say in which type they are stored.
     """
-    peak, width = {}, {}
-    for own in set(graph.element_types):
-        runs_in = precision if precision is not None and own in _FLOAT_BITS else _PRECISION_OF.get(own, "f32")
-        peak[own] = device.peak(runs_in)
-        converted = precision is not None and own in _FLOAT_BITS
-        width[own] = _PRECISION_BITS[runs_in] / _FLOAT_BITS[own] if converted else 1.0
-    n = graph.num_ops
-    return (
-        np.fromiter((peak[t] for t in graph.element_types), dtype=np.float64, count=n),
-        np.fromiter((width[t] for t in graph.element_types), dtype=np.float64, count=n),
-    )
+    types, of_op = np.unique(graph.element_types, return_inverse=True)
+    peak, width = np.empty(len(types)), np.ones(len(types))
+    for k, own in enumerate(types.tolist()):
+        runs_in = _PRECISION_OF.get(own, "f32")
+        if device.inference_precision is not None and own in _FLOAT_BITS:
+            runs_in = device.inference_precision
+            width[k] = _PRECISION_BITS[runs_in] / _FLOAT_BITS[own]
+        peak[k] = device.peak(runs_in)
+    return peak[of_op], width[of_op]
 
 
 def _summed(work: Roofline, coarse: CoarseGraph) -> Roofline:
     """The work of units: sums over members; a device supports a unit when it supports all of it."""
     labels, units = coarse.partition.labels, coarse.partition.num_groups
-    columns = work.busy_s.reshape(len(labels), -1)
-    sums = [np.bincount(labels, weights=column, minlength=units).astype(np.float64) for column in columns.T]
-    missing = [np.bincount(labels, weights=~column, minlength=units) for column in work.supported.T]
-    return Roofline(
-        busy_s=np.stack(sums, axis=1).reshape(units, *work.busy_s.shape[1:]),
-        num_kernels=np.bincount(labels, weights=work.num_kernels, minlength=units).astype(np.float64),
-        supported=np.stack(missing, axis=1) == 0,
-    )
+    busy_s, supported = np.zeros((units, *work.busy_s.shape[1:])), np.ones((units, work.busy_s.shape[1]), np.bool_)
+    np.add.at(busy_s, labels, work.busy_s)
+    np.logical_and.at(supported, labels, work.supported)
+    return Roofline(busy_s, np.bincount(labels, work.num_kernels, units).astype(np.float64), supported)

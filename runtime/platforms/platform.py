@@ -74,7 +74,7 @@ Positive = Annotated[float, Field(gt=0)]
 Amount = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["f32", "f16", "i8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _Class = Annotated[OpClass, Field(strict=False)]
 _EVERY_CLASS = _with_all(*(c.value for c in OpClass))
 
@@ -107,8 +107,8 @@ class PlatformDevice(DataSheet):
 
     def peak(self, precision: str) -> float:
         """FLOP/s in ``precision``, or in the next wider one that the device has a figure for."""
-        at = PRECISIONS.index(precision)
-        return next(self.peak_flops_per_s[p] for p in PRECISIONS[at::-1] if p in self.peak_flops_per_s)
+        at = _PRECISIONS.index(precision)
+        return next(self.peak_flops_per_s[p] for p in _PRECISIONS[at::-1] if p in self.peak_flops_per_s)
 
 
 class DeviceCalibration(Table):
