@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray, IntArray, topological_order
@@ -26,6 +26,15 @@ _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Name = Annotated[str, Field(min_length=1)]
 
 
+def _check_rate(rate: float) -> float:
+    if rate < 1 / LARGEST:
+        raise ValueError(f"must be at least {1 / LARGEST:g}, not {rate:g}")
+    return rate
+
+
+_Rate = Annotated[float, Field(le=LARGEST), AfterValidator(_check_rate)]
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
@@ -38,9 +47,20 @@ class _Device(_Record):
     properties: dict[str, str] | None = None
 
 
+def _with_diagonal(value: float | None) -> BeforeValidator:
+    """Puts a value on the diagonal of a link table, whose entries there mean nothing."""
+
+    def put(rows: object) -> object:
+        if not isinstance(rows, list):
+            return rows
+        return [[*r[:i], value, *r[i + 1 :]] if isinstance(r, list) and i < len(r) else r for i, r in enumerate(rows)]
+
+    return BeforeValidator(put)
+
+
 class _Links(_Record):
-    bandwidth_bytes_per_s: list[list[float | None]]
-    latency_s: list[list[float | None]]
+    bandwidth_bytes_per_s: Annotated[list[list[_Rate | None]], _with_diagonal(None)]
+    latency_s: Annotated[list[list[_Amount]], _with_diagonal(0.0)]
 
 
 class _Op(_Record):
@@ -116,6 +136,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         )
         for v in range(problem.num_ops)
     ]
+    bandwidth = problem.link_bandwidth_bytes_per_s.tolist()
     columns = (problem.edge_src, problem.edge_dst, problem.edge_bytes, problem.edge_port)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     document = _Document(
@@ -135,7 +156,8 @@ def problem_to_json(problem: ScheduleProblem) -> str:
             for device, b, s in zip(problem.device_records, problem.memory_bytes, problem.launch_s, strict=True)
         ],
         links=_Links(
-            bandwidth_bytes_per_s=_rows(problem.link_bandwidth_bytes_per_s), latency_s=_rows(problem.link_latency_s)
+            bandwidth_bytes_per_s=[[None if np.isinf(x) else x for x in r] for r in bandwidth],
+            latency_s=problem.link_latency_s.tolist(),
         ),
         op_overhead_s=problem.op_overhead_s,
         transfer_overhead_s=problem.transfer_overhead_s,
@@ -146,27 +168,17 @@ def problem_to_json(problem: ScheduleProblem) -> str:
     return document.model_dump_json(exclude_none=True, indent=1) + "\n"
 
 
-def _rows(table: FloatArray) -> list[list[float | None]]:
-    """A link table with null where it is infinite or on the diagonal."""
-    rows = [[float(x) if np.isfinite(x) else None for x in row] for row in table]
-    return [[None if i == j else x for j, x in enumerate(row)] for i, row in enumerate(rows)]
-
-
 def _problem(document: _Document) -> ScheduleProblem:
     """The problem of a document whose fields are well-formed. Raises FileFormatError naming the place."""
     k = len(document.devices)
     _check_names("devices", (device.name for device in document.devices))
     _check_names("ops", (op.name for op in document.ops))
-    for i, op in enumerate(document.ops):
-        _check_times(i, op, k)
-    index = {op.name: v for v, op in enumerate(document.ops)}
-    edges = _edges(document.edges, index)
+    edges = _edges(document.edges, {op.name: v for v, op in enumerate(document.ops)})
     memory = [FREE if device.memory_bytes is None else device.memory_bytes for device in document.devices]
-    times = np.array([[np.nan if s is None else s for s in op.time_s] for op in document.ops])
+    _check_ops(document.ops, memory)
     _check_acyclic(document.ops, edges)
-    _check_memory(document, ~np.isnan(times), np.array(memory))
-    _check_colocation(document.ops, ~np.isnan(times))
     latency_s, bandwidth = _link_tables(document.links, k)
+    times = [[np.nan if s is None else s for s in op.time_s] for op in document.ops]
     outputs = np.array([op.output_bytes for op in document.ops])
     sizes = [e.bytes if e.bytes is not None else outputs[u] for e, u in zip(document.edges, edges[:, 0], strict=True)]
     return ScheduleProblem.from_arrays(
@@ -178,7 +190,7 @@ def _problem(document: _Document) -> ScheduleProblem:
         link_latency_s=latency_s,
         link_bandwidth_bytes_per_s=bandwidth,
         weight_bytes=np.array([op.weight_bytes for op in document.ops]),
-        memory_bytes=np.array(memory),
+        memory_bytes=memory,
         launch_s=np.array([device.launch_s for device in document.devices]),
         op_overhead_s=document.op_overhead_s,
         transfer_overhead_s=document.transfer_overhead_s,
@@ -216,13 +228,31 @@ def _check_names(what: str, names: Iterable[str]) -> None:
         seen[name] = i
 
 
-def _check_times(i: int, op: _Op, num_devices: int) -> None:
-    if len(op.time_s) != num_devices:
+def _check_ops(ops: Sequence[_Op], memory_bytes: Sequence[float]) -> None:
+    """Raise FileFormatError for ops that no device can run or hold, alone or together."""
+    common: dict[str, set[int]] = {}
+    for i, op in enumerate(ops):
+        if len(op.time_s) != len(memory_bytes):
+            expected = f"{len(memory_bytes)} entries expected, one per device"
+            raise FileFormatError(f"ops[{i}].time_s: {expected}, not {len(op.time_s)} (op {op.name!r})")
+        able = {d for d, s in enumerate(op.time_s) if s is not None}
+        if not able:
+            raise FileFormatError(f"ops[{i}].time_s: no device supports op {op.name!r}; give at least one a time")
+        needed, room = op.weight_bytes + op.output_bytes, max(memory_bytes[d] for d in able)
+        if needed > room:
+            raise FileFormatError(
+                f"ops[{i}]: {op.name!r} needs {needed:.0f} bytes for weights and output, "
+                f"but the largest device that supports it has {room:.0f}"
+            )
+        if op.colocate:
+            common[op.colocate] = common.get(op.colocate, able) & able
+            if not common[op.colocate]:
+                raise FileFormatError(f"ops[{i}].colocate: no device supports all ops of the set {op.colocate!r}")
+    weights, room = sum(op.weight_bytes for op in ops), sum(memory_bytes)
+    if weights > room:
         raise FileFormatError(
-            f"ops[{i}].time_s: {num_devices} entries expected, one per device, not {len(op.time_s)} (op {op.name!r})"
+            f"devices: the weights of all ops take {weights:.0f} bytes, but all devices together have {room:.0f}"
         )
-    if all(s is None for s in op.time_s):
-        raise FileFormatError(f"ops[{i}].time_s: no device supports op {op.name!r}; give at least one a time")
 
 
 def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
@@ -249,61 +279,21 @@ def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
     raise FileFormatError(f"edges[{edges.tolist().index(list(found[0]))}]: the edges form a cycle: {names}")
 
 
-def _check_memory(document: _Document, supported: np.ndarray, memory_bytes: FloatArray) -> None:
-    room = np.where(supported, memory_bytes, -1.0).max(axis=1)
-    for i, op in enumerate(document.ops):
-        if op.weight_bytes + op.output_bytes > room[i]:
-            raise FileFormatError(
-                f"ops[{i}]: {op.name!r} needs {op.weight_bytes + op.output_bytes:.0f} bytes for weights and output, "
-                f"but the largest device that supports it has {room[i]:.0f}"
-            )
-    weights = sum(op.weight_bytes for op in document.ops)
-    if weights > memory_bytes.sum():
-        raise FileFormatError(
-            f"devices: the weights of all ops take {weights:.0f} bytes, but all devices together have "
-            f"{memory_bytes.sum():.0f}"
-        )
-
-
-def _check_colocation(ops: Sequence[_Op], supported: np.ndarray) -> None:
-    common: dict[str, np.ndarray] = {}
-    for i, op in enumerate(ops):
-        if op.colocate:
-            common[op.colocate] = common.get(op.colocate, True) & supported[i]
-            if not common[op.colocate].any():
-                raise FileFormatError(f"ops[{i}].colocate: no device supports all ops of the set {op.colocate!r}")
-
-
 def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
     """[D, D] latencies and bandwidths; without links, which one device may do without, nothing costs anything."""
     if links is None:
         if k > 1:
             raise FileFormatError(f"links: missing, but there are {k} devices")
         return np.zeros((1, 1)), np.full((1, 1), FREE)
-    latency = _square("latency_s", links.latency_s, k, none=None)
-    bandwidth = _square("bandwidth_bytes_per_s", links.bandwidth_bytes_per_s, k, none=FREE)
-    return latency, bandwidth
+    bandwidth = _square("bandwidth_bytes_per_s", links.bandwidth_bytes_per_s, k)
+    return _square("latency_s", links.latency_s, k), bandwidth
 
 
-def _square(field: str, rows: Sequence[Sequence[float | None]], k: int, none: float | None) -> FloatArray:
-    """[k, k] table; null means ``none``, the diagonal becomes a free link."""
-    table = np.full((k, k), 0.0 if none is None else none)
+def _square(field: str, rows: Sequence[Sequence[float | None]], k: int) -> FloatArray:
+    """[k, k] table; null means a free link."""
     if len(rows) != k:
         raise FileFormatError(f"links.{field}: {k} rows expected, one per device, not {len(rows)}")
     for i, row in enumerate(rows):
         if len(row) != k:
             raise FileFormatError(f"links.{field}[{i}]: {k} entries expected, one per device, not {len(row)}")
-        for j, value in enumerate(row):
-            if i == j or (value is None and none is not None):
-                continue
-            if value is None:
-                raise FileFormatError(f"links.{field}[{i}][{j}]: a number is expected, not null")
-            if value < 0 or (value == 0 and none is not None):
-                bound = "above 0" if none is not None else "0 or more"
-                raise FileFormatError(f"links.{field}[{i}][{j}]: must be {bound}, not {value:g}")
-            if value > LARGEST or (value < 1 / LARGEST and none is not None):
-                raise FileFormatError(
-                    f"links.{field}[{i}][{j}]: must be between {1 / LARGEST:g} and {LARGEST:g}, not {value:g}"
-                )
-            table[i, j] = value
-    return table
+    return np.array([[FREE if x is None else x for x in row] for row in rows], dtype=np.float64)

@@ -92,9 +92,9 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("too big", lambda d: d["ops"][1].update(output_bytes=17e9), r"ops\[1\]: 'b' needs 17000000000 bytes"),
     ("matrix", lambda d: d["links"].update(latency_s=[[0]]), r"links\.latency_s: 2 rows expected"),
     ("row", lambda d: d["links"].update(latency_s=[[0, 1], [1]]), r"links\.latency_s\[1\]: 2 entries expected"),
-    ("latency", lambda d: d["links"]["latency_s"][0].__setitem__(1, -1), r"latency_s\[0\]\[1\]: must be 0 or more"),
-    ("rate", lambda d: d["links"]["bandwidth_bytes_per_s"][0].__setitem__(1, 0), r"\[0\]\[1\]: must be above 0, not 0"),
-    ("null", lambda d: d["links"]["latency_s"][1].__setitem__(0, None), r"latency_s\[1\]\[0\]: a number is expected"),
+    ("latency", lambda d: d["links"]["latency_s"][0].__setitem__(1, -1), r"latency_s\[0\]\[1\]: .* or equal to 0"),
+    ("rate", lambda d: d["links"]["bandwidth_bytes_per_s"][0].__setitem__(1, 0), r"\[0\]\[1\]: must be at least 1e-24"),
+    ("null", lambda d: d["links"]["latency_s"][1].__setitem__(0, None), r"latency_s\[1\]\[0\]: .*a valid number"),
     ("no links", lambda d: d.pop("links"), r"links: missing, but there are 2 devices"),
     ("twin ops", _twice, r"ops\[2\]\.name: 'a' is already the name of ops\[0\]"),
     ("twin devices", lambda d: d["devices"][1].update(name="gpu0"), r"devices\[1\]\.name: 'gpu0' is already"),
@@ -108,7 +108,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("source", lambda d: d.update(source="guess"), r"source: Input should be 'measured', 'calibrated'"),
     ("model", lambda d: d["model"].update(fingerprint="x"), r"model\.fingerprint: "),
     ("vast", lambda d: d["ops"][0].update(time_s=[1e300, 1]), r"ops\[0\]\.time_s\[0\]: .* or equal to 10{24}$"),
-    ("vast link", lambda d: d["links"]["latency_s"][0].__setitem__(1, 1e300), r"\[0\]\[1\]: .* 1e\+24, not 1e\+300"),
+    ("vast link", lambda d: d["links"]["latency_s"][0].__setitem__(1, 1e300), r"\[0\]\[1\]: .* or equal to 10{24}$"),
     ("no ops", lambda d: d.update(ops=[], edges=[]), r"ops: .*at least 1"),
 ]  # fmt: skip
 
