@@ -12,7 +12,14 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.cut import Instances
-from hsdag.runtime.cutting.part_kernels import merge_all, quotient, scheduled_makespan
+from hsdag.runtime.cutting.part_kernels import (
+    InstanceGraph,
+    PartSchedule,
+    merge_all,
+    quotient,
+    room_for,
+    scheduled_makespan,
+)
 from hsdag.runtime.cutting.running_ops import RunningOps
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -52,34 +59,22 @@ class CutCosts:
         return CutCosts(np.tile(op_s[:, None], num_devices), np.full(num_devices, ASSUMED_LAUNCH_S), per_byte, per_byte)
 
 
-@dataclass(frozen=True, eq=False)
-class PartSchedule:
-    """The work-conserving schedule of parts, the longest way to the end first, under simulated costs."""
-
-    device: IntArray  # [S]
-    duration_s: FloatArray  # [S]
-    b_level_s: FloatArray  # [S]
-    start_s: FloatArray  # [S]
-    makespan_s: float
-
-
 def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts) -> PartSchedule:
     """What parts take, and when they run. A tensor is written once by a part, and read once by each that needs it.
 
     Raises ValueError where parts form a cycle.
     """
-    count, num_devices = parts.num_groups, len(costs.launch_s)
-    device, duration_s = np.zeros(count, dtype=np.int64), np.zeros(count)
-    b_level_s, start_s = np.zeros(count), np.zeros(count)
-    follows = np.zeros((count, count), dtype=np.bool_)
+    count, schedule = parts.num_groups, room_for(parts.num_groups)
+    quotient(_with_costs(graph, instances, costs), parts.labels, count, schedule)
+    if scheduled_makespan(schedule, count, len(costs.launch_s)) < 0:
+        raise ValueError("parts wait for each other in a cycle")
+    return schedule
+
+
+def _with_costs(graph: ComputationGraph, instances: Instances, costs: CutCosts) -> InstanceGraph:
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
-    tensors = tensors_of(graph, instances)
-    quotient(parts.labels, count, instances.device, op_s, *tensors, *per_device, device, duration_s, follows)
-    makespan_s = scheduled_makespan(device, duration_s, follows, count, num_devices, b_level_s, start_s)
-    if makespan_s < 0:
-        raise ValueError("parts wait for each other in a cycle")
-    return PartSchedule(device, duration_s, b_level_s, start_s, float(makespan_s))
+    return InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
 
 
 def merge_parts(
@@ -99,11 +94,7 @@ def merge_parts(
     if parts.num_groups > MOST_PARTS:
         return parts
     label = parts.labels.copy()
-    op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
-    per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
-    tensors = tensors_of(graph, instances)
-    by_load = objective.is_steady
-    merge_all(label, parts.num_groups, instances.device, op_s, *tensors, *per_device, most_trials, by_load)
+    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, most_trials, objective.is_steady)
     return Partition.from_labels(label)
 
 
