@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -34,9 +34,7 @@ class InputPart(NamedTuple):
 def input_part(text: str) -> InputPart | None:
     """What part of which input the expression ``input:NAME[ranges]`` holds; None for any other expression."""
     found = _INPUT.fullmatch(text)
-    if found is None:
-        return None
-    return InputPart(found[1], parse_ranges(found[2]) if found[2] else ())
+    return InputPart(found[1], parse_ranges(found[2]) if found[2] else ()) if found is not None else None
 
 
 def build_expression(text: str, num_inputs: int, device: torch.device | str = "cpu") -> TorchExpression:
@@ -73,44 +71,30 @@ def _built(expression: Expression | int, device: torch.device) -> TorchExpressio
 def _function(name: str, argument: str) -> Callable[..., Tensor]:
     if name in _PLAIN:
         return _PLAIN[name]
-    if name not in _WITH_ARGUMENT:
-        raise ValueError(f"{name!r} is an input, not computed")
-    return _WITH_ARGUMENT[name](argument)
-
-
-def _einsum(argument: str) -> Callable[..., Tensor]:
-    return lambda *xs: torch.einsum(argument, *_widened(xs))
-
-
-def _affine(argument: str) -> Callable[..., Tensor]:
-    settings = parse_settings(argument)
-    factor, offset = float(settings["factor"]), float(settings["offset"])
-    return lambda x: x * factor + offset
-
-
-def _concat(argument: str) -> Callable[..., Tensor]:
-    axis = int(parse_settings(argument)["axis"])
-    return lambda *xs: torch.cat(_widened(xs), axis)
-
-
-def _slice(argument: str) -> Callable[..., Tensor]:
-    index = tuple(slice(first, last) for first, last in parse_ranges(argument))
-    return lambda x: x[index]
-
-
-def _reshape(argument: str) -> Callable[..., Tensor]:
-    shape = tuple(int(size) for size in argument.split("x"))
-    return lambda x: x.reshape(shape)
-
-
-def _convert(argument: str) -> Callable[..., Tensor]:
-    dtype = TORCH_ELEMENTS[argument]
-    return lambda x: x.to(dtype)
-
-
-def _reduction(function: Callable[..., Tensor], argument: str) -> Callable[..., Tensor]:
-    axis = int(parse_settings(argument)["axis"])
-    return lambda x: function(x, axis, keepdim=True)
+    match name:
+        case "einsum":
+            return lambda *xs: torch.einsum(argument, *_widened(xs))
+        case "slice":
+            index = tuple(slice(first, last) for first, last in parse_ranges(argument))
+            return lambda x: x[index]
+        case "reshape":
+            shape = tuple(int(size) for size in argument.split("x"))
+            return lambda x: x.reshape(shape)
+        case "convert":
+            dtype = TORCH_ELEMENTS[argument]
+            return lambda x: x.to(dtype)
+        case "affine":
+            factor, offset = (float(parse_settings(argument)[key]) for key in ("factor", "offset"))
+            return lambda x: x * factor + offset
+        case "concat":
+            axis = int(parse_settings(argument)["axis"])
+            return lambda *xs: torch.cat(_widened(xs), axis)
+        case "max" | "sum":
+            reduction: Callable[..., Tensor] = torch.amax if name == "max" else torch.sum
+            axis = int(parse_settings(argument)["axis"])
+            return lambda x: reduction(x, axis, keepdim=True)
+        case _:
+            raise ValueError(f"{name!r} is an input, not computed")
 
 
 def _causal(argument: str) -> Tensor:
@@ -126,15 +110,6 @@ def _widened(xs: Sequence[Tensor]) -> list[Tensor]:
     return [x.to(wide) for x in xs]
 
 
-def _complex(x: Tensor) -> Tensor:
-    """[..., 2 n] of f32 -> [..., n] of c64: real and imaginary parts in turn."""
-    return torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
-
-
-def _real(x: Tensor) -> Tensor:
-    return torch.view_as_real(x).flatten(-2)
-
-
 _PLAIN: dict[str, Callable[..., Tensor]] = {
     "add": lambda *xs: reduce(torch.add, xs),
     "sub": torch.sub,
@@ -147,16 +122,6 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
     "square": torch.square,
     "rsqrt": torch.rsqrt,
     "identity": lambda x: x,
-    "complex": _complex,
-    "real": _real,
-}
-_WITH_ARGUMENT: dict[str, Callable[[str], Callable[..., Tensor]]] = {
-    "einsum": _einsum,
-    "affine": _affine,
-    "concat": _concat,
-    "slice": _slice,
-    "reshape": _reshape,
-    "convert": _convert,
-    "max": partial(_reduction, torch.amax),
-    "sum": partial(_reduction, torch.sum),
+    "complex": lambda x: torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)),  # real and imaginary parts in turn
+    "real": lambda x: torch.view_as_real(x).flatten(-2),
 }

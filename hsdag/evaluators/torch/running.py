@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 
@@ -104,8 +105,7 @@ def run_workload(
 def _run_captured(
     program: Program, inputs: Inputs, plan: RunPlan, ranks: FloatArray | None
 ) -> tuple[dict[str, torch.Tensor], tuple[float, ...]]:
-    captured = CapturedProgram(program, inputs, ranks=ranks)
-    try:
+    with closing(CapturedProgram(program, inputs, ranks=ranks)) as captured:
         times_s = []
         for _ in range(plan.warm_ups + plan.runs):
             begin_s = time.perf_counter()
@@ -113,8 +113,6 @@ def _run_captured(
             times_s.append(time.perf_counter() - begin_s)
         results = {name: tensor.cpu() for name, tensor in captured.infer().items()}
         return results, tuple(times_s[plan.warm_ups :])
-    finally:
-        captured.close()
 
 
 def _indices(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from hsdag.evaluators.torch.expressions import (
 )
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph import Csr
-from hsdag.models import Expression, Workload
+from hsdag.models import Workload
 from hsdag.models.expression import ELEMENT_BYTES
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch_backend import Feed, TorchGraph, TorchNode
@@ -56,7 +57,13 @@ def problem_graph(problem: ScheduleProblem, *, widen: bool = False) -> TorchGrap
 def assemble(workload: Workload, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The results of a workload, put together on the CPU from those of its ops by name."""
     names = workload.graph.op_names
-    return {name: _put_together(x, results, names) for name, x in workload.outputs.items()}
+    found = {}
+    for name, x in workload.outputs.items():
+        ops = (x,) if isinstance(x, int) else x.leaves
+        parts = [results[names[op]].cpu() for op in ops]
+        by_port = None if isinstance(x, int) else x.relabelled({op: port for port, op in enumerate(ops)})
+        found[name] = parts[0] if by_port is None else build_expression(str(by_port), len(ops))(parts)
+    return found
 
 
 def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
@@ -94,14 +101,12 @@ def _graph(
         reads = tuple((u, 0) for u in predecessors.of(v).tolist())
         sizes, part = (float(output_bytes),), input_part(text)
         if part is not None:
-            feed = _feed(op_name, part, float(declared_bytes), widen)
-            nodes.append(TorchNode(op_name, op_type, feed=feed, output_bytes=sizes))
-            continue
-        compute = build_expression(text.replace("convert:f16", "convert:f32") if widen else text, len(reads))
-        if reads:
-            nodes.append(TorchNode(op_name, op_type, reads, partial(_computed, compute), output_bytes=sizes))
-        else:  # made from nothing, so the same in every inference
-            nodes.append(TorchNode(op_name, op_type, constants=(compute(()),), output_bytes=sizes))
+            made: dict[str, Any] = {"feed": _feed(op_name, part, float(declared_bytes), widen)}
+        else:
+            compute = build_expression(text.replace("convert:f16", "convert:f32") if widen else text, len(reads))
+            # what is made from nothing is the same in every inference
+            made = {"run": partial(_computed, compute)} if reads else {"constants": (compute(()),)}
+        nodes.append(TorchNode(op_name, op_type, reads, output_bytes=sizes, **made))
     return TorchGraph(name, tuple(nodes), {nodes[v].name: (v, 0) for v in wanted})
 
 
@@ -119,11 +124,3 @@ def _feed(name: str, part: InputPart, size_bytes: float, widen: bool) -> Feed:
         raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {known}; correct its output_bytes")
     dtype = TORCH_ELEMENTS["f32" if widen and element_type == "f16" else element_type]
     return Feed(part.tensor, dtype, shape, part.ranges)
-
-
-def _put_together(x: Expression | int, results: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
-    if isinstance(x, int):
-        return results[names[x]].cpu()
-    leaves = x.leaves
-    by_port = x.relabelled({op: port for port, op in enumerate(leaves)})
-    return build_expression(str(by_port), len(leaves))([results[names[op]].cpu() for op in leaves])
