@@ -14,7 +14,7 @@ import numpy as np
 
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.ir.build import read_graph
-from hsdag.ir.coarsen import placement_units
+from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import ModelRecord
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -40,6 +40,31 @@ class ProfileResult:
     placements: IntArray
     measured_s: FloatArray
     schedule: ScheduleProblem
+
+    def document(self) -> dict[str, Any]:
+        """The JSON answer of ``hsdag profile``."""
+        costs, devices = self.costs.costs, []
+        for spec, times, launch_s in zip(self.profile.devices, self.profile.times, costs.launch_s, strict=True):
+            device = {
+                "name": spec.name,
+                "latency_s": times.latency_s,
+                "spread": times.spread,
+                "runs": times.runs,
+                "resident_bytes": times.resident_bytes,
+                "memory_bytes": times.memory_bytes,
+                "launch_s": float(launch_s),
+                "unsupported_ops": int(np.isnan(times.time_s).sum()),
+            }
+            devices.append(device)
+        bandwidth = costs.link_bandwidth_bytes_per_s.tolist()
+        return {
+            "source": costs.source.value,
+            "devices": devices,
+            "links": {"latency_s": costs.link_latency_s.tolist(), "bandwidth_bytes_per_s": bandwidth},
+            "ops": self.graph.num_ops,
+            "units": self.problem.num_units,
+            "cuts_measured": int(np.isfinite(self.measured_s).sum()),
+        }
 
 
 def run_profile(
@@ -70,15 +95,11 @@ def run_profile(
             scores = evaluator.evaluate([Plan(placement) for placement in placements])
             measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
             costs = costs.calibrated(problem.expand(placements), measured_s)
-        return ProfileResult(
-            graph=session.graph,
-            problem=problem,
-            profile=profile,
-            costs=costs,
-            placements=placements,
-            measured_s=measured_s,
-            schedule=_schedule(session, problem, profile, costs),
-        )
+        names, own = problem.devices, {record.name: record for record in session.device_records}
+        by_op = ScheduleProblem.from_graph(session.graph, costs.costs, names, profile.memory_bytes)
+        records = tuple(own[name] for name in names)
+        schedule = replace(_tied(by_op, problem.units), model=session.model_record, devices=records)
+        return ProfileResult(session.graph, problem, profile, costs, placements, measured_s, schedule)
 
 
 def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
@@ -127,21 +148,10 @@ def assumed_costs(
     problem = ScheduleProblem.from_graph(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
     )
-    tied = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
-    model = ModelRecord.of(graph, Path(source).stem)
-    return replace(problem, labels=replace(problem.labels, colocate=tied), model=model)
+    return replace(_tied(problem, units), model=ModelRecord.of(graph, Path(source).stem))
 
 
-def _schedule(session: Session, problem: Problem, profile: ModelProfile, costs: HeteroCosts) -> ScheduleProblem:
-    """The calibrated costs by op, every op tied to its unit, so that the answer fits the model's own ops."""
-    graph, names = session.graph, tuple(spec.name for spec in profile.devices)
-    by_op = ScheduleProblem.from_graph(graph, costs.costs, names, profile.memory_bytes)
-    first = problem.units.graph.op_names
-    units = tuple(first[u] for u in problem.units.partition.labels.tolist())
-    own = {record.name: record for record in session.device_records}
-    return replace(
-        by_op,
-        labels=replace(by_op.labels, colocate=units),
-        model=session.model_record,
-        devices=tuple(own[name] for name in names),
-    )
+def _tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
+    """Every op of a problem tied to its unit, so that answers fit the model's own ops."""
+    names = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
+    return replace(problem, labels=replace(problem.labels, colocate=names))
