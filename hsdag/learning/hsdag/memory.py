@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,10 +17,7 @@ DIGEST_BYTES = 16
 
 
 class Memory:
-    """Placements seen, and three of them with their values: the best, the worst, and the reference.
-
-    The reference is the best single device, or else the first success.
-    """
+    """Placements seen, and two of them with their values: the worst, and the best single device or first success."""
 
     def __init__(self, config: HsdagConfig) -> None:
         self._config = config
@@ -33,16 +29,6 @@ class Memory:
 
     def __len__(self) -> int:
         return len(self._seen)
-
-    @property
-    def best(self) -> IntArray | None:
-        """[U] the best placement evaluated, None before the first success."""
-        return self._held["best"][0] if "best" in self._held else None
-
-    @property
-    def best_s(self) -> float:
-        """The value of the best, infinite before the first success."""
-        return self._held["best"][1] if "best" in self._held else math.inf
 
     def add(self, placements: Sequence[IntArray], scores: Sequence[Score], *, single: bool) -> FloatArray:
         """Enter evaluated placements; their values, NaN where they failed.
@@ -56,8 +42,6 @@ class Memory:
             entry = placement.copy(), score.value
             if "worst" not in self._held or score.value > self._held["worst"][1]:
                 self._held["worst"] = entry
-            if score.value < self.best_s:
-                self._held["best"] = entry
             if "reference" not in self._held or (single and score.value < self._held["reference"][1]):
                 self._held["reference"] = entry
         return np.array([np.nan if score.failure is not None else score.value for score in scores])
@@ -89,7 +73,7 @@ class Memory:
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over the state that ``tensors`` gave."""
         self._seen = {row.tobytes(): None for row in tensors["memory.seen"].numpy()}
-        for name in ("best", "worst", "reference"):
+        for name in ("worst", "reference"):
             if f"memory.{name}.value" in tensors:
                 placement = tensors[f"memory.{name}.placement"].numpy().astype(np.int64)
                 self._held[name] = placement, float(tensors[f"memory.{name}.value"])

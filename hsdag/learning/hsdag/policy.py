@@ -52,6 +52,15 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False)
+class Experience:
+    """A placement that was drawn and evaluated; ``step`` counts from 1 within its episode (i of Eq. 14)."""
+
+    draw: Draw
+    value: float  # NaN when the evaluation failed
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
 class Bundle:
     """Draws of one situation laid side by side, so that one pass recomputes all their decisions.
 
@@ -85,10 +94,10 @@ class HsdagPolicy(nn.Module):
         graph = problem.units.graph
         self._config = config
         self._x = x
-        self._topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
+        self._topology = whole = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
         supported = problem.supported
-        alike = (supported[self._topology.left] == supported[self._topology.right]).all(axis=1)
-        self.groupable = self._topology.subset(alike)
+        alike = (supported[whole.left] == supported[whole.right]).all(axis=1)
+        self.groupable = Topology.from_edges(graph.num_ops, whole.left[alike], whole.right[alike])
         self._supported = torch.tensor(supported)
         self.encoder = Encoder(x.shape[1], config, generator)
         self.parsing = ParsingNetwork(config, generator)

@@ -6,7 +6,7 @@ Legend: U placement units, F features, B placements of one update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from hsdag.evaluators.checkpoint import Checkpoint
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig
 from hsdag.learning.hsdag.memory import Memory
-from hsdag.learning.hsdag.policy import Bundle, Draw, HsdagPolicy, Situation, View
+from hsdag.learning.hsdag.policy import Bundle, Draw, Experience, HsdagPolicy, Situation, View
 from hsdag.learning.hsdag.snapshot import (
     check_stored,
     elites_from_tensors,
@@ -32,15 +32,6 @@ HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a
 RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
 
 
-@dataclass(frozen=True, eq=False)
-class Experience:
-    """A placement that was drawn and evaluated; ``step`` counts from 1 within its episode (i of Eq. 14)."""
-
-    draw: Draw
-    value: float  # NaN when the evaluation failed
-    step: int
-
-
 class Trainer:
     """One search: ``run`` draws, evaluates and learns until it converges or the evaluator stops it.
 
@@ -48,17 +39,13 @@ class Trainer:
     """
 
     def __init__(self, problem: Problem, evaluator: Evaluator, x: torch.Tensor, config: HsdagConfig, seed: int) -> None:
-        self._problem = problem
-        self._evaluator = evaluator
-        self._config = config
+        self._problem, self._evaluator, self._config = problem, evaluator, config
         self._generator = torch.Generator().manual_seed(seed)
         self.policy = HsdagPolicy(problem, x, config, self._generator)
         self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.learning_rate)
         self.memory = Memory(config)
         self._elites: list[Experience] = []
-        self._episode = 0
-        self._idle_updates = 0
-        self._scored_in = evaluator.version
+        self._episode, self._idle_updates, self._scored_in = 0, 0, evaluator.version
 
     def run(self, checkpoint: Checkpoint | None = None) -> None:
         """Search until the policy converges; the evaluator keeps what is found.
@@ -70,7 +57,8 @@ class Trainer:
             if self._config.single_devices_first:
                 self._keep_elites(self._try_single_devices())
             self._save(checkpoint)
-        while self._episode < self._config.episodes and not self._converged():
+        patience = self._config.patience
+        while self._episode < self._config.episodes and not 0 < patience <= self._idle_updates:
             experiences = self._play_episode()
             self.learn(experiences)
             self._keep_elites(experiences)
@@ -81,9 +69,6 @@ class Trainer:
         """[U] the placement that the policy finds most probable at the start of an episode."""
         start = Situation(None, None)
         return self.policy.greedy(start, self._view(start)).placement
-
-    def _converged(self) -> bool:
-        return 0 < self._config.patience <= self._idle_updates
 
     def _try_single_devices(self) -> list[Experience]:
         situation = Situation(None, None)
@@ -193,8 +178,6 @@ class Trainer:
 
     def _keep_elites(self, experiences: list[Experience]) -> None:
         """Keep the fastest distinct experiences; earlier ones win ties."""
-        if not self._config.elites:
-            return
         pool = [e for e in self._elites + experiences if not np.isnan(e.value)]
         distinct: dict[bytes, Experience] = {}
         for experience in pool:
@@ -217,7 +200,7 @@ class Trainer:
         tensors = {f"policy.{name}": t.detach().clone() for name, t in self.policy.state_dict().items()}
         tensors |= optimiser_tensors(self._optimiser, self.policy)
         tensors |= self.memory.tensors()
-        tensors |= elites_to_tensors([(e.draw, e.value, e.step) for e in self._elites])
+        tensors |= elites_to_tensors(self._elites)
         tensors["generator"] = self._generator.get_state()
         state = {
             "method": "hsdag",
@@ -235,13 +218,11 @@ class Trainer:
             return False
         tensors, state = stored
         check_stored(self._config, state)
-        prefix = "policy."
-        weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        weights = {k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")}
         self.policy.load_state_dict(weights)
         load_optimiser(self._optimiser, self.policy, tensors)
         self.memory.restore(tensors)
-        rebuilt = elites_from_tensors(tensors, int(state["num_elites"]), self.policy.groupable)
-        self._elites = [Experience(draw, value, step) for draw, value, step in rebuilt]
+        self._elites = elites_from_tensors(tensors, int(state["num_elites"]), self.policy.groupable)
         self._generator.set_state(tensors["generator"])
         self._episode, self._idle_updates = int(state["episode"]), int(state["idle_updates"])
         return True

@@ -16,13 +16,11 @@ from torch import nn
 from hsdag.ir.errors import SearchError
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.parsing import Level, Parse
-from hsdag.learning.hsdag.policy import Draw, Situation
+from hsdag.learning.hsdag.policy import Draw, Experience, Situation
 from hsdag.learning.hsdag.topology import Topology
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 NO_SEED = -1
-
-Elite = tuple[Draw, float, int]  # draw, latency_s, step
 
 
 def optimiser_tensors(optimiser: torch.optim.Adam, policy: nn.Module) -> dict[str, torch.Tensor]:
@@ -41,14 +39,14 @@ def load_optimiser(optimiser: torch.optim.Adam, policy: nn.Module, tensors: Mapp
             optimiser.state[parameter] = {m: tensors[f"adam.{m}.{name}"].clone() for m in MOMENTS}
 
 
-def elites_to_tensors(elites: Sequence[Elite]) -> dict[str, torch.Tensor]:
-    """Draws with their latencies in seconds and steps as ``elite.<i>.<field>``."""
+def elites_to_tensors(elites: Sequence[Experience]) -> dict[str, torch.Tensor]:
+    """Experiences as ``elite.<i>.<field>``."""
     tensors: dict[str, torch.Tensor] = {}
-    for i, (draw, latency_s, step) in enumerate(elites):
-        prefix = f"elite.{i}."
+    for i, elite in enumerate(elites):
+        prefix, draw = f"elite.{i}.", elite.draw
         seed = draw.situation.dropout_seed
-        tensors[prefix + "latency_s"] = torch.tensor(latency_s, dtype=torch.float64)
-        tensors[prefix + "step"] = torch.tensor(step)
+        tensors[prefix + "latency_s"] = torch.tensor(elite.value, dtype=torch.float64)
+        tensors[prefix + "step"] = torch.tensor(elite.step)
         tensors[prefix + "seed"] = torch.tensor(NO_SEED if seed is None else seed)
         tensors[prefix + "group_devices"] = draw.group_devices.clone()
         if draw.situation.state is not None:
@@ -59,9 +57,9 @@ def elites_to_tensors(elites: Sequence[Elite]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def elites_from_tensors(tensors: Mapping[str, torch.Tensor], num_elites: int, topology: Topology) -> list[Elite]:
-    """The elites that ``elites_to_tensors`` gave, groups rebuilt on ``topology``."""
-    elites: list[Elite] = []
+def elites_from_tensors(tensors: Mapping[str, torch.Tensor], num_elites: int, topology: Topology) -> list[Experience]:
+    """The experiences that ``elites_to_tensors`` gave, groups rebuilt on ``topology``."""
+    elites: list[Experience] = []
     for i in range(num_elites):
         prefix = f"elite.{i}."
         seed = int(tensors[prefix + "seed"])
@@ -74,7 +72,7 @@ def elites_from_tensors(tensors: Mapping[str, torch.Tensor], num_elites: int, to
             levels.append(Level(at, nominated, kept))
             at = at.quotient(levels[-1].partition)
         draw = Draw(situation, Parse(tuple(levels)), tensors[prefix + "group_devices"])
-        elites.append((draw, float(tensors[prefix + "latency_s"]), int(tensors[prefix + "step"])))
+        elites.append(Experience(draw, float(tensors[prefix + "latency_s"]), int(tensors[prefix + "step"])))
     return elites
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from hsdag.ir.graph import BoolArray, IntArray, inverse_of
+from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.ir.partition import Partition
 
 
@@ -36,15 +36,6 @@ class Topology:
     def num_edges(self) -> int:
         """E."""
         return len(self.left)
-
-    @cached_property
-    def is_connected(self) -> bool:
-        """Whether there is a path between any two nodes."""
-        return Partition.from_pairs(self.num_nodes, self.left, self.right).num_groups == 1
-
-    def subset(self, keep: BoolArray) -> Topology:
-        """The same nodes with the edges of ``keep`` [E]."""
-        return Topology.from_edges(self.num_nodes, self.left[keep], self.right[keep])
 
     def quotient(self, partition: Partition) -> Topology:
         """The topology of the groups of ``partition`` (Eq. 11)."""

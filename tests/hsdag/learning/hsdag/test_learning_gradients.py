@@ -11,8 +11,7 @@ import torch
 from hsdag.evaluators.base import Score
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.parsing import Level, Parse
-from hsdag.learning.hsdag.policy import Draw, HsdagPolicy, Situation
-from hsdag.learning.hsdag.reinforce import Experience
+from hsdag.learning.hsdag.policy import Draw, Experience, HsdagPolicy, Situation
 from tests.hsdag.learning.hsdag.test_learning_policy import chain, policy_for, trained_a_little
 from tests.hsdag.learning.hsdag.test_learning_reinforce import trainer_for
 

@@ -16,8 +16,8 @@ from hsdag.ir.graph import graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig, Reward
 from hsdag.learning.hsdag.memory import Memory
-from hsdag.learning.hsdag.policy import Situation
-from hsdag.learning.hsdag.reinforce import Experience, Trainer
+from hsdag.learning.hsdag.policy import Experience, Situation
+from hsdag.learning.hsdag.reinforce import Trainer
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -132,19 +132,17 @@ def test_failures_do_not_stop_the_search_or_win_it() -> None:
     trainer, evaluator = trainer_for(replace(SMALL, episodes=6), num_devices=3)
     trainer.run()
     assert any(p[0] == 2 for p in evaluator.placements)
-    assert trainer.memory.best is not None
-    assert trainer.memory.best.tolist() == [0] * 12
+    assert trainer._elites[0].draw.placement.tolist() == [0] * 12
 
 
 def test_a_search_over_few_placements_ends_by_itself() -> None:
     trainer, evaluator = trainer_for(replace(SMALL, patience=3), num_units=2)
     trainer.run()
-    assert trainer.memory.best is not None
-    assert trainer.memory.best.tolist() == [0, 0]
+    assert trainer._elites[0].draw.placement.tolist() == [0, 0]
     assert {tuple(p) for p in evaluator.placements} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def test_recalibrated_costs_have_elites_best_worst_and_reference_scored_anew() -> None:
+def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> None:
     trainer, evaluator = trainer_for(replace(SMALL, episodes=2))
     trainer.run()
     before = [elite.value for elite in trainer._elites]
@@ -152,5 +150,4 @@ def test_recalibrated_costs_have_elites_best_worst_and_reference_scored_anew() -
     evaluator.unit_s, evaluator.version = 10.0, evaluator.version + 1
     trainer._evaluate([trainer._elites[0].draw], step=1)
     assert [elite.value for elite in trainer._elites] == pytest.approx([10 * value for value in before])
-    assert trainer.memory.best_s == pytest.approx(10 * min(before))
     assert trainer.memory.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
