@@ -1,7 +1,4 @@
-"""Solving problem files for a batch of inputs, divided over devices: DiviML's throughput (section V-C).
-
-Legend: N ops, D devices, G groups of inputs.
-"""
+"""Problem files solved for a batch of inputs that devices share: DiviML's throughput (section V-C)."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, eq=False)
 class BatchSolution(Solution):
-    """The end of a batched search; ``schedule`` is None where nothing legal was found.
-
-    ``value_s`` is the makespan of the whole batch, checked op by op.
-    """
+    """The end of a batched search; ``value_s`` is the makespan of the whole batch, checked op by op."""
 
     problem: BatchedProblem
     options: BatchOptions

@@ -1,7 +1,4 @@
-"""Measured timelines: when a placed model's primitives ran under HETERO, or its parts side by side.
-
-Legend: N ops, A primitives that plugins add by themselves, I intervals.
-"""
+"""Measured timelines: when a placed model's primitives ran under HETERO, or its parts side by side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Per-op reports: the heaviest ops of a model, and which device runs them best.
-
-Legend: N ops, D devices, G groups of ops that some device computes as one.
-"""
+"""Per-op reports: the heaviest ops of a model, and which device runs them best. Legend: D devices."""
 
 from __future__ import annotations
 
@@ -24,32 +21,25 @@ from hsdag.search.session import Session
 
 @dataclass(frozen=True)
 class OpRow:
-    """One group of ops: its heaviest op, seconds on each device (None where unsupported), and the best device.
-
-    ``best`` is None where several devices are equally fast. ``share`` is that of the group in all groups, each at
-    its best device.
-    """
+    """Ops that some device computes as one: the heaviest of them, and the best device."""
 
     name: str
     op_type: str
     num_ops: int
-    time_s: tuple[float | None, ...]  # [D]
-    best: int | None
-    share: float
+    time_s: tuple[float | None, ...]  # [D] None where unsupported
+    best: int | None  # None where several devices are equally fast
+    share: float  # in all groups, each at its best device
 
 
 @dataclass(frozen=True)
 class OpReport:
-    """Rows, heaviest first, and for each device all ops together, where it wins, and what that saves.
-
-    ``saved_s`` [D] is what the groups that a device wins take less there than on the next best device.
-    """
+    """Rows, heaviest first, and for each device all ops together, where it wins, and what that saves."""
 
     devices: tuple[str, ...]
     rows: tuple[OpRow, ...]
     total_s: tuple[float | None, ...]  # [D]
     wins: tuple[int, ...]  # [D]
-    saved_s: tuple[float, ...]  # [D]
+    saved_s: tuple[float, ...]  # [D] over the next best device
 
     def document(self, top: int) -> dict[str, Any]:
         """The report as JSON values, with the ``top`` heaviest rows."""

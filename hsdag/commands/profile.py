@@ -1,7 +1,4 @@
-"""Profiling a model from end to end: ops, links, and cuts of the model itself.
-
-Legend: N ops, U placement units, D devices, B placements.
-"""
+"""Profiling a model from end to end: ops, links, and cuts of it. Legend: U placement units, B placements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Simulation of one placement of a problem file, with the options and files of the command line.
-
-Legend: N ops, D devices.
-"""
+"""Simulation of one placement of a problem file, with the options and files of the command line."""
 
 from __future__ import annotations
 
@@ -34,8 +31,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 class SimulateResult:
     """What a placement would take; every figure is simulated.
 
-    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference, and the first of the
-    noisy runs whose values are ``samples_s``, empty without noise.
+    ``run`` is one inference, and the first of the noisy runs whose values are ``samples_s``, empty without noise.
     """
 
     problem: ScheduleProblem
@@ -156,10 +152,7 @@ def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = N
 
 
 def plan_of(placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str) -> Plan:
-    """A placement, or a device name for every op name, by index; ``path`` is what messages call it.
-
-    Raises PlacementError as ``read_placement`` does.
-    """
+    """A placement, or a device name for every op name, by index; messages call it ``path``. Raises PlacementError."""
     if not isinstance(placement, Placement):
         return Plan(_devices(placement, path, problem))
     known, found = problem.model, placement.model

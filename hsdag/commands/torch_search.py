@@ -1,7 +1,4 @@
-"""search_measured: any placer on a workload, judged by the times of placements on torch devices (Stage III).
-
-Legend: N ops, U placement units.
-"""
+"""search_measured: any placer on a workload, judged by measured times (Stage III). Legend: N ops, U units."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Problems of workloads: a graph from the models folder, a platform, and analytic costs.
-
-Legend: N ops, D devices.
-"""
+"""Problems of workloads: a graph from the models folder, a platform, and analytic costs. Legend: D devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Hybrid evaluation: simulate many plans, measure the most promising few, and learn from those.
-
-Legend: U placement units, B plans.
-"""
+"""Hybrid evaluation: simulate many plans, measure the most promising few, learn from those. Legend: B plans."""
 
 from __future__ import annotations
 
@@ -135,10 +132,7 @@ class HybridEvaluator(Evaluator):
         return self._least(count, [plan for plan in self._seen if plan not in self._known])
 
     def measure_promising(self, count: int) -> int:
-        """Measure the ``count`` most promising plans and recalibrate; how many there were.
-
-        Raises SearchStopped with the budget.
-        """
+        """Measure the ``count`` most promising plans and recalibrate; how many there were. Raises SearchStopped."""
         before = self._best()
         chosen = self.promising(count)
         try:
@@ -151,10 +145,7 @@ class HybridEvaluator(Evaluator):
         return len(chosen)
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
-        """Those of simulated plans over several devices that have the least values, least first.
-
-        Of several orders of one placement only the best is among them.
-        """
+        """The simulated plans over several devices of the least values, least first, with the best order of each."""
         best: dict[Plan, Plan] = {}
         for plan in plans:
             other = best.setdefault(plan.unordered, plan)

@@ -1,7 +1,4 @@
-"""Scheduled evaluation: plans of a scheduling problem, simulated; what exceeds a memory limit fails.
-
-Legend: N ops, U placement units, D devices, B plans.
-"""
+"""Scheduled evaluation: plans are simulated; what exceeds a memory limit fails. Legend: N ops, U units."""
 
 from __future__ import annotations
 

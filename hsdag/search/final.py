@@ -61,15 +61,9 @@ def final_comparison(
     begin_s = clock()
     opened, failures = _open_all(runner, singles, {**finalists, **automatic}, protocol.limit_s, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
+    left = replace(protocol, limit_s=left_s)
     comparison = compare(
-        runner.run,
-        list(opened),
-        list(singles),
-        replace(protocol, limit_s=left_s),
-        rng,
-        should_stop=should_stop,
-        on_step=on_step,
-        clock=clock,
+        runner.run, list(opened), list(singles), left, rng, should_stop=should_stop, on_step=on_step, clock=clock
     )
     comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
     alive = [name for name in singles if name in comparison.samples]
@@ -90,10 +84,7 @@ def final_comparison(
 
 
 def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
-    """How many times faster than the reference the candidates ``names`` that ran are; 95% for all intervals together.
-
-    Tables, sentences and the choice of the answer go by these.
-    """
+    """How many times faster than the reference those of ``names`` that ran are; 95% for all intervals together."""
     ran = [name for name in names if name in comparison.samples]
     return {name: comparison.ratio(name, reference, len(ran)) for name in ran}
 

@@ -59,10 +59,7 @@ class SearchOptions:
         return Budget(self.budget_s, np.inf if self.max_evaluations is None else self.max_evaluations)
 
     def placer(self, *, is_cheap: bool = True) -> Placer[Any]:
-        """The method with its hyper-parameters; ``is_cheap`` as in ``Placer.presets``.
-
-        Raises OptionError for names and values that it does not know.
-        """
+        """The method with its hyper-parameters, as ``make_placer`` gives it. Raises OptionError for wrong ones."""
         return make_placer(self.method, self.preset, self.changes, is_cheap=is_cheap)
 
 

@@ -73,10 +73,7 @@ def search_placements(
     resume: bool = False,
     watcher: Watcher | None = None,
 ) -> Found:
-    """Search for placements of a session's model by the options' method and reward, without the final comparison.
-
-    Raises a HsdagError for what the user can put right.
-    """
+    """Search for placements of a session's model by the options' method and reward, without the final comparison."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon = watcher.should_stop
     ground = prepare(session, options, watcher)

@@ -1,7 +1,4 @@
-"""Solving problem files: a placer searches over simulated plans, and the answer comes with a bound.
-
-Legend: N ops, U placement units, D devices.
-"""
+"""Solving problem files: a search over simulated plans, whose answer comes with a bound. Legend: N ops."""
 
 from __future__ import annotations
 
@@ -35,7 +32,10 @@ from hsdag.version import __version__
 PROVEN_GAP = 1e-9
 """A gap up to which any answer counts as optimal: rounding. Exact methods that come to their end say theirs."""
 
-ORDERED = "try --method cpsat, which looks for an order that does"
+OUT_OF_ORDER = (
+    "no placement fits into memory in the order that devices take ops by themselves; "
+    "try --method cpsat, which looks for an order that does"
+)
 
 MAX_ENUMERATED = 4096
 """Placements up to which all are tried before it is said that none is legal."""
@@ -143,20 +143,19 @@ class SolveResult(Solution):
         if self.affinity is None or self.value_s is None:
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
-        canonical = dict(zip(problem.op_names, problem.canonical_names, strict=True))
-        sequential = options.semantics.execution is Execution.SEQUENTIAL
+        names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
-            affinity={canonical[op]: device for op, device in self.affinity.items()},
-            names={canonical[op]: op for op in self.affinity},
+            affinity=dict(zip(names, self.affinity.values(), strict=True)),
+            names=dict(zip(names, problem.op_names, strict=True)),
             method=options.method,
             seed=options.seed,
             objective=options.objective.name,
             executor="hetero" if sequential else "work-conserving",
             latency=_record(self.value_s),
             baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},
-            priority={canonical[op]: rank for op, rank in self.ranks.items()} if self.ranks else None,
+            priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )
 
@@ -164,11 +163,10 @@ class SolveResult(Solution):
 def solve(
     problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher | None = None
 ) -> SolveResult:
-    """Search with ``placer``; the answer is never worse than the best single device that is legal.
+    """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first.
 
-    Single devices are simulated first, whatever the budget, and count as evaluations. Raises SearchError when
-    the method ended and found nothing legal, OptionError before anything is evaluated for what the
-    objective or the method cannot do.
+    Raises SearchError when the method ended and found nothing legal, OptionError before anything is evaluated for what
+    the objective or the method cannot do.
     """
     return _Search(problem, placer, options, watcher or Watcher()).run()
 
@@ -219,26 +217,22 @@ class _Search:
     def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
         """Where there are few placements, all are tried before an answer is given up."""
         is_infeasible = result is not None and is_proof and result.status is Status.INFEASIBLE
-        if self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED):
+        reason = result.note if result is not None else ""
+        is_small = self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED)
+        if is_small:
             every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
             table = [Plan(np.asarray(choice)) for choice in every]
             scores = self._evaluator.evaluate(table)
             best = int(np.argmin([score.value for score in scores]))
             if scores[best].failure is None:
                 return self._conclude(Event(table[best], scores[best], 0.0), ended)
-            if is_infeasible or self._fits_in_no_order(table):
-                return self._conclude(None, Status.INFEASIBLE)
-            default = f"no placement fits into memory in the order that devices take ops by themselves; {ORDERED}"
-            raise SearchError((result.note if result is not None else "") or default)
-        if is_infeasible:
-            return self._conclude(None, Status.INFEASIBLE)
-        if ended is Status.TIME_LIMIT:
-            return self._conclude(None, Status.TIME_LIMIT)
-        raise SearchError(
-            (result.note if result is not None else "")
-            or f"method {self._options.method!r} found no placement that fits into memory, in "
-            f"{self._driver.recorder.num_evaluations} evaluations; try another method or a larger budget"
-        )
+            is_infeasible = is_infeasible or self._fits_in_no_order(table)
+            reason = reason or OUT_OF_ORDER
+        if is_infeasible or (ended is Status.TIME_LIMIT and not is_small):
+            return self._conclude(None, Status.INFEASIBLE if is_infeasible else ended)
+        num, method = self._driver.recorder.num_evaluations, self._options.method
+        found_none = f"method {method!r} found no placement that fits into memory, in {num} evaluations"
+        raise SearchError(reason or f"{found_none}; try another method or a larger budget")
 
     def _fits_in_no_order(self, table: Sequence[Plan]) -> bool:
         """Whether every plan needs too much memory for some op alone, or the order does not matter."""
@@ -254,6 +248,8 @@ class _Search:
     def _conclude(self, found: Event | None, status: Status) -> SolveResult:
         self._watcher.on_phase("done")
         device = ranks = run = None
+        ran = [event for event in self._alone if event.score.failure is None]
+        single_s = {self._problem.device_names[event.plan.placement[0]]: event.score.value for event in ran}
         if found is not None:
             device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
             order = self._options.semantics.order if ranks is None else Order.PRIORITY
@@ -268,11 +264,7 @@ class _Search:
             priority=ranks,
             value_s=None if found is None else found.score.value,
             run=run,
-            single_s={
-                self._problem.device_names[event.plan.placement[0]]: event.score.value
-                for event in self._alone
-                if event.score.failure is None
-            },
+            single_s=single_s,
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hsdag.ir.device import DeviceSpec
@@ -60,16 +60,13 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is.
-
-    ``difference`` is None where they could not be compared; ``ran`` is whether the candidate ran at all.
-    """
+    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is."""
 
     versus: ReferenceName
     tolerance: float
-    difference: Difference | None = None
+    difference: Difference | None = None  # where they could be compared
     reason: str | None = None
-    ran: bool = True
+    ran: bool = True  # whether the candidate ran at all
 
 
 class Verifier:
@@ -97,8 +94,7 @@ class Verifier:
 
     def compared(self, name: str) -> Verdict:
         """Compare outputs with the reference's, and where they are too far from it, with a third opinion's."""
-        first: Verdict | None = None
-        reasons = []
+        first, reasons = Verdict(self._check.reference, self._check.least), []
         for opinion in self._check.opinions:
             try:
                 difference = self._difference(name, self.REFERENCES[opinion])
@@ -112,11 +108,8 @@ class Verifier:
             if is_within(difference, tolerance):
                 return verdict
             reasons.append(f"its {outputs_differ(difference)} from {opinion}, and {tolerance:.2g} is allowed")
-            first = first or verdict
-        reason = "; ".join(reasons)
-        if first is None:
-            return Verdict(self._check.reference, self._check.least, reason=reason)
-        return Verdict(first.versus, first.tolerance, first.difference, reason)
+            first = verdict if first.difference is None else first
+        return replace(first, reason="; ".join(reasons))
 
     def _measured_tolerance(self) -> float:
         """How far apart right outputs of this model may be: by how much the CPU's differ when it computes differently.
@@ -126,14 +119,9 @@ class Verifier:
         """
         if self._tolerance is not None:
             return self._tolerance
-        others = [
-            self.REFERENCES["op-by-op"],
-            self.REFERENCES["cpu"],
-            _ONE_THREAD,
-            *([Candidate("CPU")] * self._check.reduced),
-        ]
-        reference = self.REFERENCES[self._check.reference]
-        apart = [0.0]
+        others = [self.REFERENCES["op-by-op"], self.REFERENCES["cpu"], _ONE_THREAD]
+        others += [Candidate("CPU")] * self._check.reduced
+        reference, apart = self.REFERENCES[self._check.reference], [0.0]
         for other in others:
             if other == reference:
                 continue

@@ -1,7 +1,4 @@
-"""Measured evaluation on torch devices: every placement is run by the work-conserving executor.
-
-Legend: N ops, U placement units.
-"""
+"""Measured evaluation on torch devices, by the work-conserving executor. Legend: N ops, U placement units."""
 
 from __future__ import annotations
 

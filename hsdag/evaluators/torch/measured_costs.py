@@ -1,7 +1,4 @@
-"""Measured costs: times of the ops of a workload and of copies between torch devices, each timed alone.
-
-Legend: N ops, D devices.
-"""
+"""Measured costs: ops of a workload and copies between torch devices, each timed alone. Legend: N ops."""
 
 from __future__ import annotations
 

@@ -43,10 +43,7 @@ def workload_graph(workload: Workload, *, widen: bool = False) -> TorchGraph:
 
 
 def problem_graph(problem: ScheduleProblem, *, widen: bool = False) -> TorchGraph:
-    """The torch graph of a problem whose ops carry expressions; results are the ops that no other reads.
-
-    Raises ModelError for an op without an expression.
-    """
+    """The same of a problem whose ops carry expressions; results are the ops that no other reads."""
     predecessors = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     last = np.setdiff1d(np.arange(problem.num_ops), problem.edge_src).tolist()
     sizes = problem.output_bytes
@@ -67,10 +64,7 @@ def assemble(workload: Workload, results: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
-    """Normal numbers on the CPU for every input, divided by the root of the first of several axes.
-
-    So products of them neither grow nor vanish, whatever the size.
-    """
+    """Normal numbers on the CPU, divided by the root of the first of several axes: products keep their size."""
     shapes: dict[str, tuple[int, ...]] = {}
     types: dict[str, torch.dtype] = {}
     for feed in (node.feed for node in graph.nodes if node.feed is not None):

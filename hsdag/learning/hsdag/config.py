@@ -25,10 +25,7 @@ class Baseline(Enum):
 
 @dataclass(frozen=True)
 class HsdagConfig:
-    """Hyper-parameters of HSDAG, made for budgets of 40 to 200 measurements; see docs/hsdag-method.md.
-
-    Raises OptionError for a value outside its range.
-    """
+    """Hyper-parameters, made for 40 to 200 measurements (docs/hsdag-method.md). Raises OptionError for wrong ones."""
 
     hidden: int = 128
     """Width of all hidden layers (Table 6: hidden_channel)."""

@@ -31,10 +31,7 @@ class Memory:
         return len(self._seen)
 
     def add(self, placements: Sequence[IntArray], scores: Sequence[Score], *, single: bool) -> FloatArray:
-        """Enter evaluated placements; their values, NaN where they failed.
-
-        ``single`` says that they are single-device placements, which set the reference.
-        """
+        """Enter evaluated placements, those of ``single`` devices for reference; their values, NaN for failures."""
         for placement, score in zip(placements, scores, strict=True):
             self._seen[_digest(placement)] = None
             if score.failure is not None:

@@ -106,10 +106,7 @@ class Parse:
 
     @staticmethod
     def side_by_side(parses: Sequence[Parse]) -> Parse:
-        """One grouping of as many copies of the graph as there are parses, copy after copy.
-
-        Its groups and nominated edges are those of the parses, one after another, at every level.
-        """
+        """One grouping of a copy of the graph per parse: their groups and nominated edges, one after another."""
         return Parse(tuple(_disjoint(levels) for levels in zip(*(p.levels for p in parses), strict=True)))
 
 
@@ -191,10 +188,9 @@ class ParsingNetwork(nn.Module):
         return Parse(tuple(levels))
 
     def embed(self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pooled embeddings [G, H], and log-probabilities [K] of keeping or dropping each nominated edge.
+        """Pooled embeddings [G, H], and log-probabilities [K] of the nominated edges' fates where these are sampled.
 
-        ``first_logits`` [E] are the score logits of the first level. The latter are empty unless parsings
-        are sampled.
+        ``first_logits`` [E] are the score logits of the first level.
         """
         decisions: list[torch.Tensor] = []
         for depth, level in enumerate(parse.levels):
@@ -207,10 +203,7 @@ class ParsingNetwork(nn.Module):
 
 
 def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:
-    """[G, H] mean embedding of every group times the mean score of its kept edges, so that scores get gradients.
-
-    A group without kept edges has the neutral weight 0.5.
-    """
+    """[G, H] mean embedding of every group times the mean score of its kept edges (0.5 where it has none)."""
     num_groups = level.partition.num_groups
     total = z.new_zeros(num_groups, z.shape[1]).index_add(0, level.labels, z)
     score = z.new_zeros(num_groups).index_add(0, level.kept_group, scores[level.kept_edges])

@@ -186,10 +186,7 @@ class HsdagPolicy(nn.Module):
         return bundles
 
     def greedy(self, situation: Situation, view: View) -> Draw:
-        """The most probable placement: all nominated edges kept, every group on its best device.
-
-        Ties between devices of equal probability are broken by fixed random ranks: the first one is not favoured.
-        """
+        """The most probable placement: all nominated edges kept, each group on its best device, ties by a rank."""
         with torch.no_grad():
             parse = self.parsing.parse(view.z, self.groupable, None)
             groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
@@ -206,10 +203,7 @@ class HsdagPolicy(nn.Module):
         return Draw(situation, parse, torch.where(supported[:, device], torch.tensor(device), first))
 
     def log_probs(self, bundles: Sequence[Bundle]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities of all decisions of the bundles, one after another, and entropies of all groups.
-
-        Under the current weights, the stored groups and the stored dropout masks.
-        """
+        """Log-probabilities of all decisions, bundle after bundle, under the current weights; groups' entropies."""
         decisions: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
         for bundle in bundles:

@@ -1,7 +1,4 @@
-"""Snapshots: optimiser and elites as named tensors, so that a search can go on exactly where it was.
-
-Legend: U placement units, G groups, K nominated edges, H hidden width.
-"""
+"""Snapshots: optimiser and elites as named tensors, so that a search can go on exactly where it was."""
 
 from __future__ import annotations
 

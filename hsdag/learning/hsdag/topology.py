@@ -1,7 +1,4 @@
-"""Topology: a graph as the networks see it, undirected and without parallel edges.
-
-Legend: N nodes, E undirected edges.
-"""
+"""Topology: a graph as networks see it, undirected, without parallel edges. Legend: N nodes, E edges."""
 
 from __future__ import annotations
 
