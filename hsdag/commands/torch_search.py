@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.evaluators.recording import Budget, Event
 from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
 from hsdag.evaluators.torch.measured_costs import measured_problem
 from hsdag.evaluators.torch.workload_graph import workload_graph
@@ -55,27 +55,18 @@ def search_measured(
     Raises OptionError for an unknown method, ExecutionError where the costs cannot be measured, SearchError where no
     placement ran.
     """
-    how = measurement or TorchMeasurement()
-    placer = make_placer(method)
-    known = measured_problem(workload, devices, inputs, share=how.share) if costs is None else costs
-    problem = problem_of(known)
-    labels = problem.units.partition.labels
-    evaluator = TorchEvaluator(
-        workload_graph(workload), devices, inputs, measurement=how, ranks=ranks, unit_of_op=labels
-    )
+    how, placer = measurement or TorchMeasurement(), make_placer(method)
+    problem = problem_of(measured_problem(workload, devices, inputs, share=how.share) if costs is None else costs)
+    graph, labels = workload_graph(workload), problem.units.partition.labels
+    evaluator = TorchEvaluator(graph, devices, inputs, measurement=how, ranks=ranks, unit_of_op=labels)
     driver = Driver(placer, problem, evaluator, budget, Watcher(), seed=seed)
     with contextlib.suppress(SearchStopped):
         driver.guess()
         driver.search()
-    return _concluded(driver.recorder, problem)
-
-
-def _concluded(recorder: RecordingEvaluator, problem: Problem) -> MeasuredSearch:
-    if not recorder.best():
-        reason = recorder.events[0].score.failure if recorder.events else "the budget allows none"
-        name = problem.units.graph.name
-        raise SearchError(f"none of {len(recorder.events)} placements of {name!r} ran on the torch devices: {reason}")
-    (best,) = recorder.best()
-    ranks = None if best.plan.order is None else problem.expand(best.plan.order)
-    placement = problem.expand(best.plan.placement)
-    return MeasuredSearch(placement, ranks, best.score.value, tuple(recorder.events), problem)
+    events = tuple(driver.recorder.events)
+    if not driver.recorder.best():
+        reason = events[0].score.failure if events else "the budget allows none"
+        raise SearchError(f"none of {len(events)} placements of {graph.name!r} ran on the torch devices: {reason}")
+    (best,) = driver.recorder.best()
+    order = None if best.plan.order is None else problem.expand(best.plan.order)
+    return MeasuredSearch(problem.expand(best.plan.placement), order, best.score.value, events, problem)

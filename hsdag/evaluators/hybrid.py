@@ -67,23 +67,16 @@ class HybridEvaluator(Evaluator):
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
     ) -> None:
-        self.num_simulated = 0
-        self.costs = costs
-        self._prior = costs
-        self._problem = problem
-        self._measured = measured
-        self.takes_order = measured.takes_order
-        self._schedule = schedule or HybridSchedule()
-        self._on_round = on_round
+        self.costs = self._prior = costs
+        self._problem, self._measured, self.takes_order = problem, measured, measured.takes_order
+        self._schedule, self._on_round = schedule or HybridSchedule(), on_round
         self._memory = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
-        self._scale = 1.0
-        self._next_round = self._schedule.first
-        self._round_s = measured.elapsed_s
-        self._idle_rounds = 0
+        self._scale, self.num_simulated, self._idle_rounds = 1.0, 0, 0
+        self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
         self._recalibrate()
 
     @property
@@ -122,9 +115,8 @@ class HybridEvaluator(Evaluator):
         ops, ranks = self._problem.expand(units), self._ranks(plans)
         values = self._scale * self._problem.objective.of_model(self.costs, ops, ranks)
         if self._memory is not None and self._memory.has_limits:
-            legal = np.flatnonzero(np.isfinite(values))
-            over = [i for i in legal.tolist() if self._memory.overfull(units[i], plans[i].order).any()]
-            values[over] = np.inf
+            legal = np.flatnonzero(np.isfinite(values)).tolist()
+            values[[i for i in legal if self._memory.overfull(units[i], plans[i].order).any()]] = np.inf
         return np.asarray(values, dtype=np.float64)
 
     def promising(self, count: int) -> list[Plan]:
@@ -133,14 +125,12 @@ class HybridEvaluator(Evaluator):
 
     def measure_promising(self, count: int) -> int:
         """Measure the ``count`` most promising plans and recalibrate; how many there were. Raises SearchStopped."""
-        before = self._best()
-        chosen = self.promising(count)
-        try:
-            self._measured.evaluate(chosen)
-        finally:
-            if chosen:
-                self._recalibrate()
+        before, chosen = self._best(), self.promising(count)
         if chosen:
+            try:
+                self._measured.evaluate(chosen)
+            finally:
+                self._recalibrate()
             self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
         return len(chosen)
 
