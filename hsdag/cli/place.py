@@ -13,7 +13,7 @@ from hsdag.cli.options import Devices, Inputs, Json, Method, Model, Objective, P
 from hsdag.cli.output import milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.outcome import PlaceResult, Row
+    from hsdag.commands.outcome import PlaceResult
 
 
 def place(
@@ -92,7 +92,19 @@ def place(
 
 def _show(outcome: PlaceResult, written: Path) -> None:
     columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels", "ops per device"]
-    print_table(None, columns, [_cells(row) for row in outcome.rows])
+    cells = [
+        [
+            f"{row.name} *" if row.is_answer else row.name,
+            milliseconds(row.median_s),
+            milliseconds(row.p95_s),
+            f"{row.ratio.value:.3f}",
+            f"{row.ratio.low:.3f}..{row.ratio.high:.3f}",
+            str(row.submodels),
+            " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
+        ]
+        for row in outcome.rows
+    ]
+    print_table(None, columns, cells)
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     verdict = outcome.verdict
@@ -110,16 +122,3 @@ def _show(outcome: PlaceResult, written: Path) -> None:
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume continues it.")
     typer.echo(outcome.sentence)
-
-
-def _cells(row: Row) -> list[str]:
-    ops = " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-"
-    return [
-        f"{row.name} *" if row.is_answer else row.name,
-        milliseconds(row.median_s),
-        milliseconds(row.p95_s),
-        f"{row.ratio.value:.3f}",
-        f"{row.ratio.low:.3f}..{row.ratio.high:.3f}",
-        str(row.submodels),
-        ops,
-    ]

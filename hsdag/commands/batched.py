@@ -148,16 +148,12 @@ def solve_batched(
     except SearchStopped:
         if incumbent.best is None:
             search_whole(incumbent)
-    _prove_simply(incumbent, options.budget_s)
+    left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
+    end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * options.budget_s, BOUND_S))
+    bounds = BatchedBounds(problem, Limits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
+    incumbent.prove(bounds.whole_s())
     watcher.on_phase("done")
     return _concluded(incumbent, options, assumption, watcher.should_stop())
-
-
-def _prove_simply(incumbent: BatchIncumbent, budget_s: float) -> None:
-    left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
-    end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * budget_s, BOUND_S))
-    bounds = BatchedBounds(incumbent.problem, Limits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
-    incumbent.prove(bounds.whole_s())
 
 
 def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str, interrupted: bool) -> BatchSolution:

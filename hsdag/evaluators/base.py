@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hsdag.runtime.problems.plan import Plan
+
+if TYPE_CHECKING:
+    import torch
 
 
 class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an error
@@ -54,3 +58,13 @@ class Evaluator(ABC):
     @abstractmethod
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, in order. Raises SearchStopped when the search has to end."""
+
+
+class Checkpoint(Protocol):
+    """Keeps the one state of a method, tensors by name and a JSON-able mapping, so that a search can be resumed."""
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the stored state."""
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The stored state, or None when nothing was stored yet."""

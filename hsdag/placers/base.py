@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from hsdag.evaluators.base import Evaluator, SearchStopped
-from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.errors import OptionError
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Result, Status

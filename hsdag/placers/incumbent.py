@@ -12,8 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator, Score
-from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.base import Checkpoint, Evaluator, Score
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.plan import Plan

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.evaluators.base import Evaluator, SearchStopped
-from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Limits, Result

@@ -121,10 +121,7 @@ def _indices(
     if not isinstance(placement, Mapping):
         return placement
     index = {device.name: i for i, device in enumerate(devices)}
-    found = []
     for name in workload.graph.op_names:
-        device = placement.get(name)
-        if device not in index:
-            raise OptionError(f"op {name!r} must be on one of {', '.join(index)}, not on {device!r}")
-        found.append(index[device])
-    return found
+        if placement.get(name) not in index:
+            raise OptionError(f"op {name!r} must be on one of {', '.join(index)}, not on {placement.get(name)!r}")
+    return [index[placement[name]] for name in workload.graph.op_names]

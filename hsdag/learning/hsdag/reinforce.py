@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hsdag.evaluators.base import Evaluator
-from hsdag.evaluators.checkpoint import Checkpoint
+from hsdag.evaluators.base import Checkpoint, Evaluator
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.hsdag.config import Baseline, HsdagConfig
 from hsdag.learning.hsdag.memory import Memory
