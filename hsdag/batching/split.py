@@ -17,12 +17,13 @@ from hsdag.batching.lists import warm_start
 from hsdag.batching.walks import ON_CHAINS, ON_OPS, search_walks
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.batches import BatchedProblem, BatchTable
+from hsdag.ir.partition import Partition
+from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.cuts import CutRules, modules
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.solving import solve_aloud
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
 
 CHAINS, OPS = 0.3, 0.55
 """Shares of the budget: annealing of chains and of ops; the rest is for the bound."""
@@ -61,7 +62,7 @@ def _on_chains(incumbent: BatchIncumbent, chains: FusedChains, prices: FloatArra
     incumbent.num_considered += inner.num_considered
     incumbent.hit_limit |= inner.hit_limit
     if inner.best is not None:
-        incumbent.consider(*chains.expanded(inner.best.device, inner.best.start_s, incumbent.problem))
+        incumbent.consider_schedule(chains.expanded(inner.best, incumbent.problem))
     incumbent.wake()
 
 
@@ -82,71 +83,32 @@ class FusedChains:
 
     problem: BatchedProblem
     op2chain: IntArray  # [N] to M
-    place: IntArray  # [N] place of an op within its chain
 
-    def expanded(self, device: IntArray, start_s: FloatArray, whole: BatchedProblem) -> tuple[IntArray, FloatArray]:
-        """Devices [N, G] and starts [N, D] of all ops, from those of chains: [M, G] and [M, D]."""
-        devices, chains = device[self.op2chain], np.argsort(self.place, kind="stable")
-        starts = start_s[self.op2chain].copy()
-        taken = np.zeros_like(start_s)
-        counts = (devices[:, :, None] == np.arange(start_s.shape[1])).sum(axis=1)  # [N, D]
+    def expanded(self, found: BatchSchedule, whole: BatchedProblem) -> BatchSchedule:
+        """The schedule of all ops from that of chains."""
+        device, start_s = found.device[self.op2chain], found.start_s[self.op2chain]
+        counts = (device[:, :, None] == np.arange(start_s.shape[1])).sum(axis=1)  # [N, D]
         run_s = np.take_along_axis(whole.group_time_s, counts[:, :, None], axis=2)[:, :, 0] + whole.costs.op_overhead_s
-        for v in chains.tolist():
-            starts[v] += taken[self.op2chain[v]]
-            taken[self.op2chain[v]] += run_s[v]
-        return devices, starts
+        taken_s = np.zeros_like(found.start_s)
+        for v in whole.costs.topological_order.tolist():
+            start_s[v] += taken_s[self.op2chain[v]]
+            taken_s[self.op2chain[v]] += run_s[v]
+        return BatchSchedule(device, start_s)
 
 
 def fuse_chains(whole: BatchedProblem) -> FusedChains:
-    """Every op that is the only reader of its only input joins it."""
-    p = whole.costs
+    """Every op that is the only reader of its only input joins it; what a chain holds within is part of its result."""
+    p, table = whole.costs, whole.batches
     num_out, num_in = (np.bincount(ends, minlength=p.num_ops) for ends in (p.edge_src, p.edge_dst))
     joins = (num_out[p.edge_src] == 1) & (num_in[p.edge_dst] == 1)
-    before = np.full(p.num_ops, -1, dtype=np.int64)
-    before[p.edge_dst[joins]] = p.edge_src[joins]
-    chain, place, heads = np.empty(p.num_ops, dtype=np.int64), np.zeros(p.num_ops, dtype=np.int64), 0
-    for v in p.topological_order.tolist():
-        if before[v] >= 0:
-            chain[v], place[v] = chain[before[v]], place[before[v]] + 1
-        else:
-            chain[v], heads = heads, heads + 1
-    last = np.zeros(heads, dtype=np.int64)
-    np.maximum.at(last, chain, place)
-    tail = np.flatnonzero(place == last[chain])
-    end = np.empty(heads, dtype=np.int64)
-    end[chain[tail]] = tail
-    return FusedChains(
-        _fused(whole, chain, end, p.edge_src[~joins], p.edge_dst[~joins], p.edge_bytes[~joins]), chain, place
-    )
-
-
-def _fused(
-    whole: BatchedProblem, chain: IntArray, end: IntArray, src: IntArray, dst: IntArray, size: FloatArray
-) -> BatchedProblem:
-    """Times, weights and overheads of a chain add up; what it holds within is taken for part of its result."""
-    p, count = whole.costs, len(end)
-    times = np.zeros((count, *whole.batches.time_s.shape[1:]))
-    np.add.at(times, chain, whole.batches.time_s)
-    times += (np.bincount(chain, minlength=count) - 1)[:, None, None] * p.op_overhead_s
-    one = np.zeros((count, p.num_devices))
-    np.add.at(one, chain, p.time_s)
-    weight, held = np.zeros(count), np.zeros(count)
-    np.add.at(weight, chain, p.weight_bytes)
-    np.add.at(held, chain, whole.held_bytes / whole.batches.group)
-    np.add.at(held, chain[dst], -size)
-    costs = ScheduleProblem.from_arrays(
-        one,
-        np.stack([chain[src], chain[dst]], axis=1),
-        output_bytes=np.maximum(held, 0.0),
-        edge_bytes=size,
-        link_latency_s=p.link_latency_s,
-        link_bandwidth_bytes_per_s=p.link_bandwidth_bytes_per_s,
-        weight_bytes=weight,
-        memory_bytes=p.memory_bytes,
-        op_overhead_s=p.op_overhead_s,
-        name=p.name,
-        op_names=[p.op_names[v] for v in end.tolist()],
-        device_names=p.device_names,
-    )
-    table = whole.batches
-    return BatchedProblem(costs, BatchTable(table.num_inputs, table.sizes, times, table.group))
+    chain = Partition.from_pairs(p.num_ops, p.edge_src[joins], p.edge_dst[joins]).labels
+    units = problem_of(replace(p, labels=replace(p.labels, colocate=tuple(map(str, chain.tolist())))))
+    costs, op2chain = units.costs, units.units.partition.labels
+    assert costs is not None
+    times = np.zeros((costs.num_ops, *table.time_s.shape[1:]))
+    held = -np.bincount(costs.edge_dst, costs.edge_bytes, costs.num_ops)
+    np.add.at(times, op2chain, table.time_s)
+    np.add.at(held, op2chain, whole.held_bytes / table.group)
+    times += (np.bincount(op2chain) - 1)[:, None, None] * p.op_overhead_s
+    fused = replace(costs, output_bytes=np.maximum(held, 0.0))
+    return FusedChains(BatchedProblem(fused, replace(table, time_s=times)), op2chain)

@@ -22,10 +22,10 @@ class CpSatMethod(ExactPlacer[O]):
         assignment = AssignmentModel(formulation, judge.problem, ticks.down)
         model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
         if judge.best is not None:
-            model.hint(assignment.chosen(judge.best))
+            model.hint(assignment.chosen(judge.best.placement))
 
         def on_placement(values: list[int]) -> None:
-            judge.consider(assignment.placement(values))
+            judge.incumbent.consider(assignment.placement(values))
 
         return cpsat_program(model, ticks, on_placement)
 
@@ -39,7 +39,7 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
         model = IntervalModel(formulation, horizon_s, check=lambda: judge.left_s(deadline))
         if judge.best is not None:
-            model.hint(BatchSchedule.single(judge.best, judge.start_s(judge.best), judge.costs.num_devices))
+            model.hint(BatchSchedule.single(judge.best.placement, judge.start_s(judge.best), judge.costs.num_devices))
         return cpsat_program(model, model.ticks, judge.consider_schedule)
 
 

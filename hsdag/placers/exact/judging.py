@@ -31,60 +31,42 @@ class OutOfTime(Exception):  # noqa: N818 - an ending we expect, not an error
 
 
 class Judge:
-    """Has the schedules of a solver evaluated, and keeps the best order known of each placement."""
+    """Has the schedules of a solver evaluated."""
 
     def __init__(self, incumbent: Incumbent) -> None:
         self.incumbent, self.problem, self.costs = incumbent, incumbent.problem, incumbent.costs
-        self._ranks: dict[bytes, tuple[float, IntArray]] = {}
 
     @property
-    def best(self) -> IntArray | None:
-        """[U] the best placement found so far; None before there is one."""
-        return None if self.incumbent.best is None else self.incumbent.best.placement
+    def best(self) -> Plan | None:
+        """The best plan found so far; None before there is one."""
+        return self.incumbent.best
 
     @property
     def best_s(self) -> float:
         """Its value."""
         return self.incumbent.best_score
 
-    def consider(self, device: IntArray, ranks: IntArray | None = None) -> float:
-        """Evaluate a placement [U] with ranks [U] and without; the smaller of its legal values."""
-        value_s = self.incumbent.consider(device, ranks)
-        if ranks is not None and self.problem.objective.uses_order(self.problem.semantics.execution):
-            plan, key = Plan(device, ranks), Plan(device).key
-            takes = self.incumbent.takes_order
-            ordered_s = self.incumbent.evaluate([plan])[0].value if takes else self.simulated_s(device, ranks)
-            if ordered_s < self._ranks.get(key, (np.inf,))[0]:
-                self._ranks[key] = ordered_s, ranks
-        return value_s
-
     def consider_schedule(self, found: BatchSchedule) -> None:
         """Evaluate a schedule of one input."""
         device, start_s = found.of_single
-        self.consider(device, start_ranks(self.costs, start_s))
+        self.incumbent.consider(device, start_ranks(self.costs, start_s))
 
     def simulated_s(self, device: IntArray, ranks: IntArray) -> float:
         """Seconds that a placement [U] takes in the order of ``ranks`` [U], whether it fits into memory or not."""
         semantics = replace(self.problem.semantics, order=Order.PRIORITY)
         return float(self.problem.objective.simulated(self.costs, device[None], semantics, ranks)[0])
 
-    def ranks(self, placement: IntArray) -> IntArray | None:
-        """[U] the best order known of a placement, smallest first; None where there is none."""
-        known = self._ranks.get(Plan(placement).key)
-        return None if known is None else known[1]
-
-    def start_s(self, placement: IntArray) -> FloatArray:
-        """[U] simulated starts under the best order known."""
-        ranks = self.ranks(placement)
-        order = Order.PRIORITY if ranks is not None else None
+    def start_s(self, plan: Plan) -> FloatArray:
+        """[U] simulated starts, in the plan's order where it has one."""
+        order = None if plan.order is None else Order.PRIORITY
         semantics = replace(one_inference(self.problem.semantics), order=order)
-        return simulate(self.costs, placement, semantics, ranks).start_s
+        return simulate(self.costs, plan.placement, semantics, plan.order).start_s
 
     def wake(self) -> None:
         """Let the evaluator end the search: it is asked, and so is the best plan, where there is one, again."""
         self.incumbent.check()
-        if self.incumbent.best is not None:
-            self.incumbent.evaluate([self.incumbent.best])
+        if self.best is not None:
+            self.incumbent.evaluate([self.best])
 
     def left_s(self, deadline: float) -> float:
         """Seconds until ``deadline``, a moment of time.monotonic(), for those who make a model.
@@ -104,7 +86,7 @@ class Judge:
         fastest = np.nanargmin(self.costs.time_s, axis=1)
         for device in [*(np.full(num_units, d) for d in range(num_devices)), fastest]:
             if self.problem.is_legal(device):
-                self.consider(device, in_order)
+                self.incumbent.consider(device, in_order)
         problem = self.problem
         if problem.semantics.order is Order.PRIORITY:  # a plan without an order of its own runs in topological order
             problem = replace(problem, semantics=replace(problem.semantics, order=None))
@@ -112,7 +94,7 @@ class Judge:
             limits = replace(self.incumbent.limits, seconds=SHARE_OF_HEURISTIC * self.incumbent.left_s)
             found = make_placer(method).search(problem, self.incumbent, limits).plan
             if found is not None:
-                self.consider(found.placement, found.order)
+                self.incumbent.consider(found.placement, found.order)
 
 
 def start_ranks(costs: ScheduleProblem, start: np.ndarray) -> IntArray:

@@ -31,18 +31,18 @@ class MilpPlacer(ExactPlacer[NoOptions]):
         if formulation.problem.num_ops > MOST_OPS or num_entries(formulation) > most:
             raise OutOfTime
         model = BatchedModel(formulation, horizon_s * (1 + TOLERANCE), check=lambda: judge.left_s(deadline))
-        return model.program(judge.consider_schedule, judge.best)
+        return model.program(judge.consider_schedule, None if judge.best is None else judge.best.placement)
 
     def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge) -> Program:
         unit_s = max(horizon_s, 1e-12) / 1000
         model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
 
         def on_solution(values: FloatArray) -> None:
-            judge.consider(model.placement(values[model.wanted]))
+            judge.incumbent.consider(model.placement(values[model.wanted]))
 
         hint = None
         if judge.best is not None:
-            hint = model.wanted, [float(value) for value in model.chosen(judge.best)]
+            hint = model.wanted, [float(value) for value in model.chosen(judge.best.placement)]
         return highs_program(model.linear, unit_s, on_solution, hint)
 
 

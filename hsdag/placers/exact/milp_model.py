@@ -6,7 +6,6 @@ Legend: N ops, D devices, L inputs (groups, where some stay together), S batch s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class BatchedModel:
         self._time = self._batches.time_s / self.unit_s  # [N, D, S]
         self._overhead = p.op_overhead_s / self.unit_s
         self.hold = self._time + self._overhead  # [N, D, S]
-        self._sizes = [size // self._batches.group for size in self._batches.sizes]
+        self._sizes = np.asarray(self._batches.sizes) / self._batches.group
         self._is_single = self._batches.num_groups == 1
         self.linear = LinearModel()
         self._choose_devices()
@@ -75,37 +74,39 @@ class BatchedModel:
 
     def _choose_batches(self) -> None:
         """(4) and (5): on each device at most one batch of an op, of a size that is allowed; its start."""
-        self.batch: list[dict[int, dict[int, int]]] = []
-        self.start: list[dict[int, int]] = []
+        self.batch = np.full(self._time.shape, -1, dtype=np.int64)  # [N, D, S] variables, -1 where there is none
+        self.start = np.full(self._time.shape[:2], -1, dtype=np.int64)  # [N, D]
         heads = self._f.heads_s / self.unit_s if self._batches.num_inputs == 1 else np.zeros(self._p.num_ops)
-        for i in range(self._p.num_ops):
-            of_op: dict[int, dict[int, int]] = {}
-            for d in self.on[i][0]:
-                sizes = np.flatnonzero(np.isfinite(self._time[i, d])).tolist()
-                of_op[d] = {k: self.linear.binary() for k in sizes}
-                self.linear.row([(b, 1.0) for b in of_op[d].values()], high=1)
-                members = [(self.on[i][n][d], -1.0) for n in self._inputs]
-                self.linear.row([*[(b, self._sizes[k]) for k, b in of_op[d].items()], *members], 0, 0)
-            self.batch.append(of_op)
-            first = self.linear.variable(min(float(heads[i]), self._big), self._big)
-            others = list(of_op)[1:]
-            later = {d: first if self._is_single else self.linear.variable(0, self._big) for d in others}
-            self.start.append(dict.fromkeys(list(of_op)[:1], first) | later)
+        for i, each in enumerate(self.on):
+            for d in each[0]:
+                for k in np.flatnonzero(np.isfinite(self._time[i, d])).tolist():
+                    self.batch[i, d, k] = self.linear.binary()
+                batches = self._of_each(i, d, np.ones(len(self._sizes)))
+                self.linear.row(batches, high=1)
+                members = [(each[n][d], -1.0) for n in self._inputs]
+                self.linear.row([*self._of_each(i, d, self._sizes), *members], 0, 0)
+            devices = list(each[0])
+            self.start[i, devices] = self.linear.variable(min(float(heads[i]), self._big), self._big)
+            for d in devices[1:] if not self._is_single else ():
+                self.start[i, d] = self.linear.variable(0, self._big)
+
+    def _of_each(self, i: int, d: int, values: FloatArray) -> Terms:
+        """The batches of an op on a device, each with the value [S] of its size."""
+        return [(b, v) for b, v in zip(self.batch[i, d].tolist(), values.tolist(), strict=True) if b >= 0]
+
+    def _taken(self, i: int, d: int) -> Terms:
+        return self._of_each(i, d, self._time[i, d])
 
     def _end_after_every_batch(self) -> None:
         """(2); and redundant, the load of each device."""
         self.makespan = self.linear.variable(0, self._big, cost=1.0)
-        for i, starts in enumerate(self.start):
-            for d, start in starts.items() if not self._is_single else [next(iter(starts.items()))]:
-                devices = list(starts) if self._is_single else [d]
-                taken = [term for a in devices for term in self._taken(i, a)]
-                self.linear.row([(start, 1.0), *taken, (self.makespan, -1.0)], high=0)
+        for i, each in enumerate(self.on):
+            for together in [list(each[0])] if self._is_single else [[d] for d in each[0]]:
+                taken = [term for d in together for term in self._taken(i, d)]
+                self.linear.row([(int(self.start[i, together[0]]), 1.0), *taken, (self.makespan, -1.0)], high=0)
         for d in range(self._p.num_devices):
-            load = [term for i in range(self._p.num_ops) if d in self.batch[i] for term in self._taken(i, d)]
+            load = [term for i in range(self._p.num_ops) for term in self._taken(i, d)]
             self.linear.row([*load, (self.makespan, -1.0)], high=0)
-
-    def _taken(self, i: int, d: int) -> Terms:
-        return [(b, float(self._time[i, d, k])) for k, b in self.batch[i][d].items()]
 
     def _wait_for_inputs(self) -> None:
         """(3)."""
@@ -124,68 +125,66 @@ class BatchedModel:
         fixed = self._f.transfer_s(0.0) / self.unit_s
         if self._is_single and beside is None:
             whole = [term for a in self.on[u][0] for term in self._taken(u, a)]
-            starts = [(next(iter(self.start[u].values())), 1.0), (next(iter(self.start[v].values())), -1.0)]
+            starts = [(int(self.start[u].max()), 1.0), (int(self.start[v].max()), -1.0)]
             self.linear.row([*starts, *whole], high=0)
         for a in self.on[u][0]:
             for b in self.on[v][0]:
                 if (beside is not None and (a == b or b not in self.on[beside][0])) or (self._is_single and a == b):
                     continue
                 if not self._is_single and cost[a, b] > fixed[a, b]:
-                    self._after_all(u, v, a, b, beside, (float(fixed[a, b]), float(cost[a, b] - fixed[a, b])))
+                    self._after_all(u, v, a, b, (float(fixed[a, b]), float(cost[a, b] - fixed[a, b])))
                     continue
                 for n in self._inputs:
                     literals = [self.on[u][n][a], self.on[v][n][b]]
                     literals += [self.on[beside][n][b]] if beside is not None else []
-                    self._after(self.start[u][a], self._taken(u, a), self.start[v][b], float(cost[a, b]), literals)
+                    self._after((u, a), (v, b), float(cost[a, b]), literals)
 
-    def _after(self, first: int, taken: Terms, second: int, gap: float, literals: list[int]) -> None:
-        """first + taken + gap <= second, where all ``literals`` are 1."""
+    def _after(self, first: tuple[int, int], second: tuple[int, int], gap: float, literals: list[int]) -> None:
+        """The second batch, of an op on a device, starts ``gap`` after the first ends, if all ``literals`` are 1."""
         gap = min(gap, 2 * self._big)  # what is longer than all fits in nowhere either
         big = gap if self._is_single else self._big + gap  # for a single input the order itself holds anyway
-        on = [(x, big) for x in literals]
-        self.linear.row([(first, 1.0), *taken, (second, -1.0), *on], high=big * len(literals) - gap)
+        ends = [(int(self.start[first]), 1.0), *self._taken(*first), (int(self.start[second]), -1.0)]
+        self.linear.row([*ends, *((x, big) for x in literals)], high=big * len(literals) - gap)
 
-    def _after_all(self, u: int, v: int, a: int, b: int, beside: int | None, cost: tuple[float, float]) -> None:
+    def _after_all(self, u: int, v: int, a: int, b: int, cost: tuple[float, float]) -> None:
         """v on b starts when what both share of u's batch on a has come: a fixed cost, and one for each input."""
         fixed, each = cost
         sent = [self.linear.variable(0, 1) for _ in self._inputs]
         for n, y in enumerate(sent):
-            literals = [self.on[u][n][a], self.on[v][n][b]]
-            literals += [self.on[beside][n][b]] if beside is not None else []
-            self.linear.row([(y, 1.0), *((x, -1.0) for x in literals)], low=1.0 - len(literals))
+            self.linear.row([(y, 1.0), (self.on[u][n][a], -1.0), (self.on[v][n][b], -1.0)], low=-1.0)
         big = self._big + fixed + each * len(sent)
-        ends = [(self.start[u][a], 1.0), *self._taken(u, a), (self.start[v][b], -1.0), *((y, each) for y in sent)]
+        ends = [(int(self.start[u, a]), 1.0), *self._taken(u, a), (int(self.start[v, b]), -1.0)]
+        ends += [(y, each) for y in sent]
         for y in sent:
             self.linear.row([*ends, (y, big)], high=big - fixed)
 
     def _let_no_batches_overlap(self) -> None:
         """(7), for pairs that no path orders; several inputs can make batches of ordered ops overlap as well."""
-        tables = _Tables.of(self)
         together = np.ones((self._p.num_ops, self._p.num_ops), dtype=np.bool_)
         if self._is_single and not self._overhead:
             together = unordered(self._f)
         for i in range(self._p.num_ops - 1):
             self._check()
             others = i + 1 + np.flatnonzero(together[i, i + 1 :])
-            shared = (tables.start[i] >= 0) & (tables.start[others] >= 0)
+            shared = (self.start[i] >= 0) & (self.start[others] >= 0)
             which, device = np.nonzero(shared)
             pairs = which if self._is_single else np.arange(len(which))  # one order for all devices, or one for each
             first = len(self.linear.low)
             orders, order = np.unique(pairs, return_inverse=True)
             for _ in orders:
                 self.linear.binary()
-            self._either(tables, np.full_like(which, i), others[which], device, first + order)
+            self._either(np.full_like(which, i), others[which], device, first + order)
 
-    def _either(self, tables: _Tables, i: IntArray, j: IntArray, d: IntArray, before: IntArray) -> None:
+    def _either(self, i: IntArray, j: IntArray, d: IntArray, before: IntArray) -> None:
         """i's batch on d is before j's where ``before`` is 1, else behind it, if both are there; all are [K]."""
         big = self._big + self._overhead
         index, value = [], []
         for first, second, sign in ((i, j, 1.0), (j, i, -1.0)):
             one = np.ones((len(i), 1))
-            starts = tables.start[first, d][:, None], tables.start[second, d][:, None]
-            batches, others = tables.batch[first, d], tables.batch[second, d]
+            starts = self.start[first, d][:, None], self.start[second, d][:, None]
+            batches, others = self.batch[first, d], self.batch[second, d]
             index.append(np.concatenate([starts[0], batches, starts[1], others, before[:, None]], axis=1))
-            taken = tables.hold[first, d] + big
+            taken = self.hold[first, d] + big
             value.append(np.concatenate([one, taken, -one, np.full_like(taken, big), sign * big * one], axis=1))
         # starts + big (there + order) <= big * 3, or * 2 where the order counts the other way
         shape = 2 * len(i), index[0].shape[1]
@@ -194,20 +193,21 @@ class BatchedModel:
 
     def _keep_within_memory(self) -> None:
         """(6), or what RUNNING asks for, where it can bind: weights once for each device that has a batch."""
+        one = np.ones(len(self._sizes))
         for d in range(self._p.num_devices):
-            there = [i for i in range(self._p.num_ops) if d in self.batch[i]]
+            there = np.flatnonzero(self.start[:, d] >= 0).tolist()
             room = self._f.room(d, there, self._batches.num_inputs)
             if room is None:
                 continue
             unit = float(max(room.size, 1))
-            held = [(b, room.weights[i] / unit) for i in there for b in self.batch[i][d].values()]
+            held = [term for i in there for term in self._of_each(i, d, one * room.weights[i] / unit)]
             each = room.results * self._batches.group / unit
             held += [(self.on[i][n][d], float(each[i])) for i in there if each[i] for n in self._inputs]
             self.linear.row(held, high=room.size / unit)
             for i in there:
                 self._check()
                 if room.running[i]:
-                    running = [(b, room.running[i] / unit) for b in self.batch[i][d].values()]
+                    running = self._of_each(i, d, one * room.running[i] / unit)
                     self.linear.row([*held, *running], high=room.size / unit)
 
     def _order_identical_devices(self) -> None:
@@ -229,7 +229,7 @@ class BatchedModel:
             for k in self._inputs:
                 device[i, k] = max(self.on[i][k], key=lambda a: values[self.on[i][k][a]])
             for a in set(device[i].tolist()):
-                start_s[i, a] = values[self.start[i][a]] * self.unit_s
+                start_s[i, a] = values[self.start[i, a]] * self.unit_s
         return BatchSchedule(device, start_s)
 
     def program(self, on_schedule: Callable[[BatchSchedule], None], start: IntArray | None) -> Program:
@@ -245,26 +245,6 @@ class BatchedModel:
             }
             hint = list(chosen), list(chosen.values())
         return highs_program(self.linear, self.unit_s, lambda values: on_schedule(self.read(values)), hint)
-
-
-@dataclass(frozen=True, eq=False)
-class _Tables:
-    """Variables by op, device and size, -1 where there is none, with the time that a batch holds its device."""
-
-    start: IntArray  # [N, D]
-    batch: IntArray  # [N, D, S]
-    hold: FloatArray  # [N, D, S]
-
-    @staticmethod
-    def of(model: BatchedModel) -> _Tables:
-        """The variables of a model."""
-        start = np.full(model.hold.shape[:2], -1, dtype=np.int64)
-        batch = np.full(model.hold.shape, -1, dtype=np.int64)
-        for i, of_op in enumerate(model.batch):
-            for d, sizes in of_op.items():
-                start[i, d] = model.start[i][d]
-                batch[i, d, list(sizes)] = list(sizes.values())
-        return _Tables(start, batch, model.hold)
 
 
 def _add_rows(linear: LinearModel, index: IntArray, value: FloatArray, high: FloatArray) -> None:

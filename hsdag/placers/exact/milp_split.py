@@ -20,6 +20,7 @@ from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import Answer, Ending, Program
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Limits
+from hsdag.runtime.problems.plan import Plan
 
 MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
@@ -85,7 +86,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             if is_chain:
                 answer = solve_chain(formulation, found, solver)
                 if answer.device is not None and answer.start_s is not None:
-                    judge.consider(answer.device, start_ranks(judge.costs, answer.start_s))
+                    judge.incumbent.consider(answer.device, start_ranks(judge.costs, answer.start_s))
                 bound_s = answer.bound_s
             else:
                 bound_s = split_bound_s(formulation, parts, solver)
@@ -101,12 +102,13 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         search_lists(judge, deadline, limits.seed, lambda: self._note_progress(judge))
 
         def judged(device: IntArray, start_s: FloatArray) -> Schedule | None:
-            value_s = judge.consider(device, start_ranks(judge.costs, start_s))
+            ranks = start_ranks(judge.costs, start_s)
+            value_s = judge.incumbent.consider(device, ranks)
             self._note_progress(judge)
-            return _plan_of(judge, device) if np.isfinite(value_s) else None
+            return _schedule_of(judge, Plan(device, ranks)) if np.isfinite(value_s) else None
 
         with WindowSolver(formulation, EFFORT, deadline, limits.num_workers, limits.seed) as windows:
-            plan = _plan_of(judge, judge.best) if judge.best is not None else None
+            plan = _schedule_of(judge, judge.best) if judge.best is not None else None
             for size in WINDOW_OPS:
                 while plan is not None and time.monotonic() < deadline:
                     better = _swept(plan, size, windows, judged, judge, deadline)
@@ -134,11 +136,11 @@ def _swept(
     return plan if is_better else None
 
 
-def _plan_of(judge: Judge, device: IntArray) -> Schedule:
-    """The schedule that the simulator makes of a placement and its best order."""
-    run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), device]
-    start_s = judge.start_s(device)
-    return Schedule(device, start_s, float((start_s + run_s).max()))
+def _schedule_of(judge: Judge, plan: Plan) -> Schedule:
+    """The schedule that the simulator makes of a plan."""
+    run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), plan.placement]
+    start_s = judge.start_s(plan)
+    return Schedule(plan.placement, start_s, float((start_s + run_s).max()))
 
 
 PLACER = MilpSplitPlacer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import TOLERANCE, solve_linear
@@ -33,6 +33,12 @@ class ModuleAnswer:
     value_s: float = float("inf")
     device: IntArray | None = None  # [N]
     start_s: FloatArray | None = None  # [N]
+
+    def of_ops(self, ops: IntArray) -> ModuleAnswer:
+        """The same with ops in another order."""
+        if self.device is None or self.start_s is None:
+            return self
+        return replace(self, device=self.device[ops], start_s=self.start_s[ops])
 
 
 class ModuleSolver:
@@ -79,10 +85,7 @@ class ModuleSolver:
         if left_s <= 0:
             return ModuleAnswer(critical_path_s(module))
         solve = _by_milp if self._use_milp and not pinned else _by_cpsat
-        answer = solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s)))
-        if answer.device is None or answer.start_s is None:
-            return answer
-        return ModuleAnswer(answer.bound_s, answer.value_s, answer.device[order], answer.start_s[order])
+        return solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s))).of_ops(order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +100,7 @@ class ModuleTask:
         """Wait for the answer, with ops as they were given."""
         while not wait([self.future], POLL_S).done:
             self.on_wait()
-        answer = self.future.result()
-        if answer.device is None or answer.start_s is None:
-            return answer
-        device, start_s = np.empty_like(answer.device), np.empty_like(answer.start_s)
-        device[self.order], start_s[self.order] = answer.device, answer.start_s
-        return ModuleAnswer(answer.bound_s, answer.value_s, device, start_s)
+        return self.future.result().of_ops(inverse_of(self.order))
 
 
 def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:

@@ -59,7 +59,7 @@ def search_lists(judge: Judge, deadline: float, seed: int, on_better: Callable[[
 
     genes = _Genes(np.full(costs.num_ops, -1, dtype=np.int64), np.zeros(costs.num_ops))
     schedule = scheduled(genes)
-    value_s = judge.consider(schedule.device, schedule.ranks)
+    value_s = judge.incumbent.consider(schedule.device, schedule.ranks)
     for step in range(steps):
         if time.monotonic() > deadline:
             return
@@ -69,7 +69,7 @@ def search_lists(judge: Judge, deadline: float, seed: int, on_better: Callable[[
         found = scheduled(changed)
         found_s = judge.simulated_s(found.device, found.ranks)
         if found_s < value_s:
-            found_s = judge.consider(found.device, found.ranks)
+            found_s = judge.incumbent.consider(found.device, found.ranks)
             on_better()
         if found_s <= value_s:
             genes, value_s = changed, found_s

@@ -5,16 +5,16 @@ Legend: N ops, D devices, T segments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import IntArray
 from hsdag.placers.exact.formulation import Formulation, induced
-from hsdag.placers.exact.module_solving import ModuleAnswer, ModuleSolver, ModuleTask
+from hsdag.placers.exact.module_solving import ModuleAnswer, ModuleSolver
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-
-Key = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,62 +51,46 @@ def solve_chain(f: Formulation, pivots: list[int], solver: ModuleSolver) -> Modu
     of the paper. Starts put segments behind one another, with room to spare. The value is optimal where all modules
     are and ops have no overheads, which may last into the next.
     """
-    parts = segments(f, pivots)
-    p = f.problem
-    tasks = [_tasks(p, part, solver) for part in parts]
-    answers = [
-        {key: task if isinstance(task, ModuleAnswer) else task.result() for key, task in of.items()} for of in tasks
-    ]
-    bounds, values = np.zeros(p.num_devices), np.zeros(p.num_devices)
-    froms: list[dict[int, int]] = []
+    p, parts = f.problem, segments(f, pivots)
+    tasks = [_tasks(f, part, solver) for part in parts]
+    answers = [[[result() for result in row] for row in of] for of in tasks]
+    bounds, values, came = np.zeros(1), np.zeros(1), []
     for answer in answers:
-        bounds, _ = _step(bounds, {key: a.bound_s for key, a in answer.items()}, p.num_devices)
-        values, came = _step(values, {key: a.value_s for key, a in answer.items()}, p.num_devices)
-        froms.append(came)
-    value_s = float(values.min())
+        bounds = (bounds[:, None] + [[each.bound_s for each in row] for row in answer]).min(axis=0)
+        totals = values[:, None] + [[each.value_s for each in row] for row in answer]
+        values = totals.min(axis=0)
+        came.append(totals.argmin(axis=0))
+    bound_s, value_s, last = float(bounds.min()), float(values.min()), int(values.argmin())
     if not np.isfinite(value_s):
-        return ModuleAnswer(float(bounds.min()), value_s)
-    return _assemble(p, parts, answers, froms, int(np.argmin(values)), float(bounds.min()), value_s)
+        return ModuleAnswer(bound_s, value_s)
+    device, start_s, segment = np.zeros(p.num_ops, dtype=np.int64), np.zeros(p.num_ops), np.zeros(p.num_ops)
+    for t, part in reversed(list(enumerate(parts))):
+        first = int(came[t][last])
+        best = answers[t][first][last]
+        assert best.device is not None
+        assert best.start_s is not None
+        own = slice(len(best.device) - len(part.ops), None)
+        device[part.ops], start_s[part.ops], segment[part.ops] = best.device[own], best.start_s[own], t
+        last = first
+    return ModuleAnswer(bound_s, value_s, device, segment * (start_s.max() + 1.0) + start_s)
 
 
-def _step(before: FloatArray, cost: dict[Key, float], num_devices: int) -> tuple[FloatArray, dict[int, int]]:
-    """One step of the recursion; a missing end (device -1) is free."""
-    after, came = np.full(num_devices, np.inf), {}
-    for (u, v), seconds in sorted(cost.items()):
-        total = (before[u] if u >= 0 else before.min()) + seconds
-        for w in range(num_devices) if v < 0 else (v,):
-            if total < after[w]:
-                after[w], came[w] = total, u
-    return after, came
+def _tasks(f: Formulation, part: Segment, solver: ModuleSolver) -> list[list[Callable[[], ModuleAnswer]]]:
+    """What waits for the answer: a row for every device of the entry, a column for every device of the exit."""
+    p = f.problem
+    entries, exits = (np.flatnonzero(p.supported[v]).tolist() if v >= 0 else [-1] for v in (part.entry, part.exit))
+    if len(part.ops) == 1 and part.exit >= 0:
+        return [[partial(_bridge, f, part, u, v) for v in exits] for u in entries]
+    module, at_entry = _with_entry(p, part), int(part.entry >= 0)
+    at_exit = at_entry + int(np.flatnonzero(part.ops == part.exit).sum())
+    pins = [[{i: d for i, d in ((0, u), (at_exit, v)) if d >= 0} for v in exits] for u in entries]
+    return [[solver.submit(module, pinned).result for pinned in row] for row in pins]
 
 
-def _tasks(p: ScheduleProblem, part: Segment, solver: ModuleSolver) -> dict[Key, ModuleTask | ModuleAnswer]:
-    entries = np.flatnonzero(p.supported[part.entry]).tolist() if part.entry >= 0 else [-1]
-    exits = np.flatnonzero(p.supported[part.exit]).tolist() if part.exit >= 0 else [-1]
-    found: dict[Key, ModuleTask | ModuleAnswer] = {}
-    module = None
-    for u in entries:
-        for v in exits:
-            if len(part.ops) == 1 and part.exit >= 0:
-                found[u, v] = _bridge(p, part, u, v)
-                continue
-            if module is None:
-                module = _with_entry(p, part)
-            shift = int(part.entry >= 0)
-            pinned = {0: u} if shift else {}
-            if part.exit >= 0:
-                pinned[shift + int(np.flatnonzero(part.ops == part.exit)[0])] = v
-            found[u, v] = solver.submit(module, pinned)
-    return found
-
-
-def _bridge(p: ScheduleProblem, part: Segment, u: int, v: int) -> ModuleAnswer:
+def _bridge(f: Formulation, part: Segment, u: int, v: int) -> ModuleAnswer:
     """A segment of one op: the transfer and the op."""
-    sent_s = 0.0
-    if u >= 0:
-        size = max(p.edge_bytes[(p.edge_src == part.entry) & (p.edge_dst == part.exit)].tolist(), default=0.0)
-        sent_s = float(Formulation(p).transfer_s(size)[u, v])
-    value_s = sent_s + float(p.time_s[part.exit, v])
+    sent_s = float(f.transfer_s(f.edges.get((part.entry, part.exit), 0.0))[u, v]) if u >= 0 else 0.0
+    value_s = sent_s + float(f.problem.time_s[part.exit, v])
     return ModuleAnswer(value_s, value_s, np.array([v]), np.array([sent_s]))
 
 
@@ -119,27 +103,3 @@ def _with_entry(p: ScheduleProblem, part: Segment) -> ScheduleProblem:
     time_s[0] = np.where(np.isnan(time_s[0]), np.nan, 0.0)
     weight_bytes[0] = 0.0
     return replace(module, time_s=time_s, weight_bytes=weight_bytes)
-
-
-def _assemble(
-    p: ScheduleProblem,
-    parts: list[Segment],
-    answers: list[dict[Key, ModuleAnswer]],
-    froms: list[dict[int, int]],
-    last: int,
-    bound_s: float,
-    value_s: float,
-) -> ModuleAnswer:
-    """Back along the recursion."""
-    device, start_s = np.zeros(p.num_ops, dtype=np.int64), np.zeros(p.num_ops)
-    segment = np.zeros(p.num_ops, dtype=np.int64)
-    for t in range(len(parts) - 1, -1, -1):
-        part, u = parts[t], froms[t][last]
-        answer = answers[t][u, last if part.exit >= 0 else -1]
-        assert answer.device is not None
-        assert answer.start_s is not None
-        shift = len(answer.device) - len(part.ops)
-        device[part.ops], start_s[part.ops] = answer.device[shift:], answer.start_s[shift:]
-        segment[part.ops] = t
-        last = u
-    return ModuleAnswer(bound_s, value_s, device, segment * (start_s.max() + 1.0) + start_s)

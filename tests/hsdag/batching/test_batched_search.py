@@ -134,8 +134,7 @@ def test_schedules_of_fused_chains_are_schedules_of_all_ops() -> None:
     found = BatchIncumbent(chains.problem, 1.0)
     search_heft(found)
     assert found.best is not None
-    device, start_s = chains.expanded(found.best.device, found.best.start_s, whole)
-    assert makespan_s(whole, BatchSchedule(device, start_s)) == pytest.approx(found.best_s)
+    assert makespan_s(whole, chains.expanded(found.best, whole)) == pytest.approx(found.best_s)
 
 
 def test_two_equal_devices_double_the_throughput() -> None:

@@ -72,7 +72,9 @@ def test_perturbed_lists_are_shorter_than_heft_and_simulate_to_what_is_said() ->
     heft_s = simulate(problem, heft.device, Semantics(order=Order.PRIORITY), heft.ranks).makespan_s
     assert judge.best is not None
     assert judge.best_s < 0.95 * heft_s
-    assert float((judge.start_s(judge.best) + problem.time_s[np.arange(40), judge.best]).max()) == judge.best_s
+    assert (
+        float((judge.start_s(judge.best) + problem.time_s[np.arange(40), judge.best.placement]).max()) == judge.best_s
+    )
 
 
 def test_perturbed_lists_keep_within_memory() -> None:
@@ -80,7 +82,7 @@ def test_perturbed_lists_keep_within_memory() -> None:
     tight = replace(free, memory_bytes=np.full(3, 0.4 * free.output_bytes.sum()))
     judge = searched(tight)
     assert judge.best is not None
-    run = simulate(tight, judge.best, Semantics(order=Order.PRIORITY), judge.ranks(judge.best))
+    run = simulate(tight, judge.best.placement, Semantics(order=Order.PRIORITY), judge.best.order)
     assert (run.peak_memory_bytes <= tight.memory_bytes * (1 + 1e-9)).all()
 
 
