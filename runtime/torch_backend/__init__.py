@@ -2,10 +2,11 @@
 
 from hsdag.runtime.torch_backend.captured import CapturedProgram
 from hsdag.runtime.torch_backend.device import LogicalDevice, logical_devices
-from hsdag.runtime.torch_backend.executor import Inference, Inputs, TorchExecutor
+from hsdag.runtime.torch_backend.executor import Inference, TorchExecutor
 from hsdag.runtime.torch_backend.graph import Feed, TensorFunction, TorchGraph, TorchNode
 from hsdag.runtime.torch_backend.memory import DeviceMemoryError, MemoryLedger
 from hsdag.runtime.torch_backend.program import Program, build_program
+from hsdag.runtime.torch_backend.residents import Inputs
 
 __all__ = [
     "CapturedProgram",

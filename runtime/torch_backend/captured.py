@@ -12,11 +12,10 @@ import torch
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.torch_backend.executor import Inputs
 from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.memory import Buffers, ledgers_of, task_error
 from hsdag.runtime.torch_backend.program import Program
-from hsdag.runtime.torch_backend.residents import Residents
+from hsdag.runtime.torch_backend.residents import Inputs, Residents
 from hsdag.runtime.torch_backend.stream_plan import Step, stream_plan
 from hsdag.runtime.torch_backend.streams import new_capture_stream, new_event, partition_streams
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
@@ -18,10 +14,8 @@ from hsdag.runtime.torch_backend.backend import TorchBackend
 from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.memory import DeviceMemoryError, ledgers_of
 from hsdag.runtime.torch_backend.program import Program
-from hsdag.runtime.torch_backend.residents import Residents
+from hsdag.runtime.torch_backend.residents import Inputs, Residents
 from hsdag.runtime.torch_backend.state import RunState
-
-Inputs = Mapping[str, Tensor | NDArray[np.generic]]
 
 
 class Inference:
@@ -128,7 +122,11 @@ class TorchExecutor:
         self._check_open()
         fed = self._residents.feed(inputs or {})
         with self._loading:
-            state = self._state(fed)
+            try:
+                held, addresses = self._residents.held, self._residents.addresses
+                state = RunState(self.program, held, fed, self._ledgers, addresses)
+            except DeviceMemoryError as error:
+                raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error
             slot = next(self._slots)
             self._backend.states[slot] = state
         try:
@@ -160,10 +158,3 @@ class TorchExecutor:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; create another")
-
-    def _state(self, fed: Mapping[int, Tensor]) -> RunState:
-        residents = self._residents
-        try:
-            return RunState(self.program, residents.held, fed, self._ledgers, residents.addresses)
-        except DeviceMemoryError as error:
-            raise ExecutionError(f"the inputs of {self.program.graph.name!r}: {error}") from error

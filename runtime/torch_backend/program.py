@@ -16,7 +16,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.executor import Resource, TaskGraph
 from hsdag.runtime.torch_backend.device import LogicalDevice, check_names
-from hsdag.runtime.torch_backend.graph import TensorFunction, TorchGraph
+from hsdag.runtime.torch_backend.graph import Feed, TensorFunction, TorchGraph
 from hsdag.runtime.torch_backend.transfer import Transfer, transfer_between
 
 QUEUE = 2
@@ -48,7 +48,7 @@ class Program:
     transfers: tuple[Transfer | None, ...]  # [R] how each resource moves results; None for devices
     buffer_device: tuple[int, ...]  # [B]
     uses: tuple[int, ...]  # [B]
-    feeds: dict[int, int]  # fed node -> buffer
+    feeds: dict[int, Feed]  # buffer -> what is fed there
     constants: tuple[tuple[int, int, int], ...]  # node, port, buffer
     outputs: dict[str, int]  # name -> buffer
 
@@ -119,7 +119,7 @@ class _Builder:
 
     def build(self) -> Program:
         """All of it."""
-        feeds: dict[int, int] = {}
+        feeds: dict[int, Feed] = {}
         constants: list[tuple[int, int, int]] = []
         for v in self.graph.order.tolist():
             node = self.graph.nodes[v]
@@ -128,7 +128,7 @@ class _Builder:
                 constants += [(v, port, self._buffer(v, port, d)) for port, d in at]
                 continue
             if node.feed is not None:
-                feeds[v] = self._buffer(v, 0, self.home[v])
+                feeds[self._buffer(v, 0, self.home[v])] = node.feed
             else:
                 self._add_op(v)
             self._add_transfers(v)

@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.torch_backend.graph import Feed, Tensor
+from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.memory import Buffers, DeviceMemoryError, Ledgers, task_error
 from hsdag.runtime.torch_backend.program import Program
+
+Inputs = Mapping[str, Tensor | NDArray[np.generic]]
 
 
 class Residents:
@@ -38,26 +40,25 @@ class Residents:
             self.close()
             raise
 
-    def load(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
+    def load(self, inputs: Inputs) -> None:
         """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
-        node_of = {buffer: node for node, buffer in self._program.feeds.items()}
         try:
             for buffer, tensor in self._parts(inputs, copy=True):
                 self._buffers.drop(buffer)
-                with self._told(f"input {self._program.graph.nodes[node_of[buffer]].name!r}", buffer):
+                with self._told(f"input {self._program.feeds[buffer].tensor!r}", buffer):
                     self._buffers.keep(buffer, tensor)
         finally:
             self._note_addresses()
         _synchronize(self._program)
 
-    def feed(self, inputs: Mapping[str, Tensor | NDArray[np.generic]]) -> dict[int, Tensor]:
+    def feed(self, inputs: Inputs) -> dict[int, Tensor]:
         """The parts of inputs by buffer, for one inference. Raises ExecutionError where one is missing or misfits."""
         fed = dict(self._parts(inputs))
-        graph, feeds = self._program.graph, self._program.feeds
-        lacking = [v for v, buffer in feeds.items() if buffer not in fed and self.held[buffer] is None]
+        feeds = self._program.feeds.items()
+        lacking = dict.fromkeys(repr(feed.tensor) for b, feed in feeds if b not in fed and self.held[b] is None)
         if lacking:
-            names = ", ".join(dict.fromkeys(repr(_feed(self._program, v).tensor) for v in lacking))
-            raise ExecutionError(f"{graph.name!r} has no value for its inputs {names}; load them or give them")
+            what = f"{self._program.graph.name!r} has no value for its inputs {', '.join(lacking)}"
+            raise ExecutionError(f"{what}; load them or give them")
         if fed:
             _synchronize(self._program)
         return fed
@@ -67,15 +68,12 @@ class Residents:
         for buffer in range(len(self.held)):
             self._buffers.drop(buffer)
 
-    def _parts(
-        self, inputs: Mapping[str, Tensor | NDArray[np.generic]], copy: bool = False
-    ) -> Iterable[tuple[int, Tensor]]:
+    def _parts(self, inputs: Inputs, copy: bool = False) -> Iterable[tuple[int, Tensor]]:
         known = self._program.graph.inputs
         for name in inputs:
             if name not in known:
                 raise ExecutionError(f"{self._program.graph.name!r} has no input {name!r}; it has {', '.join(known)}")
-        for node, buffer in self._program.feeds.items():
-            feed = _feed(self._program, node)
+        for buffer, feed in self._program.feeds.items():
             if feed.tensor in inputs:
                 try:
                     part = feed.cut(tensor_of(inputs[feed.tensor]).detach())
@@ -113,12 +111,6 @@ def tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()
     return torch.as_tensor(values)
-
-
-def _feed(program: Program, node: int) -> Feed:
-    feed = program.graph.nodes[node].feed
-    assert feed is not None
-    return feed
 
 
 def _synchronize(program: Program) -> None:

@@ -69,7 +69,7 @@ def test_what_is_dropped_is_touched_by_one_stream_alone_and_never_after(program:
         for buffer in (*work.reads, *work.writes):
             touched.setdefault(buffer, set()).add(step.resource)
     assert all(len(touched[buffer]) == 1 for buffer in dropped)
-    assert not dropped & (set(program.outputs.values()) | set(program.feeds.values()))
+    assert not dropped & (set(program.outputs.values()) | set(program.feeds))
 
 
 def test_ranks_decide_among_what_is_ready() -> None:

@@ -139,7 +139,7 @@ def test_tasks_on_streams_run_without_gradients(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(stream_lane, "new_event", lambda: event)
     graph = TorchGraph("g", (TorchNode("x", feed=Feed("x", torch.float32, (4,))), node("a", 0, run)), {"y": (1, 0)})
     program = build_program(graph, [0, 0], logical_devices(1))
-    state = RunState(program, [None, None], {program.feeds[0]: torch.zeros(4)}, [None])
+    state = RunState(program, [None, None], {next(iter(program.feeds)): torch.zeros(4)}, [None])
     attempt, stream = SimpleNamespace(task=0), SimpleNamespace()
     lane = stream_lane.StreamLane(lambda: (stream,))  # type: ignore[arg-type,return-value]
     assert not lane.start(attempt, state, Inbox())  # type: ignore[arg-type]
