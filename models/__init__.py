@@ -1,10 +1,18 @@
 """The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
 
 from hsdag.models.expression import Expression, parse_expression
-from hsdag.models.registry import build_model, find_model, list_models, save_model_files
+from hsdag.models.registry import (
+    WorkloadSpec,
+    build_model,
+    find_model,
+    find_workload,
+    is_workload,
+    list_models,
+    list_workloads,
+    save_model_files,
+)
 from hsdag.models.spec import ModelInput, ModelSpec
 from hsdag.models.workload import Workload
-from hsdag.models.workload_registry import WorkloadSpec, find_workload, is_workload, list_workloads
 
 __all__ = [
     "Expression",

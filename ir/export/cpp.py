@@ -9,8 +9,7 @@ import openvino as ov
 
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import deployed_map
-from hsdag.ir.export.base import Exporter, write_ir
+from hsdag.ir.export.base import Exporter, deployed_map, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
 SUFFIXES = (".cpp", ".cc", ".cxx")

@@ -9,8 +9,7 @@ from typing import final
 
 import openvino as ov
 
-from hsdag.ir.export._placed import openvino_names, unplaced_graph
-from hsdag.ir.export.base import Exporter
+from hsdag.ir.export.base import Exporter, openvino_names, unplaced_graph
 from hsdag.ir.placement import Placement, write_atomically
 
 COLUMNS = ("op", "type", "device", "openvino_device")

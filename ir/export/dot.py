@@ -12,8 +12,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.colocation import Colocation, colocate
-from hsdag.ir.export._placed import unplaced_graph
-from hsdag.ir.export.base import Exporter
+from hsdag.ir.export.base import Exporter, unplaced_graph
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.partition import Partition
 from hsdag.ir.placement import Placement, write_atomically

@@ -8,8 +8,7 @@ from typing import final
 import openvino as ov
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import unplaced_clone
-from hsdag.ir.export.base import Exporter, write_ir
+from hsdag.ir.export.base import Exporter, unplaced_clone, write_ir
 from hsdag.ir.placement import RT_INFO_PATH, Placement
 
 

@@ -7,8 +7,7 @@ from typing import final
 
 import openvino as ov
 
-from hsdag.ir.export._placed import unplaced_graph
-from hsdag.ir.export.base import Exporter
+from hsdag.ir.export.base import Exporter, unplaced_graph
 from hsdag.ir.placement import Placement
 
 

@@ -13,8 +13,7 @@ import openvino as ov
 
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export._placed import deployed_map, unplaced_clone
-from hsdag.ir.export.base import Exporter, write_ir
+from hsdag.ir.export.base import Exporter, deployed_map, unplaced_clone, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
 

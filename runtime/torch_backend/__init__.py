@@ -6,7 +6,7 @@ from hsdag.runtime.torch_backend.executor import Inference, TorchExecutor
 from hsdag.runtime.torch_backend.graph import Feed, TensorFunction, TorchGraph, TorchNode
 from hsdag.runtime.torch_backend.memory import DeviceMemoryError, MemoryLedger
 from hsdag.runtime.torch_backend.program import Program, build_program
-from hsdag.runtime.torch_backend.residents import Inputs
+from hsdag.runtime.torch_backend.state import Inputs
 
 __all__ = [
     "CapturedProgram",

@@ -6,10 +6,9 @@ import torch
 
 from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.torch_backend.device import LogicalDevice
-from hsdag.runtime.torch_backend.lane import CopyLane, InlineLane, Lane, WorkerLane
+from hsdag.runtime.torch_backend.lane import CopyLane, InlineLane, Lane, StreamLane, WorkerLane
 from hsdag.runtime.torch_backend.program import Program
 from hsdag.runtime.torch_backend.state import RunState
-from hsdag.runtime.torch_backend.stream_lane import StreamLane
 from hsdag.runtime.torch_backend.streams import new_stream, partition_streams
 from hsdag.runtime.torch_backend.transfer import Route, Transfer
 

@@ -14,8 +14,7 @@ from hsdag.runtime.torch_backend.backend import TorchBackend
 from hsdag.runtime.torch_backend.graph import Tensor
 from hsdag.runtime.torch_backend.memory import DeviceMemoryError, ledgers_of
 from hsdag.runtime.torch_backend.program import Program
-from hsdag.runtime.torch_backend.residents import Inputs, Residents
-from hsdag.runtime.torch_backend.state import RunState
+from hsdag.runtime.torch_backend.state import Inputs, Residents, RunState
 
 
 class Inference:

@@ -14,7 +14,7 @@ from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.torch_backend import Inputs, LogicalDevice, TorchExecutor, TorchGraph, build_program
-from hsdag.runtime.torch_backend.residents import tensor_of
+from hsdag.runtime.torch_backend.state import tensor_of
 
 
 @dataclass(frozen=True)

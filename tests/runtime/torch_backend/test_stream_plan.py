@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.runtime.torch_backend import Feed, Program, TorchGraph, TorchNode, build_program, logical_devices
-from hsdag.runtime.torch_backend.stream_plan import Step, stream_plan
+from hsdag.runtime.torch_backend.captured import Step, stream_plan
 
 
 def same(xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

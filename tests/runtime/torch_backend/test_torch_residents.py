@@ -22,7 +22,9 @@ from hsdag.runtime.torch_backend import (
     backend,
     build_program,
     logical_devices,
-    stream_lane,
+)
+from hsdag.runtime.torch_backend import (
+    lane as lane_module,
 )
 from hsdag.runtime.torch_backend.state import RunState
 
@@ -136,11 +138,11 @@ def test_tasks_on_streams_run_without_gradients(monkeypatch: pytest.MonkeyPatch)
 
     event: Any = SimpleNamespace(record=lambda _: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
-    monkeypatch.setattr(stream_lane, "new_event", lambda: event)
+    monkeypatch.setattr(lane_module, "new_event", lambda: event)
     graph = TorchGraph("g", (TorchNode("x", feed=Feed("x", torch.float32, (4,))), node("a", 0, run)), {"y": (1, 0)})
     program = build_program(graph, [0, 0], logical_devices(1))
     state = RunState(program, [None, None], {next(iter(program.feeds)): torch.zeros(4)}, [None])
     attempt, stream = SimpleNamespace(task=0), SimpleNamespace()
-    lane = stream_lane.StreamLane(lambda: (stream,))  # type: ignore[arg-type,return-value]
+    lane = lane_module.StreamLane(lambda: (stream,))  # type: ignore[arg-type,return-value]
     assert not lane.start(attempt, state, Inbox())  # type: ignore[arg-type]
     assert seen == [False]
