@@ -24,7 +24,7 @@ from openvino import opset13
 
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_on
 
 MOST_GROWTH_MB = 8.0
 SIZE = 25_000
@@ -40,8 +40,8 @@ def chain() -> WorkConservingModel:
     graph = graph_of(model)
     specs = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_NUM_THREADS=1]") for d in range(2)]
     options = CutOptions(copies=False, merge=False)
-    plan = plan_cut(graph, graph.position % 2, 2, options)
-    return compile_cut(ov.Core(), model, plan, specs, options)
+    names = [specs[k % 2].openvino_name for k in graph.position]
+    return compile_on(ov.Core(), model, graph, specs, names, options=options)
 
 
 def used_mb() -> float:

@@ -28,7 +28,7 @@ from hsdag.ir.colocation import colocate
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.models import build_model
-from hsdag.runtime.openvino_backend import Cut, Tensor, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import Cut, Tensor, compile_on
 
 BAR = 1e-4
 IN_FLIGHT = 4
@@ -115,7 +115,7 @@ def check_model(name: str, num_random: int, seed: int) -> bool:
     all_kept = True
     for what, device in placements(graph, num_random, seed):
         begin, core = time.perf_counter(), RecordingCore()
-        with compile_cut(core, model, plan_cut(graph, device, len(specs)), specs) as compiled:
+        with compile_on(core, model, graph, specs, [specs[d].openvino_name for d in device]) as compiled:
             took_s, num_subgraphs = time.perf_counter() - begin, len(compiled.cut.subgraphs)
             requests = [compiled.create_infer_request() for _ in inputs]
             for request, each in zip(requests, inputs, strict=True):

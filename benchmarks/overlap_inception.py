@@ -42,7 +42,7 @@ from hsdag.models import save_model_files
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor import TaskTimes
 from hsdag.runtime.measuring.in_flight import steady_period_s
-from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, compile_cut, plan_cut
+from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, compile_on
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.problem import Problem
@@ -95,8 +95,8 @@ class Bench:
 
     def work_conserving(self, placement: np.ndarray, options: CutOptions | None = None) -> WorkConservingModel:
         """The executor with a placement [N]."""
-        plan = plan_cut(self.graph, placement, 2, options)
-        return compile_cut(self.core, self.source, plan, self.specs, options)
+        names = [self.specs[d].openvino_name for d in placement]
+        return compile_on(self.core, self.source, self.graph, self.specs, names, options=options)
 
 
 def searched(problem: Problem, cost: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> np.ndarray:

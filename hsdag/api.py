@@ -199,8 +199,7 @@ def compile_work_conserving(
     import openvino as ov
 
     from hsdag.ir.reader import load_model
-    from hsdag.runtime.openvino_backend import CutOptions
-    from hsdag.runtime.openvino_backend.placed import compile_placed
+    from hsdag.runtime.openvino_backend import CutOptions, compile_placed
 
     source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
     options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))

@@ -60,13 +60,11 @@ class Backend(ABC):
     What ``cancel``, ``abandon`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
     ``start``, ``poll`` and ``run_ended`` raise is the failure of the runs concerned.
 
-    ``is_reentrant`` tells whether a task may run for several runs at once; if not, it waits for itself.
     ``poll_s`` is how often ``poll`` is called while tasks run, in seconds; None for never, 0 for all the time.
     """
 
     poll_s: float | None = None
     is_helped: bool = False
-    is_reentrant: bool = True
 
     @abstractmethod
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:

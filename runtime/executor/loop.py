@@ -68,8 +68,6 @@ class Loop:
         self.levels = [level.tolist() for level in graph.levels] if barrier else None
         self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
         self.free: list[int] = [r.capacity for r in graph.resources]
-        shares = not backend.is_reentrant and any(r.capacity > 1 for r in graph.resources)
-        self.busy: set[int] | None = set() if shares else None  # tasks that run, where none may run in two runs
         self.touched: deque[int] = deque()  # resources that may be free with work ready for them
         self.running: set[Attempt] = set()
         self.runs: dict[Run, float] = {}  # when to look at each run: its limit, or the end of its grace
@@ -228,10 +226,7 @@ class Loop:
             waiting = ready[resource]
             if not waiting or not free[resource]:
                 continue
-            entry = heapq.heappop(waiting) if self.busy is None else _pop_idle(waiting, self.busy)
-            if entry is None:
-                continue
-            _, _, task, run = entry
+            _, _, task, run = heapq.heappop(waiting)
             free[resource] -= 1
             if not self._start(run, task, resource):
                 if waiting and free[resource]:
@@ -247,8 +242,6 @@ class Loop:
         run.num_running += 1
         error = None
         self.running.add(attempt)
-        if self.busy is not None:
-            self.busy.add(task)
         try:
             if not self.backend.start(attempt, self.inbox):
                 return False
@@ -274,8 +267,6 @@ class Loop:
 
     def _free(self, attempt: Attempt) -> None:
         """Let others have what an attempt had."""
-        if self.busy is not None:
-            self.busy.discard(attempt.task)
         self.free[attempt.resource] += 1
         if self.ready[attempt.resource]:
             self.touched.append(attempt.resource)
@@ -385,12 +376,3 @@ class Loop:
             call(*args)
         except BaseException as error:  # noqa: BLE001 - not even SystemExit
             report(error)
-
-
-def _pop_idle(waiting: list[Entry], busy: set[int]) -> Entry | None:
-    """Take out the first entry of a heap whose task is not busy; where one ends, others are looked at again."""
-    found = min((entry for entry in waiting if entry[2] not in busy), default=None)
-    if found is not None:
-        waiting.remove(found)
-        heapq.heapify(waiting)
-    return found

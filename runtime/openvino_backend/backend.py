@@ -35,20 +35,18 @@ COMPILE_S = 120.0
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot.
 
-    ``compile_submodel`` compiles subgraph s; again where a request hangs, for others of its stream wait for it. Every
-    device has ``streams`` threads, each of which runs one request at a time.
+    ``compile_submodel`` compiles subgraph s; again where a request hangs, for others wait for it. Every device has a
+    thread, which runs one request at a time.
     Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
     is_helped = True
-    is_reentrant = False  # a compiled submodel of one stream runs one inference at a time, others block
 
     def __init__(
         self,
         cut: Cut,
         submodels: Sequence[Submodel],
         compile_submodel: Callable[[int], Any],
-        streams: int = 1,
         memory: SharedMemory | None = None,
     ) -> None:
         self._compiled = CompiledSubmodels(compile_submodel, len(submodels))
@@ -58,8 +56,7 @@ class OpenVinoBackend(Backend):
         self._results = {tensor for _, tensor in cut.results}
         self._submodels = submodels
         num_devices = max(self._device, default=-1) + 1
-        self._threads = [[DeviceThread(f"hsdag-device-{d}") for _ in range(streams)] for d in range(num_devices)]
-        self._idle = [list(range(streams)) for _ in range(num_devices)]  # threads without a job
+        self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(num_devices)]
         self._slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
         self._jobs: dict[Attempt, _Job] = {}  # that have not come back; one who takes a job out reports it or gives up
@@ -103,15 +100,10 @@ class OpenVinoBackend(Backend):
         self._slots[slot].give(op, tensor)
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
-        """Give a request to a thread of its device, to the calling one where it can."""
-        device = self._device[attempt.task]
-        threads, idle = self._threads[device], self._idle[device]
-        stream = next((k for k in idle if threads[k].is_caller), idle[-1])
-        job = _Job(self, attempt, inbox, stream)
-        idle.remove(stream)
-        self._jobs[attempt] = job
+        """Give a request to the thread of its device."""
+        job = self._jobs[attempt] = _Job(self, attempt, inbox)
         try:
-            threads[stream].give(job)
+            self._threads[self._device[attempt.task]].give(job)
         except BaseException:
             self.came_back(attempt)
             raise
@@ -131,17 +123,15 @@ class OpenVinoBackend(Backend):
         if job.give_up():
             self._compiled.renew(attempt.task)
         device = self._device[attempt.task]
-        self._threads[device][job.stream].end()
-        self._threads[device][job.stream] = DeviceThread(f"hsdag-device-{device}")
-        self._idle[device].append(job.stream)
+        self._threads[device].end()
+        self._threads[device] = DeviceThread(f"hsdag-device-{device}")
 
     def close(self) -> None:
         """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""
         self._is_closed = True
-        threads = [thread for of_device in self._threads for thread in of_device]
-        for thread in threads:
+        for thread in self._threads:
             thread.end()
-        for thread in threads:
+        for thread in self._threads:
             thread.join(CLOSE_S)
         self._compiled.close()
 
@@ -155,13 +145,8 @@ class OpenVinoBackend(Backend):
 
     def came_back(self, attempt: Attempt) -> bool:
         """Strike an attempt off those that run; False where it was given up."""
-        job = self._jobs.pop(
-            attempt, None
-        )  # of this and abandon, which may run at the same time, only one finds the job
-        if job is None:
-            return False
-        self._idle[self._device[attempt.task]].append(job.stream)
-        return True
+        # of this and abandon, which may run at the same time, only one finds the job
+        return self._jobs.pop(attempt, None) is not None
 
     def slot(self, number: int) -> Slot:
         """A slot by its number."""
@@ -171,9 +156,8 @@ class OpenVinoBackend(Backend):
 class _Job:
     """One inference of one submodel, for the thread of its device."""
 
-    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox, stream: int) -> None:
+    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox) -> None:
         self._backend, self._attempt, self._inbox = backend, attempt, inbox
-        self.stream = stream
         self._slot = backend.slot(attempt.slot)
         self._is_cancelled = self._is_given_up = self._has_begun = False
 

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag.ir.build import graph_of
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError, PlacementError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
+from hsdag.ir.placement import Placement
 from hsdag.ir.reader import last_line
 from hsdag.runtime.cutting.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
 from hsdag.runtime.cutting.merging import CutCosts, merge_parts, part_schedule
@@ -24,7 +26,7 @@ from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
-from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 MOST_SUBGRAPHS = 4000
@@ -36,23 +38,17 @@ class CutOptions:
     """How a placed graph is cut and run.
 
     ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay for the ``objective``,
-    ``barrier`` runs level by level (for comparison), ``limit_s`` is how long an inference may take. ``streams`` is how
-    many subgraphs a device runs at once: one keeps devices to their threads, which is best where their loads are even;
-    with several requests in flight two can hide that they are not.
-
-    Raises OptionError for less than one stream, and a limit that is not a positive number of seconds.
+    ``barrier`` runs level by level (for comparison), ``limit_s`` is how long an inference may take. Raises OptionError
+    for a limit that is not a positive number of seconds.
     """
 
     copies: bool = True
     merge: bool = True
     barrier: bool = False
     limit_s: float | None = None
-    streams: int = 1
     objective: Objective = LATENCY
 
     def __post_init__(self) -> None:
-        if self.streams < 1:
-            raise OptionError(f"a device runs at least one part at a time, not {self.streams}")
         if self.limit_s is not None and not self.limit_s > 0:
             raise OptionError(f"an inference may take a positive number of seconds, not {self.limit_s}")
 
@@ -125,28 +121,14 @@ def compile_on(
 ) -> WorkConservingModel:
     """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
 
-    Raises as ``plan_cut`` and ``compile_cut`` do.
+    ``model``, which the graph is of, is not changed. Raises PlacementError as ``plan_cut`` does, DeviceError when a
+    device does not compile its part, and ModelError for models that cannot be cut.
     """
+    options = options or CutOptions()
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
     device = np.asarray([index[name] for name in devices], dtype=np.int64)
     priority = None if ranks is None else np.asarray([np.inf if r is None else r for r in ranks], dtype=np.float64)
     plan = plan_cut(graph, device, len(specs), options, priority)
-    return compile_cut(core, model, plan, specs, options, properties)
-
-
-def compile_cut(
-    core: Any,
-    model: ov.Model,
-    plan: CutPlan,
-    specs: Sequence[DeviceSpec],
-    options: CutOptions | None = None,
-    properties: Mapping[str, Any] | None = None,
-) -> WorkConservingModel:
-    """Compile every subgraph on its device. ``model`` is that of the plan's graph, and is not changed.
-
-    Raises DeviceError when a device does not compile its part, ModelError for models that cannot be cut.
-    """
-    options = options or CutOptions()
     for spec in specs:
         spec.register(core)
     submodels = SubmodelBuilder(model, plan.cut).build()
@@ -156,20 +138,36 @@ def compile_cut(
         try:
             return core.compile_model(submodels[s].model, specs[part.device].openvino_name, dict(properties or {}))
         except RuntimeError as error:
-            first, last = (plan.cut.graph.op_names[v] for v in (part.ops[0], part.ops[-1]))
+            first, last = graph.op_names[part.ops[0]], graph.op_names[part.ops[-1]]
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    memory = SharedMemory(core, specs)
-    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, options.streams, memory)
-    engine = Engine(task_graph(plan.cut, specs, options.streams), backend, ranks=plan.ranks, barrier=options.barrier)
+    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, SharedMemory(core, specs))
+    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks, barrier=options.barrier)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 
 
-def task_graph(cut: Cut, specs: Sequence[DeviceSpec], streams: int = 1) -> TaskGraph:
-    """The parts of a cut as tasks; a device runs ``streams`` at a time."""
+def compile_placed(
+    model: ov.Model,
+    placement: Placement,
+    *,
+    core: Any = None,
+    properties: Mapping[str, Any] | None = None,
+    options: CutOptions | None = None,
+) -> WorkConservingModel:
+    """``hsdag.compile_work_conserving``; ``options`` are by default those of the placement's objective."""
+    options = options or CutOptions(objective=find_objective(placement.objective))
+    model = placement.fixed(model)
+    graph = graph_of(model)
+    specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}
+    devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)
+    return compile_on(core or ov.Core(), model, graph, list(specs.values()), devices, ranks, options, properties)
+
+
+def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
+    """The parts of a cut as tasks."""
     names, types = cut.graph.op_names, cut.graph.op_types
     labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
     kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
-    resources = tuple(Resource(spec.name, d, capacity=streams) for d, spec in enumerate(specs))
+    resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
     return TaskGraph.of(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)

@@ -114,16 +114,6 @@ def test_a_hanging_task_is_named_given_up_and_the_next_run_works() -> None:
         assert engine.submit().wait(FOREVER_S)
 
 
-def test_a_task_that_was_given_up_is_not_waited_for_by_itself() -> None:
-    backend, shared = HandBackend(frozenset({0})), (Resource("d0", 0, capacity=2),)
-    backend.is_reentrant = False
-    with Engine(TaskGraph.of(("t0",), [0], shared, []), backend, grace_s=0.01) as engine:
-        assert "it waited for 't0'" in failure(engine.submit(0, limit_s=0.02))
-        second = engine.submit(1)
-        backend.end(2)
-        assert second.wait(FOREVER_S)
-
-
 def test_a_run_that_never_got_its_turn_says_so() -> None:
     backend = HandBackend(frozenset({0}))
     with Engine(chain(1), backend) as engine:

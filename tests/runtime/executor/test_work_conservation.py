@@ -14,10 +14,9 @@ from tests.runtime.executor.reference_engine import EIGHTH_S, Case, cases, depth
 from tests.runtime.executor.virtual_backend import Span, VirtualBackend
 
 
-def play(case: Case, num_runs: int = 1, barrier: bool = False, *, is_reentrant: bool = True) -> list[Span]:
+def play(case: Case, num_runs: int = 1, barrier: bool = False) -> list[Span]:
     """What the engine does with runs that are all there from the beginning."""
     backend = VirtualBackend(case.duration_s)
-    backend.is_reentrant = is_reentrant
     backend.gate.clear()
     with Engine(case.graph, backend, ranks=case.ranks, barrier=barrier) as engine:
         runs = [engine.submit(slot) for slot in range(num_runs)]
@@ -69,21 +68,6 @@ def test_what_is_ready_waits_only_while_its_resource_is_full(case: Case, num_run
         place = int(case.graph.resource[span.task])
         work_s = sum(overlap_s(s, ready_s, span.start_s) for s in of_resource(case, spans, place))
         assert work_s == case.graph.resources[place].capacity * (span.start_s - ready_s)
-
-
-@given(cases(), st.integers(2, 4))
-def test_a_task_that_is_not_reentrant_waits_for_itself_and_for_a_full_resource_alone(case: Case, num_runs: int) -> None:
-    spans = play(case, num_runs, is_reentrant=False)
-    end_s = {(span.slot, span.task): span.end_s for span in spans}
-    for span in spans:
-        place = int(case.graph.resource[span.task])
-        here, same = of_resource(case, spans, place), [s for s in spans if s.task == span.task and s is not span]
-        assert all(overlap_s(s, span.start_s, span.end_s) == 0 for s in same)
-        ready_s = max((end_s[span.slot, u] for u in inputs_of(case.graph)[span.task]), default=0.0)
-        moments = sorted({ready_s, *(s.start_s for s in here), *(s.end_s for s in here)})
-        for at_s in (s for s in moments if ready_s <= s < span.start_s):
-            running = [s for s in here if s.start_s <= at_s < s.end_s]
-            assert len(running) == case.graph.resources[place].capacity or any(s in same for s in running)
 
 
 @given(cases(shortest=1), st.integers(1, 3))

@@ -16,8 +16,7 @@ from openvino.op.util import Variable, VariableInfo
 
 import hsdag
 from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, OptionError, PlacementError
-from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel
-from hsdag.runtime.openvino_backend.placed import compile_placed
+from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_placed
 from tests.runtime.openvino_backend.placing import Arrays, alternating, placed, plain
 from tests.runtime.openvino_backend.python_ops import Gate, device_of, python_model
 
@@ -319,17 +318,6 @@ def test_a_model_without_fixed_input_shapes_is_refused(core: ov.Core) -> None:
         hsdag.compile_work_conserving(model, alternating(model), core)
 
 
-def test_two_streams_a_device_keep_requests_apart(core: ov.Core, model: ov.Model) -> None:
-    with compile_placed(model, alternating(model), core=core, options=CutOptions(streams=2)) as compiled:
-        requests = [compiled.create_infer_request() for _ in range(6)]
-        for _ in range(5):
-            for k, request in enumerate(requests):
-                request.start_async([A + k, B - k])
-            for k, request in enumerate(requests):
-                request.wait()
-                assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
-
-
 @pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
 def test_a_limit_that_is_no_time_is_refused(core: ov.Core, model: ov.Model, limit_s: float) -> None:
     with pytest.raises(OptionError, match="an inference may take a positive number of seconds, not"):
@@ -357,11 +345,6 @@ def test_a_callback_is_told_of_its_own_run_however_soon_it_ends(core: ov.Core, m
                 assert time.monotonic() < patience_s
                 time.sleep(0.001)
         assert latencies_ms == [request.latency]
-
-
-def test_less_than_one_stream_is_refused() -> None:
-    with pytest.raises(OptionError, match="at least one part at a time, not 0"):
-        CutOptions(streams=0)
 
 
 def test_inputs_may_be_strings(core: ov.Core) -> None:
