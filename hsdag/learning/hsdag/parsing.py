@@ -48,26 +48,6 @@ class Level:
         return torch.tensor(self.nominated[self.kept])
 
     @cached_property
-    def nominated_edges(self) -> torch.Tensor:
-        """[K] ``nominated`` as a tensor."""
-        return torch.tensor(self.nominated)
-
-    @cached_property
-    def signs(self) -> torch.Tensor:
-        """[K] plus one for a kept edge, minus one for a dropped one."""
-        return torch.tensor(np.where(self.kept, 1.0, -1.0).astype(np.float32))
-
-    @cached_property
-    def kept_group(self) -> torch.Tensor:
-        """Group that every kept edge lies in."""
-        return self.labels[self.topology.left_index[self.kept_edges]]
-
-    @cached_property
-    def kept_per_group(self) -> torch.Tensor:
-        """[G] number of kept edges."""
-        return torch.bincount(self.kept_group, minlength=self.partition.num_groups)
-
-    @cached_property
     def group_size(self) -> torch.Tensor:
         """[G] nodes per group."""
         return torch.bincount(self.labels, minlength=self.partition.num_groups).float()
@@ -196,8 +176,9 @@ class ParsingNetwork(nn.Module):
         for depth, level in enumerate(parse.levels):
             logits = first_logits if depth == 0 else self.score_logits(z, level.topology)
             if self._sampled:
-                chosen = logits[level.nominated_edges]
-                decisions.append(nn.functional.logsigmoid(level.signs * chosen))
+                chosen = logits[torch.from_numpy(level.nominated)]
+                chosen = torch.where(torch.from_numpy(level.kept), chosen, -chosen)
+                decisions.append(nn.functional.logsigmoid(chosen))
             z = pool(z, torch.sigmoid(logits), level)
         return z, torch.cat(decisions) if decisions else z.new_zeros(0)
 
@@ -206,7 +187,8 @@ def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:
     """[G, H] mean embedding of every group times the mean score of its kept edges (0.5 where it has none)."""
     num_groups = level.partition.num_groups
     total = z.new_zeros(num_groups, z.shape[1]).index_add(0, level.labels, z)
-    score = z.new_zeros(num_groups).index_add(0, level.kept_group, scores[level.kept_edges])
-    count = level.kept_per_group
-    weight = torch.where(count > 0, score / count.clamp(min=1), torch.full((), NEUTRAL_SCORE))
+    home = level.labels[level.topology.left_index[level.kept_edges]]
+    score = z.new_zeros(num_groups).index_add(0, home, scores[level.kept_edges])
+    count = level.group_size - 1  # nominated edges form a forest, and groups are its trees
+    weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
     return total / level.group_size[:, None] * weight[:, None]
