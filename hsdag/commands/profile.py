@@ -28,13 +28,12 @@ from hsdag.search.session import Session
 
 @dataclass(frozen=True, eq=False)
 class ProfileResult:
-    """A profile, and its costs as calibrated on ``placements`` [B, U] that took ``measured_s`` [B] under HETERO."""
+    """A profile, and its costs as calibrated on placements that took ``measured_s`` [B] under HETERO."""
 
     graph: ComputationGraph
     problem: Problem
     profile: ModelProfile
     costs: HeteroCosts
-    placements: IntArray
     measured_s: FloatArray
     schedule: ScheduleProblem
 
@@ -96,7 +95,7 @@ def run_profile(
         by_op = ScheduleProblem.from_graph(session.graph, costs.costs, names, profile.memory_bytes)
         records = tuple(own[name] for name in names)
         schedule = replace(_tied(by_op, problem.units), model=session.model_record, devices=records)
-        return ProfileResult(session.graph, problem, profile, costs, placements, measured_s, schedule)
+        return ProfileResult(session.graph, problem, profile, costs, measured_s, schedule)
 
 
 def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:

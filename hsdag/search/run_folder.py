@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -98,10 +99,8 @@ class RunFolder:
                 if not (path / "run.json").is_file():
                     raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
                 os.close(_locked(path))
-                number = 1
-                while path.with_name(f"{path.name}.{number}").exists():
-                    number += 1
-                path.rename(path.with_name(f"{path.name}.{number}"))
+                names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+                path.rename(next(name for name in names if not name.exists()))
             path.mkdir(parents=True)
         except OSError as error:
             raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -101,13 +102,14 @@ class Verifier:
             except CandidateFailed as failure:
                 reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
                 continue
-            tolerance = self._check.least
-            if not is_within(difference, tolerance):
-                tolerance = self._measured_tolerance()
+            relative = difference["max_relative"]
+            apart, least = math.inf if relative is None else relative, self._check.least
+            tolerance = least if apart <= least else self._measured_tolerance()
             verdict = Verdict(opinion, tolerance, difference)
-            if is_within(difference, tolerance):
+            if apart <= tolerance:
                 return verdict
-            reasons.append(f"its {outputs_differ(difference)} from {opinion}, and {tolerance:.2g} is allowed")
+            how = "in values that are not finite" if relative is None else f"by {relative:.2g}"
+            reasons.append(f"its outputs differ {how} from {opinion}, and {tolerance:.2g} is allowed")
             first = verdict if first.difference is None else first
         return replace(first, reason="; ".join(reasons))
 
@@ -141,15 +143,3 @@ class Verifier:
         difference = self._runner.difference(name, _REFERENCE)
         self._runner.close(_REFERENCE)
         return difference
-
-
-def is_within(difference: Difference, tolerance: float) -> bool:
-    """Whether outputs are near enough to the reference's."""
-    relative = difference["max_relative"]
-    return relative is not None and relative <= tolerance
-
-
-def outputs_differ(difference: Difference) -> str:
-    """How outputs differ from the reference's, in words."""
-    relative = difference["max_relative"]
-    return "outputs differ in values that are not finite" if relative is None else f"outputs differ by {relative:.2g}"
