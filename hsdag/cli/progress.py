@@ -75,7 +75,5 @@ class SearchProgress:
             say(detail)
 
     def _simulated(self, simulated: int, measured: int) -> None:
-        detail = f"{simulated} placements simulated, {measured} measured"
-        self._bar.update(self._task, detail=detail)
-        if self._bar.disable:
-            say(detail)
+        self._last_log = -LOG_EVERY_S  # always worth a line
+        self._step(f"{simulated} placements simulated, {measured} measured")

@@ -10,7 +10,7 @@ import numpy as np
 
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.memory import MemoryJudge
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import IntArray
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
@@ -47,12 +47,12 @@ class ScheduleEvaluator(Evaluator):
             return []
         ops = np.stack([self.devices(plan) for plan in plans])
         ranks = [self.ranks(plan) for plan in plans]
-        values = np.empty(len(plans))
+        values, simulated = np.empty(len(plans)), self.objective.simulated
         alike = np.array([each is None for each in ranks], dtype=np.bool_)
         if alike.any():
-            values[alike] = self._values(ops[alike], None)
+            values[alike] = simulated(self.problem, ops[alike], self.semantics, None)
         for i in np.flatnonzero(~alike).tolist():
-            values[i] = self._values(ops[i][None], ranks[i])[0]
+            values[i] = simulated(self.problem, ops[i][None], self.semantics, ranks[i])[0]
         return [self._judged(float(v), *each) for v, *each in zip(values, ops, ranks, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:
@@ -64,9 +64,6 @@ class ScheduleEvaluator(Evaluator):
         if plan.order is not None and self.takes_order:
             return plan.order if self.unit_of_op is None else op_ranks(self.problem, self.unit_of_op, plan.order)
         return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
-
-    def _values(self, ops: IntArray, ranks: IntArray | None) -> FloatArray:
-        return self.objective.simulated(self.problem, ops, self.semantics, ranks)
 
     def _judged(self, value: float, device: IntArray, ranks: IntArray | None) -> Score:
         if not np.isfinite(value):
