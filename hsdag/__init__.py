@@ -16,19 +16,13 @@ if TYPE_CHECKING:
     from hsdag.search.solve import SolveResult
 
 _HOMES = {
-    "BenchResult": "hsdag.commands.bench",
-    "ExportResult": "hsdag.api",
-    "HsdagError": "hsdag.ir.errors",
-    "PlaceResult": "hsdag.commands.outcome",
-    "Placement": "hsdag.ir.placement",
-    "SimulateResult": "hsdag.commands.simulate",
-    "SolveResult": "hsdag.search.solve",
-    "bench": "hsdag.commands.bench",
-    "compile_work_conserving": "hsdag.api",
-    "export": "hsdag.api",
-    "place": "hsdag.api",
-    "simulate": "hsdag.api",
-    "solve": "hsdag.api",
+    "hsdag.api": ("ExportResult", "compile_work_conserving", "export", "place", "simulate", "solve"),
+    "hsdag.commands.bench": ("BenchResult", "bench"),
+    "hsdag.commands.outcome": ("PlaceResult",),
+    "hsdag.commands.simulate": ("SimulateResult",),
+    "hsdag.ir.errors": ("HsdagError",),
+    "hsdag.ir.placement": ("Placement",),
+    "hsdag.search.solve": ("SolveResult",),
 }
 
 __all__ = [
@@ -51,8 +45,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names are imported on first use: OpenVINO and torch take seconds, 'hsdag --help' should not."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hsdag' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'hsdag' has no attribute {name!r}")

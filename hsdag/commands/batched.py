@@ -43,9 +43,9 @@ MOST_INPUTS = 1_000_000
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Limits of a batched search, and its assumption about batches where the problem has no table of them.
+    """Limits of a batched search, in which a batch of b takes t (fixed_share + (1 - fixed_share) b) without a table.
 
-    A batch of b takes t (fixed_share + (1 - fixed_share) b). Raises OptionError for a value out of range.
+    Raises OptionError for a value out of range.
     """
 
     method: str

@@ -38,16 +38,13 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named.
-
-    ``in_flight_failures`` say why candidates of ``rows`` have no throughput.
-    """
+    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named."""
 
     rows: tuple[BenchRow, ...]
     failures: Mapping[str, str]
     versus: str
     timeline: Timeline | None
-    in_flight_failures: Mapping[str, str]
+    in_flight_failures: Mapping[str, str]  # why candidates of the rows have no throughput
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag bench``."""
@@ -69,10 +66,7 @@ class BenchResult:
 def split_targets(
     devices: Sequence[str | DeviceSpec], *, or_cpu: bool
 ) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
-    """Devices to measure alone, and targets of OpenVINO such as AUTO:CPU; the CPU where none is named, if ``or_cpu``.
-
-    Raises DeviceError for an unknown device, OptionError for a device that is named twice.
-    """
+    """Devices to measure alone, and targets such as AUTO:CPU. Raises DeviceError, OptionError for repeated names."""
     texts = [device for device in devices if isinstance(device, str)]
     targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
     named = (device for device in devices if device not in targets)

@@ -64,15 +64,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class PlaceResult:
-    """A finished search, which can be used like its placement.
-
-    ``failures`` says why candidates are missing from ``rows``; ``verdict`` is on the outputs.
-    """
+    """A finished search, which can be used like its placement."""
 
     placement: Placement
     rows: tuple[Row, ...]
-    failures: Mapping[str, str]
-    verdict: Verdict
+    failures: Mapping[str, str]  # why candidates are missing from the rows
+    verdict: Verdict  # on the outputs
     sentence: str
     search_s: float = 0.0
     tally: Tally = field(default_factory=Tally)

@@ -74,10 +74,7 @@ def run_profile(
     cache: ProfileCache | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ProfileResult:
-    """Profile a model on devices, and measure ``cuts`` random placements of it to calibrate links and launches.
-
-    Raises DeviceError when a device cannot be profiled or an op runs nowhere.
-    """
+    """Profile a model, and calibrate links and launches on ``cuts`` random placements of it. Raises DeviceError."""
     with Session(source, devices, shapes=shapes, inputs=inputs, seed=seed) as session:
         profile = session.profile(cache, on_step=on_step)
         problem = session.problem(profile=profile)
@@ -135,10 +132,7 @@ def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
 def assumed_costs(
     source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> ScheduleProblem:
-    """A model's costs on a platform that is not here: analytic, or calibrated where the platform file is.
-
-    Every op is tied to its placement unit. Raises ModelError as reading does.
-    """
+    """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""
     graph = read_graph(source, shapes)
     units = placement_units(graph)
     problem = ScheduleProblem.from_graph(

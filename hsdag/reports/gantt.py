@@ -52,10 +52,9 @@ def check_picture(path: Path) -> None:
 
 
 def write_gantt(timeline: Timeline, path: str | Path) -> None:
-    """Draw a timeline and write it atomically; the same timeline gives the same bytes.
+    """Draw a timeline, ops coloured by type, and write it atomically; the same timeline gives the same bytes.
 
-    Ops are coloured by type. Raises OptionError for a name that ends in neither .png nor .svg or without
-    matplotlib, OutputError when the file cannot be written.
+    Raises OptionError as ``check_picture`` does, OutputError when the file cannot be written.
     """
     path = Path(path)
     check_picture(path)

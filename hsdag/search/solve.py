@@ -73,16 +73,13 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
-    """The end of a search; ``device`` and ``run`` are None where no legal placement was found.
-
-    ``value_s`` is the makespan, or the period for throughput; ``run`` is one inference of the answer.
-    """
+    """The end of a search; ``value_s`` is the makespan, or the period for throughput."""
 
     problem: ScheduleProblem
     options: SolveOptions
     device: IntArray | None  # [N]
     priority: IntArray | None  # [N]
-    run: Simulation | None
+    run: Simulation | None  # one inference
     single_s: dict[str, float]
 
     @property

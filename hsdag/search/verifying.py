@@ -32,12 +32,9 @@ _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "
 
 @dataclass(frozen=True)
 class Check:
-    """What outputs are compared with, and how far they may be from it; a tolerance of None follows the model.
+    """What outputs are compared with, and how far they may be from it; a tolerance of None follows the model."""
 
-    ``reduced`` says that a device computes in less than single precision.
-    """
-
-    reduced: bool
+    reduced: bool  # whether a device computes in less than single precision
     reference: ReferenceName = "cpu"
     tolerance: float | None = None
 
