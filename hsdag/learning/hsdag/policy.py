@@ -119,7 +119,7 @@ class HsdagPolicy(nn.Module):
         return state.detach()
 
     def logits(self, groups: torch.Tensor, parse: Parse, shift: torch.Tensor | None = None) -> torch.Tensor:
-        """[G, D] device logits of groups [G, H], plus a ``shift`` [F + 1, D] that is linear in features, constant last."""
+        """[G, D] device logits of groups [G, H], plus a ``shift`` [F + 1, D], linear in features, constant last."""
         hidden = self.placer.hidden(groups)
         logits = torch.as_tensor(self.placer.layers[-1](hidden))
         if self._config.logit_range is not None:
