@@ -12,7 +12,7 @@ from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
 from hsdag.evaluators.torch.measured_costs import measured_problem
 from hsdag.evaluators.torch.workload_graph import workload_graph
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import IntArray
 from hsdag.models import Workload
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.problem import Problem
@@ -44,21 +44,18 @@ def search_measured(
     costs: ScheduleProblem | None = None,
     inputs: Inputs | None = None,
     measurement: TorchMeasurement | None = None,
-    ranks: FloatArray | None = None,
     seed: int = 0,
 ) -> MeasuredSearch:
     """Let ``method`` place a workload on torch devices; every placement it asks about is run.
 
     ``costs`` are what methods that compute start from, by default measured op by op. Single devices are run first,
-    within the budget. ``ranks`` [N] order what is ready, smallest first; without them the orders of plans do.
-
-    Raises OptionError for an unknown method, ExecutionError where the costs cannot be measured, SearchError where no
-    placement ran.
+    within the budget. Raises OptionError for an unknown method, ExecutionError where the costs cannot be measured,
+    SearchError where no placement ran.
     """
     how, placer = measurement or TorchMeasurement(), make_placer(method)
     problem = problem_of(measured_problem(workload, devices, inputs, share=how.share) if costs is None else costs)
     graph, labels = workload_graph(workload), problem.units.partition.labels
-    evaluator = TorchEvaluator(graph, devices, inputs, measurement=how, ranks=ranks, unit_of_op=labels)
+    evaluator = TorchEvaluator(graph, devices, inputs, measurement=how, unit_of_op=labels)
     driver = Driver(placer, problem, evaluator, budget, Watcher(), seed=seed)
     with contextlib.suppress(SearchStopped):
         driver.guess()

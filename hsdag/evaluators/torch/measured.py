@@ -11,7 +11,7 @@ from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.evaluators.torch import Mode, random_inputs
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import IntArray
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.torch_backend import Inputs, LogicalDevice, TorchExecutor, TorchGraph, build_program
 from hsdag.runtime.torch_backend.state import tensor_of
@@ -41,8 +41,10 @@ class TorchEvaluator(Evaluator):
     """Makespans of placements [N], or [U] where ``unit_of_op`` [N] gives the unit of each op, one at a time.
 
     ``inputs`` are whole tensors by name, random by default; they lie on the devices of their ops before the clock
-    starts. ``ranks`` [N] order what is ready, smallest first; without them the orders of plans do.
+    starts.
     """
+
+    takes_order = True
 
     def __init__(
         self,
@@ -51,26 +53,19 @@ class TorchEvaluator(Evaluator):
         inputs: Inputs | None = None,
         *,
         measurement: TorchMeasurement | None = None,
-        ranks: FloatArray | None = None,
         unit_of_op: IntArray | None = None,
     ) -> None:
-        self.graph = graph
-        self.devices = tuple(devices)
-        self.measurement = measurement or TorchMeasurement()
-        self.num_measured = 0
+        self.graph, self.devices, self.measurement = graph, tuple(devices), measurement or TorchMeasurement()
         self._inputs = _nearby(random_inputs(graph) if inputs is None else inputs, self.devices)
-        self._ranks, self.takes_order = ranks, ranks is None
-        self._unit_of_op = unit_of_op
-        self._best_s = np.inf
+        self._unit_of_op, self._best_s = unit_of_op, np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """Run each placement; those that fail or take too long say why."""
         return [self._measured(plan) for plan in plans]
 
     def _measured(self, plan: Plan) -> Score:
-        self.num_measured += 1
         units = slice(None) if self._unit_of_op is None else self._unit_of_op
-        ranks = self._ranks if plan.order is None else plan.order[units].astype(np.float64)
+        ranks = None if plan.order is None else plan.order[units].astype(np.float64)
         how = self.measurement
         try:
             program = build_program(self.graph, plan.placement[units], self.devices, share=how.share)

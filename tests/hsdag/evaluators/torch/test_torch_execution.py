@@ -156,8 +156,9 @@ def test_the_evaluator_runs_no_placement_twice_and_times_it() -> None:
     evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2))
     n = workload.graph.num_ops
     plans = [Plan(np.zeros(n, dtype=np.int64)), Plan(np.arange(n) % 2), Plan(np.zeros(n, dtype=np.int64))]
-    found = RecordingEvaluator(evaluator).evaluate(plans)
-    assert evaluator.num_measured == 2
+    recorder = RecordingEvaluator(evaluator)
+    found = recorder.evaluate(plans)
+    assert recorder.num_evaluations == 2
     assert found[0] is found[2]
     assert all(0 < evaluation.value < 60 for evaluation in found)
 
