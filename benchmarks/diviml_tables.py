@@ -20,9 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
@@ -47,7 +49,7 @@ PAPER_3 = {
 
 @dataclass(frozen=True)
 class Run:
-    """What a method came to: value and bound, when its best was first known, and every (seconds, value) on the way."""
+    """What a method came to: value and bound, when its best was first known, and (seconds, value) of all placements."""
 
     value_s: float
     bound_s: float
@@ -61,11 +63,14 @@ class Run:
 
 def measured(problem: ScheduleProblem, method: str, seconds: float, seed: int) -> Run:
     """Run a method for latency; with the moment of its best."""
-    placer = make_placer(method)
-    solution = solve(problem, placer, SolveOptions(method, LATENCY, budget_s=seconds, seed=seed))
+    recorders: list[RecordingEvaluator] = []
+    watcher = Watcher(on_event=lambda _, recorder: recorders.append(recorder))
+    options = SolveOptions(method, LATENCY, budget_s=seconds, seed=seed)
+    solution = solve(problem, make_placer(method), options, watcher)
     value_s = np.inf if solution.value_s is None else solution.value_s
     after_s = solution.best_after_s
-    return Run(value_s, solution.lower_bound_s, after_s, (*getattr(placer, "progress", ()), (after_s, value_s)))
+    events = ((event.elapsed_s, event.score.value) for recorder in recorders[-1:] for event in recorder.events)
+    return Run(value_s, solution.lower_bound_s, after_s, (*events, (after_s, value_s)))
 
 
 def latency_by_method(options: argparse.Namespace) -> None:

@@ -34,7 +34,8 @@ class BatchedBounds:
     """Bounds of parts of one problem: ops as a mask [N], and a number of groups.
 
     ``limits`` are those of one module that is solved; ``left_s`` tells how much time there is for all: without any,
-    bounds are those of equal prices. ``horizon_s`` is the length of a schedule that is known. Where an op cannot be
+    bounds are those of equal prices. ``prices`` [D] of a second of each device add up to 1; at them the load is bounded
+    best. ``horizon_s`` is the length of a schedule that is known. Where an op cannot be
     divided over devices that have time and memory for it, bounds are infinite.
     """
 
@@ -48,15 +49,10 @@ class BatchedBounds:
         self.problem, self._limits, self._left_s = problem, limits, left_s
         self._horizon_s = horizon_s
         self._relaxed = relaxed(problem.within(horizon_s * (1 + 1e-9)))
-        self._prices = np.full(problem.costs.num_devices, 1.0 / problem.costs.num_devices)
+        self.prices = np.full(problem.costs.num_devices, 1.0 / problem.costs.num_devices)
         self._known: dict[tuple[bytes, int], float] = {}
         self._solved: dict[tuple[bytes, int], float] = {}
-        self._prices = self._load(np.ones(problem.costs.num_ops, dtype=np.bool_), problem.num_groups, ROUNDS_FIRST)[1]
-
-    @property
-    def prices(self) -> FloatArray:
-        """[D] of a second of each device, adding up to 1, at which the load is bounded best."""
-        return self._prices
+        self.prices = self._load(np.ones(problem.costs.num_ops, dtype=np.bool_), problem.num_groups, ROUNDS_FIRST)[1]
 
     @property
     def has_time(self) -> bool:
@@ -91,9 +87,7 @@ class BatchedBounds:
         return self._solved[key]
 
     def _prove(self, ops: BoolArray, groups: int) -> float:
-        kept = np.flatnonzero(ops)
-        costs = self._relaxed.of_ops(kept).costs
-        part = BatchedProblem(costs, self._relaxed.batches.of_ops(kept, groups * self.problem.batches.group))
+        part = self._relaxed.of_ops(np.flatnonzero(ops), groups * self.problem.batches.group)
         if part.num_waits > MOST_WAITS:
             return 0.0
         horizon_s = min(part.horizon_s, self._horizon_s * (1 + 1e-9))
@@ -109,11 +103,11 @@ class BatchedBounds:
         costs: the Lagrangian dual of choosing divisions. The prices follow the loads, with steps that become smaller,
         until the time is over; the first counts always.
         """
-        overhead_s, best_s, best = self.problem.costs.op_overhead_s, 0.0, self._prices
+        overhead_s, best_s, best = self.problem.costs.op_overhead_s, 0.0, self.prices
         times = self._relaxed.group_time_s[ops][:, :, : groups + 1].copy()
         times[:, :, 1:] += overhead_s
         times = np.nan_to_num(times, nan=np.inf)
-        weights = np.log(np.maximum(self._prices, 1e-12))
+        weights = np.log(np.maximum(self.prices, 1e-12))
         for step in range(rounds):
             prices = np.exp(weights - weights.max())
             prices /= prices.sum()

@@ -5,6 +5,7 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -74,9 +75,7 @@ class AssignmentModel:
 
     def _charge_transfers(self) -> None:
         for u in range(self._p.num_ops):
-            reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
-            groups = [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
-            for group in groups:
+            for group in self._destinations(u):
                 for y, cost in self._layers(u, {a: self._pairs(u, a, group) for a in self.on[u]}):
                     self.linear.cost[y] += cost
 
@@ -100,17 +99,19 @@ class AssignmentModel:
             for a, x in choices.items():
                 loads[a].append((x, float(hold[i, a])))
         for u in range(self._p.num_ops) if self._links is not Links.INDEPENDENT else ():
-            reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
-            groups = [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
-            for a in self.on[u]:
-                for group in groups:
-                    terms = self._layers(u, {a: self._pairs(u, a, group)})
-                    for carrier in self._carriers(a, group):
-                        loads[carrier] += terms
+            for a, group in itertools.product(self.on[u], self._destinations(u)):
+                terms = self._layers(u, {a: self._pairs(u, a, group)})
+                for carrier in self._carriers(a, group):
+                    loads[carrier] += terms
         period = self.linear.variable(0, float("inf"), cost=1.0)
         for load in loads:
             if load:
                 self.linear.row([*load, (period, -1.0)], high=0)
+
+    def _destinations(self, u: int) -> list[list[int]]:
+        """Devices that a result may be sent to, those of one transfer together."""
+        reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
+        return [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
 
     def _carriers(self, a: int, group: list[int]) -> list[int]:
         """What a transfer from device a to those of a group occupies."""

@@ -22,7 +22,6 @@ from hsdag.runtime.simulator import Links
 
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
-NO_LIMIT_S = 1e9
 ROUNDING = 0.01
 """Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
 
@@ -51,7 +50,7 @@ class ExactPlacer(Placer[O]):
         judge.warm_start()
         is_assignment = not problem.objective.uses_order(problem.semantics.execution)
         for rule in self._rules(costs, problem.semantics.links, is_assignment):
-            left_s = min(limits.seconds, NO_LIMIT_S) * SHARE_OF_BUDGET - incumbent.elapsed_s
+            left_s = limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s
             if left_s <= 0:
                 self.is_cut_off = True
                 break
@@ -117,10 +116,12 @@ class ExactPlacer(Placer[O]):
     def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
         """Take note of a bound that the solver has proven; none is said to be above what was found.
 
-        Where nothing was found, a bound beyond the horizon bounds nothing, and an infinite one is a proof that there
-        is nothing to find: the rules of memory but RESERVED ask no more than the simulator does.
+        It holds where the costs of units are costs of ops, or the objective is a sum of them. Where nothing was found,
+        a bound beyond the horizon bounds nothing, and an infinite one is a proof that there is nothing to find: the
+        rules of memory but RESERVED ask no more than the simulator does.
         """
-        if not is_exact(judge.problem) or formulation.memory is MemoryRule.RESERVED:
+        is_exact = are_units_ops(judge.problem) or judge.problem.objective.name == "throughput"
+        if not is_exact or formulation.memory is MemoryRule.RESERVED:
             return
         if judge.best is None and bound_s > horizon_of(formulation.problem, judge):
             self.is_proven_infeasible |= are_units_ops(judge.problem) and bool(np.isposinf(bound_s))
@@ -131,11 +132,6 @@ class ExactPlacer(Placer[O]):
 def are_units_ops(problem: Problem) -> bool:
     """Whether every unit is one op."""
     return len(np.unique(problem.units.partition.labels)) == len(problem.units.partition.labels)
-
-
-def is_exact(problem: Problem) -> bool:
-    """Whether the costs of units are costs of ops, or the objective a sum of them."""
-    return are_units_ops(problem) or problem.objective.name == "throughput"
 
 
 def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:

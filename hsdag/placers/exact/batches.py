@@ -76,12 +76,10 @@ class BatchTable:
         """G."""
         return self.num_inputs // self.group
 
-    def of_ops(self, ops: ArrayLike, num_inputs: int | None = None) -> BatchTable:
-        """The table of some of the ops, perhaps for another number of inputs, which leaves out larger sizes."""
-        count = num_inputs or self.num_inputs
-        kept = [k for k, size in enumerate(self.sizes) if size <= count]
-        times = self.time_s[np.asarray(ops)][:, :, kept].copy()
-        return BatchTable(count, tuple(self.sizes[k] for k in kept), times, self.group)
+    def of_ops(self, ops: IntArray, num_inputs: int) -> BatchTable:
+        """The table of some ops [M] for another number of inputs, which leaves out larger sizes."""
+        sizes = tuple(size for size in self.sizes if size <= num_inputs)
+        return BatchTable(num_inputs, sizes, self.time_s[ops, :, : len(sizes)].copy(), self.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +218,6 @@ class BatchedProblem:
         ops_s = float(np.nanmax(self.group_time_s, axis=2).sum()) + p.op_overhead_s * p.num_ops * p.num_devices
         return max(ops_s + sent_s, 1e-12)
 
-    def of_ops(self, ops: IntArray) -> BatchedProblem:
-        """The problem of some ops [M] alone, in this order."""
-        return BatchedProblem(induced(self.costs, ops), self.batches.of_ops(ops))
+    def of_ops(self, ops: IntArray, num_inputs: int) -> BatchedProblem:
+        """The problem of some ops [M] alone, in this order, for another number of inputs."""
+        return BatchedProblem(induced(self.costs, ops), self.batches.of_ops(ops, num_inputs))

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, maxi
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.partition import Partition
 from hsdag.placers.exact.formulation import Formulation
 
 FLOWS_UP_TO = 400
@@ -91,23 +92,17 @@ def modules(f: Formulation, rules: CutRules | None = None) -> list[IntArray]:
     block = np.arange(n)
     if 2 < n <= FLOWS_UP_TO and edges:
         block = edge_connected_components(n, edges, rules.most_channels + 1)
-    block = _without_cycles(n, edges, block, rules.most_ops)
+    block = _without_cycles(edges, block, rules.most_ops)
     line = _line(f, block)
-    sizes = np.bincount(block)[block[line]]
     ends = np.flatnonzero(np.append(block[line][1:] != block[line][:-1], True)) + 1
-    assert len(sizes) == n
     return _cut(line, ends.tolist(), _crossing(f, line), rules)
 
 
-def _without_cycles(num_ops: int, edges: list[tuple[int, int]], block: IntArray, most_ops: int) -> IntArray:
+def _without_cycles(edges: list[tuple[int, int]], block: IntArray, most_ops: int) -> IntArray:
     """Blocks whose quotient has no cycles; those too large for a module are given up."""
-    count = int(block.max()) + 1
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-    quotient = csr_array((np.ones(len(pairs)), (block[pairs[:, 0]], block[pairs[:, 1]])), shape=(count, count))
-    merged = connected_components(quotient, directed=True, connection="strong")[1][block]
-    if np.bincount(merged).max(initial=0) > most_ops:
-        return np.arange(num_ops)
-    return np.asarray(np.unique(merged, return_inverse=True)[1], dtype=np.int64)
+    blocks, pairs = Partition.from_labels(block), np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    merged = Partition.from_labels(blocks.cycles(pairs[:, 0], pairs[:, 1])[blocks.labels]).labels
+    return merged if np.bincount(merged).max(initial=0) <= most_ops else np.arange(len(block))
 
 
 def _line(f: Formulation, block: IntArray) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import queue
 import subprocess
 import sys
@@ -87,18 +88,13 @@ def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps(request, default=_plain).encode())
+        pickle.dump(request, process.stdin)
         process.stdin.close()
         for line in process.stdout:
             events.put(tuple(json.loads(line)))
     except (OSError, ValueError):
         pass
     events.put(("died",))
-
-
-def _plain(array: Any) -> Any:
-    """An array of numpy's as lists and numbers."""
-    return array.tolist()
 
 
 def _ending(status: str, values: FloatArray | None) -> Ending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,22 +54,15 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
 
     name = "milp-split"
     options_type = MilpSplitOptions
-    num_modules = 0
-    num_solved = 0
-    progress: Sequence[tuple[float, float]] = ()
-    """Seconds into the search, best value in seconds."""
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
         return Program(lambda limits, _: self._split(formulation, limits, judge, deadline), unit_s=1.0)
 
     def _split(self, formulation: Formulation, limits: Limits, judge: Judge, deadline: float) -> Answer[None]:
         """Solve module by module; the bound is in seconds."""
-        self._note_progress(judge)
         found = pivots(formulation)
         gaps = np.diff([0, *(int(formulation.reach[:, o].sum()) + 1 for o in found), formulation.problem.num_ops])
         is_chain = bool(gaps.max(initial=0) <= MOST_OPS_OF_A_SEGMENT)
-        parts = modules(formulation, self.options)
-        self.num_modules = int((gaps > 0).sum()) if is_chain else len(parts)
         if not is_chain or gaps.max(initial=0) > FEW_OPS_OF_A_SEGMENT:
             self._join(formulation, judge, deadline, limits)
         left_s = deadline - time.monotonic()
@@ -83,29 +75,21 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             of_module, limits.num_workers, use_milp=self.options.use_milp, deadline=deadline, on_wait=judge.wake
         )
         with solving as solver:
-            if is_chain:
-                answer = solve_chain(formulation, found, solver)
-                if answer.device is not None and answer.start_s is not None:
-                    judge.incumbent.consider(answer.device, start_ranks(judge.costs, answer.start_s))
-                bound_s = answer.bound_s
-            else:
-                bound_s = split_bound_s(formulation, parts, solver)
-            self.num_solved = solver.num_solved
-        return Answer(Ending.FEASIBLE, bound_s)
-
-    def _note_progress(self, judge: Judge) -> None:
-        if judge.best is not None and (not self.progress or judge.best_s < self.progress[-1][1]):
-            self.progress = [*self.progress, (judge.incumbent.best_after_s, float(judge.best_s))]
+            if not is_chain:
+                return Answer(Ending.FEASIBLE, split_bound_s(formulation, modules(formulation, self.options), solver))
+            answer = solve_chain(formulation, found, solver)
+        if answer.device is not None and answer.start_s is not None:
+            judge.incumbent.consider(answer.device, start_ranks(judge.costs, answer.start_s))
+        return Answer(Ending.FEASIBLE, answer.bound_s)
 
     def _join(self, formulation: Formulation, judge: Judge, deadline: float, limits: Limits) -> None:
         """The best list schedule; then windows over modules and seams."""
-        search_lists(judge, deadline, limits.seed, lambda: self._note_progress(judge))
+        search_lists(judge, deadline, limits.seed)
 
         def judged(device: IntArray, start_s: FloatArray) -> Schedule | None:
             ranks = start_ranks(judge.costs, start_s)
-            value_s = judge.incumbent.consider(device, ranks)
-            self._note_progress(judge)
-            return _schedule_of(judge, Plan(device, ranks)) if np.isfinite(value_s) else None
+            is_legal = np.isfinite(judge.incumbent.consider(device, ranks))
+            return _schedule_of(judge, Plan(device, ranks)) if is_legal else None
 
         with WindowSolver(formulation, EFFORT, deadline, limits.num_workers, limits.seed) as windows:
             plan = _schedule_of(judge, judge.best) if judge.best is not None else None

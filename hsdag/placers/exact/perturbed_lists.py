@@ -6,7 +6,6 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +41,8 @@ class _Genes:
         return _Genes(pinned, log_factor)
 
 
-def search_lists(judge: Judge, deadline: float, seed: int, on_better: Callable[[], None] = lambda: None) -> None:
-    """Begin with HEFT and keep what is no longer, simulated; ``judge`` hears of what is shorter, then ``on_better``.
+def search_lists(judge: Judge, deadline: float, seed: int) -> None:
+    """Begin with HEFT and keep what is no longer, simulated; ``judge`` hears of what is shorter.
 
     The same seed takes the same steps, as many as come before ``deadline``, a moment of time.monotonic().
     """
@@ -70,6 +69,5 @@ def search_lists(judge: Judge, deadline: float, seed: int, on_better: Callable[[
         found_s = judge.simulated_s(found.device, found.ranks)
         if found_s < value_s:
             found_s = judge.incumbent.consider(found.device, found.ranks)
-            on_better()
         if found_s <= value_s:
             genes, value_s = changed, found_s

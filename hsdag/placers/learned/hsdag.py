@@ -51,12 +51,6 @@ class HsdagPlacer(Placer[HsdagConfig]):
             raise SearchError("there is no policy before a search")
         return self._trainer.most_probable()
 
-    def policy_tensors(self) -> dict[str, torch.Tensor]:
-        """The weights by name, for safetensors; empty before the first search."""
-        if self._trainer is None:
-            return {}
-        return {k: v.detach().clone().contiguous() for k, v in self._trainer.policy.state_dict().items()}
-
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
     """The feature groups that the options of Table 3 leave on, in the order of the feature matrix."""

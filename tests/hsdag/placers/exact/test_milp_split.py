@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.exact import milp_split
 from hsdag.placers.exact.judging import Judge
@@ -20,6 +21,7 @@ from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
@@ -54,14 +56,19 @@ def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(se
     assert solution.lower_bound_s <= best_s * (1 + 1e-9)
 
 
+def improvements(problem: ScheduleProblem) -> list[float]:
+    """The values of ever better placements."""
+    recorders: list[RecordingEvaluator] = []
+    watcher = Watcher(on_event=lambda _, recorder: recorders.append(recorder))
+    solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=60.0, seed=4), watcher)
+    values_s: list[float] = np.unique(np.minimum.accumulate([e.score.value for e in recorders[-1].events])).tolist()
+    return values_s
+
+
 @pytest.mark.usefixtures("many_channels")
 def test_the_same_seed_takes_the_same_steps() -> None:
     problem = random_problem(5, 30, 3, density=0.1)
-    values_s = []
-    for _ in range(2):
-        placer = MilpSplitPlacer()
-        solve(problem, placer, SolveOptions("milp-split", budget_s=60.0, seed=4))
-        values_s.append([value_s for _, value_s in placer.progress])
+    values_s = [improvements(problem), improvements(problem)]
     assert values_s[0] == values_s[1]
     assert len(values_s[0]) > 1
 
