@@ -5,6 +5,7 @@ Legend: B observations, P parameters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,3 +50,16 @@ def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatAr
             break
         scatter = found
     return np.asarray(factors, dtype=np.float64)
+
+
+def fit_by_kind(rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust) -> FloatArray:
+    """[P] factors for rows [B, P]: first one for each device's work and one for each kind, then all by themselves.
+
+    The parameters are the work of each device, and then ``sizes`` of each kind.
+    """
+    kind = np.repeat(np.arange(num_devices + len(sizes)), [1] * num_devices + list(sizes))
+    shared = (kind[:, None] == np.arange(kind[-1] + 1)).astype(np.float64)
+    spread = np.array([trust.work] * num_devices + [trust.scale] * len(sizes))
+    factors = fit_factors(rows @ shared, spread, trust.observed)[kind]
+    spread = np.array([trust.work] * num_devices + [trust.single] * sum(sizes))
+    return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
-from hsdag.runtime.costs.factor_fit import Trust, fit_factors
+from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
@@ -71,20 +71,12 @@ class HeteroCosts:
         first with one factor each for all launches, all latencies and all bandwidths, then device by device and
         pair by pair. Without observations nothing changes.
         """
-        trust = Trust()
         usable = np.isfinite(measured_s) & (measured_s > 0) & self._is_legal(placements)
         if not usable.any():
             return self
         d, start = self.num_devices, self._floored()
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
-        kinds = np.repeat(np.arange(d + 3), [1] * d + [d, d * d, d * d])  # work by device, and three kinds of the rest
-        shared = np.zeros((len(start), d + 3))
-        shared[np.arange(len(start)), kinds] = 1.0
-        spread = np.array([trust.work] * d + [trust.scale] * 3)
-        factors = fit_factors(rows @ shared, spread, trust.observed)[kinds]
-        spread = np.array([trust.work] * d + [trust.single] * (len(start) - d))
-        factors *= fit_factors(rows * factors, spread, trust.observed)
-        return self._with(start * factors)
+        return self._with(start * fit_by_kind(rows, d, [d, d * d, d * d], Trust()))
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
         ops = np.arange(placements.shape[1])

@@ -5,7 +5,8 @@ A part takes the time of its ops, a launch, and so long for every byte it reads 
 changes its layout on leaving a part and on entering another. The makespan is the sum of durations along a chain of
 parts, each of which the next one waits for; along that chain it is linear in the costs, and easy to calibrate.
 
-Legend: N ops, D devices, B placements, P = 4 D parameters (work factors, launches, seconds per byte read and written).
+Legend: N ops, D devices, B placements, S parts, P = 4 D parameters (work factors, launches, seconds per byte read and
+written).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numba
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.factor_fit import Trust, fit_factors
-from hsdag.runtime.costs.part_chain import longest_chain
+from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
@@ -114,7 +115,8 @@ class WorkConservingCosts:
         fitted, start = self, self.parameters
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
-            fitted = replace(self, parameters=start * _factors(rows * start), source=CostSource.CALIBRATED)
+            factors = fit_by_kind(rows * start, self.num_devices, [self.num_devices, 2 * self.num_devices], TRUST)
+            fitted = replace(self, parameters=start * factors, source=CostSource.CALIBRATED)
         return fitted
 
     def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
@@ -145,20 +147,36 @@ class WorkConservingCosts:
     def _chain_row(self, parts: Parts) -> FloatArray:
         """[P] what each parameter is multiplied with along the longest chain; with the parameters, the makespan."""
         _, duration_s, start_s, follows = self._schedule(parts)
-        chain = longest_chain(parts.device, duration_s, follows, start_s)
+        chain = _longest_chain(parts.device, duration_s, follows, start_s)
         row: FloatArray = parts.rows(self.num_devices)[chain].sum(axis=0)
         return row
 
 
-def _factors(rows: FloatArray) -> FloatArray:
-    """[P] factors for rows [B, P] of shares of what was measured: first by kind, then device by device."""
-    num_devices = rows.shape[1] // 4
-    kinds = np.concatenate(
-        [np.arange(num_devices), np.repeat([num_devices, num_devices + 1], [num_devices, 2 * num_devices])]
-    )
-    shared = np.zeros((len(kinds), num_devices + 2))
-    shared[np.arange(len(kinds)), kinds] = 1.0
-    spread = np.array([TRUST.work] * num_devices + [TRUST.scale] * 2)
-    factors = fit_factors(rows @ shared, spread, TRUST.observed)[kinds]
-    spread = np.array([TRUST.work] * num_devices + [TRUST.single] * (len(kinds) - num_devices))
-    return np.asarray(factors * fit_factors(rows * factors, spread, TRUST.observed), dtype=np.float64)
+@numba.njit(cache=True, nogil=True)
+def _longest_chain(
+    device: IntArray, duration_s: FloatArray, follows: BoolArray, start_s: FloatArray
+) -> BoolArray:  # pragma: no cover - compiled
+    """[S] parts on a chain that fills the time from the start to the end of the last part.
+
+    A part begins when the last one it reads ends, or the one before it on its device; from the end back, the chain
+    takes the first of those, one that is read before one that merely comes before.
+    """
+    count = len(device)
+    chosen = np.zeros(count, dtype=np.bool_)
+    p = -1
+    for q in range(count):
+        if p < 0 or start_s[q] + duration_s[q] > start_s[p] + duration_s[p]:
+            p = q
+    while p >= 0:
+        chosen[p] = True
+        found = -1
+        for q in range(count):
+            if chosen[q] or start_s[q] + duration_s[q] != start_s[p]:
+                continue
+            if follows[q, p]:
+                found = q
+                break
+            if found < 0 and device[q] == device[p]:
+                found = q
+        p = found
+    return chosen

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import IntArray
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts
 from hsdag.placers.cuts.cut_graph import best_move, pair_cut
 
@@ -31,8 +31,7 @@ def expanded(costs: BoundaryCosts, placement: IntArray) -> IntArray:
     """``placement`` [N] after moves of ops to one device at a time, until no device gains by one.
 
     Never dearer than ``placement``. With equal links between all devices the result takes at most the work of the
-    optimum and twice its transfers, were there no difference between the launches; in general at most
-    ``transfer_factor`` times its transfers and changes of device.
+    optimum and twice its transfers, were there no difference between the launches; see docs/mincut.md for others.
     """
     best, best_s = placement, costs.cost_s(placement)
     idle, device = 0, 0
@@ -48,35 +47,18 @@ def expanded(costs: BoundaryCosts, placement: IntArray) -> IntArray:
     return best
 
 
-def transfer_factor(costs: BoundaryCosts) -> float:
-    """How many times the optimum's transfers an expanded placement may cost at most, beside the optimum's work.
-
-    2 r where a result goes to a device at equal cost from everywhere, else 2 (D - 1) r, r being the
-    largest ratio of the costs of one transfer, or one change of device, between two devices.
-    """
-    off = ~np.eye(costs.num_devices, dtype=np.bool_)
-    prices = (costs.latency_s[off], costs.s_per_byte[off], costs.change_s)
-    ratios = [_ratio(values) for values in prices]
-    columns = [table[:, d][off[:, d]] for table in (costs.latency_s, costs.s_per_byte) for d in range(len(table))]
-    alike = all(np.ptp(column) == 0 for column in columns if len(column))
-    return 2.0 * max(ratios) * (1 if alike else costs.num_devices - 1)
-
-
-def _ratio(values: FloatArray) -> float:
-    """The largest of ``values`` over the smallest; 1 where all are nothing."""
-    if values.max(initial=0.0) <= 0:
-        return 1.0
-    return float(values.max() / values.min()) if values.min() > 0 else np.inf
-
-
 def cheapest(costs: BoundaryCosts) -> Iterator[IntArray]:
     """Ever cheaper placements [N]: the best simple one, the best cut between two devices, what expansion makes of them.
 
     Starts are the best single device, every op on its fastest device, and the cuts of all pairs of devices. With
     two devices the cut is optimal and the last.
     """
+    starts = simple(costs)
+    pairs = itertools.combinations(range(costs.num_devices), 2)
+    cuts = [cut.placement for one, other in pairs if (cut := pair_cut(costs, one, other)) is not None]
+    found = sorted([*cuts, *starts], key=costs.cost_s)[:MAX_STARTS] if costs.num_devices > 2 else []
     best_s = np.inf
-    for placement in _candidates(costs):
+    for placement in [starts[0], *sorted(cuts, key=costs.cost_s)[:1], *(expanded(costs, each) for each in found)]:
         cost_s = costs.cost_s(placement)
         if cost_s < best_s - LEAST_GAIN * abs(best_s) or not np.isfinite(best_s):
             best_s = cost_s
@@ -95,15 +77,3 @@ def simple(costs: BoundaryCosts) -> list[IntArray]:
     found = [np.full(costs.num_ops, d, dtype=np.int64) for d in alone]
     found.append(costs.time_s.argmin(axis=1).astype(np.int64))
     return sorted(found, key=costs.cost_s)
-
-
-def _candidates(costs: BoundaryCosts) -> Iterator[IntArray]:
-    starts = simple(costs)
-    yield starts[0]
-    pairs = itertools.combinations(range(costs.num_devices), 2)
-    cuts = [cut.placement for one, other in pairs if (cut := pair_cut(costs, one, other)) is not None]
-    cuts.sort(key=costs.cost_s)
-    yield from cuts[:1]
-    if costs.num_devices > 2:
-        for start in sorted([*cuts, *starts], key=costs.cost_s)[:MAX_STARTS]:
-            yield expanded(costs, start)

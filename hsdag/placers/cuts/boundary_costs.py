@@ -5,7 +5,6 @@ Legend: N ops, D devices, Q results, R pairs of a result and an op that reads it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -24,19 +23,7 @@ class Launches(Enum):
     NOTHING = "nothing"
 
 
-class Transfers(NamedTuple):
-    """What kernels need of ``BoundaryCosts`` to price transfers."""
-
-    first: IntArray  # [Q + 1]
-    source: IntArray  # [Q]
-    reader: IntArray  # [R]
-    size_bytes: FloatArray  # [R]
-    latency_s: FloatArray  # [D, D]
-    s_per_byte: FloatArray  # [D, D]
-
-
-@dataclass(frozen=True, eq=False)
-class BoundaryCosts:
+class BoundaryCosts(NamedTuple):
     """What a placement takes in sequential execution.
 
     Result q is of op ``source[q]``, which ascends, and its readers are ``reader[first[q]:first[q + 1]]``, those that
@@ -92,15 +79,9 @@ class BoundaryCosts:
         """D."""
         return int(self.time_s.shape[1])
 
-    @property
-    def transfers(self) -> Transfers:
-        """The tables that say what transfers cost."""
-        return Transfers(self.first, self.source, self.reader, self.size_bytes, self.latency_s, self.s_per_byte)
-
     def scaled(self, factor: float) -> BoundaryCosts:
         """The same with transfers and changes of device ``factor`` times as dear."""
-        return replace(
-            self,
+        return self._replace(
             latency_s=factor * self.latency_s,
             s_per_byte=factor * self.s_per_byte,
             change_s=factor * self.change_s,
@@ -108,13 +89,13 @@ class BoundaryCosts:
 
     def priced(self, held_bytes: FloatArray, s_per_held_byte: FloatArray) -> BoundaryCosts:
         """The same where a device [D] charges for the bytes [N] that an op holds there."""
-        return replace(self, time_s=self.time_s + held_bytes[:, None] * s_per_held_byte[None, :])
+        return self._replace(time_s=self.time_s + held_bytes[:, None] * s_per_held_byte[None, :])
 
     def cost_s(self, placement: IntArray) -> float:
         """Seconds of a placement [N]; infinite where an op is not supported."""
         work_s = float(self.time_s[np.arange(self.num_ops), placement].sum())
         reached = np.full(self.num_devices, -1, dtype=np.int64)
-        sent_s = _all_sent_s(self.transfers, np.ascontiguousarray(placement, dtype=np.int64), reached)
+        sent_s = _all_sent_s(self, np.ascontiguousarray(placement, dtype=np.int64), reached)
         line = placement[self.order]
         changes_s = float(self.change_s[line[1:][line[1:] != line[:-1]]].sum())
         return self.constant_s + work_s + float(sent_s) + changes_s
@@ -138,7 +119,7 @@ def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, Flo
 
 
 @bare
-def _all_sent_s(t: Transfers, placement: IntArray, reached: IntArray) -> float:
+def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> float:
     total_s = 0.0
     for q in range(len(t.source)):
         total_s += sent_s(t, q, placement, reached)
@@ -146,7 +127,7 @@ def _all_sent_s(t: Transfers, placement: IntArray, reached: IntArray) -> float:
 
 
 @inlined
-def sent_s(t: Transfers, q: int, placement: IntArray, reached: IntArray) -> float:
+def sent_s(t: BoundaryCosts, q: int, placement: IntArray, reached: IntArray) -> float:
     """Seconds of the transfers of result q; ``reached`` [D] is scratch without q in it.
 
     The first reader found on a device needs most.

@@ -1,4 +1,4 @@
-"""One round over few candidates, and the moves from the best of them that gain under HETERO's own submodels.
+"""One round over few candidates, and moves from the best of them where cuts know the costs of placements badly.
 
 Legend: U placement units, N ops, B placements.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.placers.incumbent import GaveUp, Incumbent
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.simulator import Order
 
 MAX_REFINED = 6
 """Candidates that moves start from, the best first."""
@@ -32,8 +34,8 @@ LEAST_GAIN = 1e-12
 """A move has to gain more than this share: rounding."""
 
 
-def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: int, otherwise: str) -> None:
-    """Evaluate the first ``most`` different legal candidates [U], then what moves make of the best under HETERO.
+def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: int, otherwise: str) -> list[IntArray]:
+    """Evaluate the first ``most`` different legal candidates [U], one after the other; those that were.
 
     Raises GaveUp with ``otherwise`` where all failed, SearchStopped when the evaluator does.
     """
@@ -45,25 +47,25 @@ def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: in
         incumbent.evaluate([plan])
         if len(seen) == most:
             break
-    if incumbent.problem.hetero is not None:
-        for placement in _Refinement(incumbent).refined([plan.placement for plan in seen]):
-            incumbent.evaluate([Plan(placement)])
     if incumbent.best is None:
         raise GaveUp(otherwise)
+    return [plan.placement for plan in seen]
 
 
-class _Refinement:
-    """Moves that gain under the simulated value of the model, whose launches are HETERO's submodels."""
+class Refinement:
+    """Moves that gain by simulated values: of the model under HETERO, else of the units."""
 
     def __init__(self, incumbent: Incumbent) -> None:
         self._incumbent, self._problem = incumbent, incumbent.problem
         self._judge = MemoryJudge(incumbent.costs, self._problem.semantics)
+        order = None if self._problem.semantics.order is Order.PRIORITY else self._problem.semantics.order
+        self._semantics = replace(self._problem.semantics, order=order)
         self._left = MAX_SCORED_OPS // self._problem.units.fine.num_ops
 
     def refined(self, starts: list[IntArray]) -> Iterator[IntArray]:
         """The best of ``starts`` [U] and of the single devices, each after all moves that gain."""
         alone = [np.full(self._problem.num_units, d, dtype=np.int64) for d in range(self._problem.num_devices)]
-        starts = [each for each in [*alone, *starts] if self._judge.fits(each)]
+        starts = [each for each in [*alone, *starts] if self._problem.is_legal(each) and self._judge.fits(each)]
         values = self._values(starts)
         for i in np.argsort(values, kind="stable")[:MAX_REFINED].tolist():
             best: IntArray | None = starts[i] if np.isfinite(values[i]) else None
@@ -78,7 +80,8 @@ class _Refinement:
         """The best that moves which gain by themselves make of a placement together; None where nothing gains."""
         moves = list(itertools.islice(self._moves(placement), self._left))
         values = self._values(moves)
-        gaining = [moves[i] for i in np.argsort(values, kind="stable")[:BATCH] if values[i] < value * (1 - LEAST_GAIN)]
+        better = (moves[i] for i in np.argsort(values, kind="stable") if values[i] < value * (1 - LEAST_GAIN))
+        gaining = list(itertools.islice((move for move in better if self._judge.fits(move)), BATCH))
         merged = list(itertools.accumulate(gaining, lambda so_far, move: np.where(move != placement, move, so_far)))
         values = self._values(merged)
         for i in np.argsort(values, kind="stable").tolist():
@@ -100,12 +103,16 @@ class _Refinement:
             for d in range(self._problem.num_devices):
                 moved = placement.copy()
                 moved[list(units)] = d
-                yield moved
+                if (moved != placement).any():
+                    yield moved
+        for u, v in np.stack([src[away], dst[away]], axis=1).tolist():
+            moved = placement.copy()
+            moved[[u, v]] = placement[[v, u]]
+            yield moved
 
     def _values(self, placements: list[IntArray]) -> FloatArray:
         """[B] values of placements [U]; infinite where one is illegal, or no more may be scored."""
         problem, values = self._problem, np.full(len(placements), np.inf)
-        assert problem.hetero is not None
         for i in range(0, min(len(placements), self._left), BATCH):
             self._incumbent.check()
             if self._incumbent.elapsed_s > MAX_SHARE * self._incumbent.limits.seconds:
@@ -113,7 +120,10 @@ class _Refinement:
                 break
             some = np.stack(placements[i : i + BATCH])
             legal = problem.supported[np.arange(problem.num_units), some].all(axis=1)
-            found = problem.objective.of_model(problem.hetero, problem.expand(some))
+            if problem.hetero is not None:
+                found = problem.objective.of_model(problem.hetero, problem.expand(some))
+            else:
+                found = problem.objective.simulated(self._incumbent.costs, some, self._semantics)
             values[i : i + BATCH] = np.where(legal, found, np.inf)
         self._left = max(self._left - len(placements), 0)
         return values

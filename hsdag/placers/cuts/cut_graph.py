@@ -18,7 +18,7 @@ import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Transfers
+from hsdag.placers.cuts.boundary_costs import BoundaryCosts
 
 TOTAL_BITS = 59
 """Capacities are whole ticks, and together fewer than 2 to this power: what can flow fits 64 bits."""
@@ -64,7 +64,8 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
     tails = np.concatenate([arcs.tail, np.full(len(stays), source), goes, line[dear]])
     heads = np.concatenate([arcs.head, stays, np.full(len(goes), sink), line[dear + 1]])
     capacities_s = np.concatenate([arcs.capacity_s, -gain_s[gain_s < 0], gain_s[gain_s > 0], along_s[dear]])
-    tick_s = _tick_s(float(arcs.weight_s[0]) + float(np.abs(gain_s).sum()) + float(along_s.sum()))
+    total_s = float(arcs.weight_s[0]) + float(np.abs(gain_s).sum()) + float(along_s.sum())
+    tick_s = float(2.0 ** (np.ceil(np.log2(total_s)) - TOTAL_BITS)) if total_s > 0 else 1.0  # a power of two is exact
     flow_s, moved = _cut(tails, heads, capacities_s, tick_s, source, sink)
     away = (node == sink) | np.isin(ops, moved[moved < costs.num_ops])
     fixed_s = np.where(fate == STAYS, stay_s, np.where(fate == MOVES, go_s, np.minimum(stay_s, go_s)))
@@ -94,11 +95,6 @@ def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[Fl
     go_s[before] += first_s
     go_s[after] -= first_s
     return stay_s, go_s, first_s + second_s - none_s
-
-
-def _tick_s(total_s: float) -> float:
-    """The length of a tick: a power of two, so that capacities lose less than one."""
-    return float(2.0 ** (np.ceil(np.log2(total_s)) - TOTAL_BITS)) if total_s > 0 else 1.0
 
 
 def _cut(
@@ -145,14 +141,14 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
     )
     members = np.empty(int(np.diff(costs.first).max(initial=0)), dtype=np.int64)
     done = np.full(costs.num_devices, -1, dtype=np.int64)
-    _add_all(arcs, costs.transfers, np.ascontiguousarray(placement, dtype=np.int64), target, node, members, done)
+    _add_all(arcs, costs, np.ascontiguousarray(placement, dtype=np.int64), target, node, members, done)
     n = int(arcs.counts[0])
     return arcs._replace(tail=arcs.tail[:n], head=arcs.head[:n], capacity_s=arcs.capacity_s[:n])
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_all(
-    arcs: _Arcs, t: Transfers, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
+    arcs: _Arcs, t: BoundaryCosts, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
 ) -> None:
     """Add the transfers of every result q of op v: to ``target``, and to each device d with readers.
 
@@ -183,7 +179,7 @@ def _add_all(
 
 @numba.njit(cache=True, nogil=True)
 def _members(
-    t: Transfers, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
+    t: BoundaryCosts, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
 ) -> IntArray:
     """The slots of the readers of q on a device, or on all for -1, whose node is not ``but``."""
     count = 0
@@ -196,7 +192,7 @@ def _members(
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(arcs: _Arcs, t: Transfers, edge: _Hyperedge, members: IntArray, node: IntArray) -> None:
+def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, node: IntArray) -> None:
     """Add a hyperedge that costs what its largest cut member costs; larger ones come first.
 
     That is ``fixed_s + slope_s * size``, taken for no less than what smaller ones cost. Each size has a node, joined

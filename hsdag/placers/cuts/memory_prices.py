@@ -1,4 +1,4 @@
-"""Cuts within memory: a price per byte on full devices, found by bisection, then single moves.
+"""Cuts within memory: a price per byte on full devices, found by bisection, and repairs of what is still too full.
 
 Legend: N ops, D devices.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from hsdag.evaluators.memory import MemoryJudge, over_memory
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.cuts.alpha_expansion import best_cut, expanded
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Transfers, sent_s
+from hsdag.placers.cuts.boundary_costs import BoundaryCosts, sent_s
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
@@ -23,30 +22,23 @@ NUM_RAISES, NUM_HALVINGS = 16, 10
 MAX_REPAIRS = 400
 """Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
 
-MAX_RETURNS = 50
-"""Moves back into memory that a price left free."""
 
+def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool]) -> Iterator[IntArray]:
+    """Placements [N] that fit into memory, from the cheapest cut on.
 
-def never() -> bool:
-    """Time is without end."""
-    return False
-
-
-def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool] = never) -> IntArray | None:
-    """The cheapest placement [N] found that fits into memory; None where none was found.
-
-    Where the cheapest cut does not fit, the fullest device charges for bytes, as little as makes it fit (the
-    Lagrangian of its limit), then the next one. What is still too full is repaired by the single moves that cost
-    least per byte; then single moves that gain are made as far as memory goes. ``is_over`` is asked between any two
-    steps: once it says so, the best that was found by then is the answer.
+    Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
+    limit), then the next one. What is still too full is repaired. ``is_over`` is asked between any two steps.
     """
     placement = best_cut(costs)
     if judge.fits(placement):
-        return placement
-    tried = itertools.chain([placement], _priced(costs, judge, placement, is_over))
-    mended = (repaired(costs, judge, each, is_over) for each in tried)
-    found = [_filled(costs, judge, each, is_over) for each in mended if each is not None]
-    return min(found, key=costs.cost_s, default=None)
+        yield placement
+        return
+    for each in itertools.chain([placement], _priced(costs, judge, placement, is_over)):
+        if is_over():
+            return
+        mended = _repaired(costs, judge, each)
+        if mended is not None:
+            yield mended
 
 
 def _priced(
@@ -55,76 +47,64 @@ def _priced(
     """Placements under the least prices that relieve one device after another: just not, and just."""
     prices = np.zeros(costs.num_devices)
     for _ in range(costs.num_devices):
-        if is_over():
-            return
         room = judge.problem.memory_bytes - judge.peak_bytes(placement)
         device = int(np.argmin(room))
-        if not judge.overfull(placement)[device]:
+        if is_over() or not judge.overfull(placement)[device]:
             return
-        relief = _Relief(costs, judge, placement, prices, device)
-        just_not, placement, prices[device] = relief.least_price(is_over)
+        just_not, placement = _relieved(costs, judge, placement, prices, device, is_over)
         yield just_not
         yield placement
 
 
-@dataclass(frozen=True, eq=False)
-class _Relief:
-    """What a price of a byte on one overfull device does to a placement [N], beside the ``prices`` [D] there are."""
+def _relieved(
+    costs: BoundaryCosts,
+    judge: MemoryJudge,
+    placement: IntArray,
+    prices: FloatArray,
+    device: int,
+    is_over: Callable[[], bool],
+) -> tuple[IntArray, IntArray]:
+    """Placements [N] just before and just after a device is relieved, whose price of a byte goes into ``prices`` [D].
 
-    costs: BoundaryCosts
-    judge: MemoryJudge
-    placement: IntArray
-    prices: FloatArray
-    device: int
-
-    def least_price(self, is_over: Callable[[], bool]) -> tuple[IntArray, IntArray, float]:
-        """The placement [N] just before the device is relieved, that just after, and the price of a byte there.
-
-        Where time is over sooner, they are as near as the search has come.
-        """
-        costs, held_bytes = self.costs, self.judge.held_bytes
-        finite_s = costs.time_s[np.isfinite(costs.time_s)]
-        mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(held_bytes.sum()), 1.0)
-        low, below, high = 0.0, self.placement, 0.01 * mean_price
-        above = self._at(high)
-        for _ in range(NUM_RAISES):
-            if is_over() or not self._is_overfull(above):
-                break
-            low, below, high = high, above, 4 * high
-            above = self._at(high)
-        for _ in range(NUM_HALVINGS):
-            if is_over():
-                break
-            middle = self._at((low + high) / 2)
-            if self._is_overfull(middle):
-                low, below = (low + high) / 2, middle
-            else:
-                high, above = (low + high) / 2, middle
-        return below, above, high
-
-    def _at(self, price: float) -> IntArray:
-        tried = self.prices.copy()
-        tried[self.device] = price
-        dear = self.costs.priced(self.judge.held_bytes, tried)
-        return best_cut(dear) if self.costs.num_devices == 2 else expanded(dear, self.placement)
-
-    def _is_overfull(self, placement: IntArray) -> bool:
-        return bool(self.judge.overfull(placement)[self.device])
-
-
-def repaired(
-    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool] = never
-) -> IntArray | None:
-    """A placement that fits, by single moves off overfull devices that cost least per byte.
-
-    None where moves end, or the time does.
+    Where time is over sooner, they are as near as the search has come.
     """
+
+    def at(price: float) -> tuple[IntArray, bool]:
+        prices[device] = price
+        dear = costs.priced(judge.held_bytes, prices)
+        found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement)
+        return found, bool(judge.overfull(found)[device])
+
+    finite_s = costs.time_s[np.isfinite(costs.time_s)]
+    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(judge.held_bytes.sum()), 1.0)
+    low, below, high = 0.0, placement, 0.01 * mean_price
+    above, is_full = at(high)
+    for _ in range(NUM_RAISES):
+        if is_over() or not is_full:
+            break
+        low, below, high = high, above, 4 * high
+        above, is_full = at(high)
+    for _ in range(NUM_HALVINGS):
+        if is_over():
+            break
+        middle = (low + high) / 2
+        found, is_full = at(middle)
+        if is_full:
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    prices[device] = high
+    return below, above
+
+
+def _repaired(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray | None:
+    """A placement that fits, by single moves off overfull devices that cost least per byte; None where moves end."""
     placement = placement.copy()
     for _ in range(MAX_REPAIRS):
         peak_bytes = judge.peak_bytes(placement)
         if not over_memory(judge.problem, peak_bytes).any():
             return placement
-        if is_over() or not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
+        if not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
             return None
     return None
 
@@ -149,26 +129,6 @@ def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, 
     return moved
 
 
-def _filled(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]) -> IntArray:
-    """A placement that fits, after the single moves that gain most and keep it so."""
-    least_s = 1e-9 * costs.cost_s(placement)
-    refused = np.zeros((costs.num_ops, costs.num_devices), dtype=np.bool_)
-    for _ in range(MAX_RETURNS):
-        if is_over():
-            break
-        extra_s = np.where(refused, np.inf, move_costs_s(costs, placement))
-        v, target = np.unravel_index(int(np.argmin(extra_s)), extra_s.shape)
-        if extra_s[v, target] >= -least_s:
-            break
-        tried = placement.copy()
-        tried[v] = target
-        if judge.fits(tried):
-            placement = tried
-        else:
-            refused[v, target] = True
-    return placement
-
-
 def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
     results = np.repeat(np.arange(len(costs.source)), np.diff(costs.first))
@@ -176,7 +136,7 @@ def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     by_reader = np.argsort(costs.reader, kind="stable")
     first_read = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
     labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
-    extra_s = _move_costs_s(costs.transfers, costs.time_s, labels, own, first_read, results[by_reader])
+    extra_s = _move_costs_s(costs, labels, own, first_read, results[by_reader])
     return extra_s + _change_costs_s(costs, labels)
 
 
@@ -193,26 +153,26 @@ def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
 
 @numba.njit(cache=True, nogil=True)
 def _move_costs_s(
-    t: Transfers, time_s: FloatArray, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
+    t: BoundaryCosts, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
 ) -> FloatArray:
     """See ``move_costs_s``; op v has the results from ``own[v]`` to ``own[v + 1] - 1``.
 
     It reads ``read[first_read[v]:first_read[v + 1]]``.
     """
-    extra_s = np.zeros(time_s.shape)
+    extra_s = np.zeros(t.time_s.shape)
     for v in range(len(placement)):
         home, near = placement[v], read[first_read[v] : first_read[v + 1]]
-        before_s = time_s[v, home] + _near_s(t, own[v], own[v + 1], near, placement)
-        for d in range(time_s.shape[1]):
+        before_s = t.time_s[v, home] + _near_s(t, own[v], own[v + 1], near, placement)
+        for d in range(t.time_s.shape[1]):
             if d != home:
                 placement[v] = d
-                extra_s[v, d] = time_s[v, d] + _near_s(t, own[v], own[v + 1], near, placement) - before_s
+                extra_s[v, d] = t.time_s[v, d] + _near_s(t, own[v], own[v + 1], near, placement) - before_s
         placement[v] = home
     return extra_s
 
 
 @numba.njit(cache=True, nogil=True)
-def _near_s(t: Transfers, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
+def _near_s(t: BoundaryCosts, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
     """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
     reached = np.full(len(t.latency_s), -1, dtype=np.int64)
     total_s = 0.0

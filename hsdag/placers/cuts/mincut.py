@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,17 +16,17 @@ from hsdag.ir.graph import IntArray
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.alpha_expansion import best_cut, cheapest, simple
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
-from hsdag.placers.cuts.candidate_round import evaluate_each
+from hsdag.placers.cuts.candidate_round import Refinement, evaluate_each
 from hsdag.placers.cuts.cut_graph import pair_cut
 from hsdag.placers.cuts.cut_program import solved_program
-from hsdag.placers.cuts.memory_prices import fitting, repaired
+from hsdag.placers.cuts.memory_prices import fitting
 from hsdag.placers.cuts.pipeline import stages
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Execution, Links
+from hsdag.runtime.simulator import Execution
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
@@ -55,7 +56,9 @@ class MincutPlacer(Placer[NoOptions]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method mincut found no placement that fits into memory; try --method cpsat"
-        evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
+        tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
+        if incumbent.problem.hetero is not None or np.isfinite(incumbent.costs.memory_bytes).any():
+            evaluate_each(Refinement(incumbent).refined(tried), incumbent, MAX_CANDIDATES, nothing)
         return Status.FEASIBLE
 
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
@@ -70,57 +73,50 @@ class MincutPlacer(Placer[NoOptions]):
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
-        bound_s, proven = _proven_bound_s(problem, costs)
+        bound_s, proven = _proven(problem, costs)
         if bound_s is not None:
             incumbent.prove(bound_s)
-        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, proven)
+        cuts = _within(judge, left_s) if judge.has_limits else itertools.chain(proven, _cuts(costs))
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
             yield from stages(problem)
         yield from cuts
 
 
-def _proven_bound_s(units: Problem, problem: ScheduleProblem) -> tuple[float | None, IntArray | None]:
-    """Seconds that no placement beats in sequential execution, and the placement [U] of the program that proved it.
+def _proven(units: Problem, problem: ScheduleProblem) -> tuple[float | None, list[IntArray]]:
+    """Seconds that no placement beats in sequential execution, and the placements [U] of the program that proved it.
 
     With two devices the bound is the cut, the optimum but for rounding, as long as memories have no limits. For more
     devices it is known for small problems. Where units are several ops, or HETERO's submodels are what is launched, it
     is the cut without launches and then one launch on each of two devices, or a single device if that takes less. The
     period of a model, and other executions, have no such bound.
     """
-    how = units.semantics
-    if how.execution is not Execution.SEQUENTIAL or how.noise_sigma > 0:
-        return None, None
-    if units.hetero is not None and units.objective.is_steady:
-        return None, None
+    how, bound_s, found = units.semantics, None, []
     counts_runs = units.hetero is None and units.num_units == units.units.partition.num_items
-    costs, placement = BoundaryCosts.of(problem, Launches.RUNS if counts_runs else Launches.NOTHING), None
+    costs = BoundaryCosts.of(problem, Launches.RUNS if counts_runs else Launches.NOTHING)
     if problem.num_devices <= 2:
         cut = pair_cut(costs, 0, problem.num_devices - 1)
         bound_s = cut.bound_s if cut is not None else np.inf
-    elif _is_small(costs) and how.links is not Links.EGRESS:
-        proven = solved_program(costs, best_cut(costs))
-        if proven is None:
-            return None, None
-        bound_s = proven.bound_s
-        placement = proven.placement if counts_runs else None
-    else:
-        return None, None
+    elif problem.num_ops * problem.num_devices <= MAX_PROVEN_CHOICES:
+        nothing = np.zeros(problem.num_devices)
+        charged = problem if counts_runs else replace(problem, launch_s=nothing)
+        program = solved_program(units, charged, best_cut(costs))
+        if program is not None:
+            found, bound_s = [program[0]], program[1]
+    is_sequential = how.execution is Execution.SEQUENTIAL and how.noise_sigma == 0
+    if bound_s is None or not is_sequential or (units.hetero is not None and units.objective.is_steady):
+        return None, found
     if not counts_runs:
         alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
         bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
-    return bound_s * (1 - ROUNDING), placement
+    return bound_s * (1 - ROUNDING), found
 
 
-def _cuts(problem: ScheduleProblem, proven: IntArray | None) -> Iterator[IntArray]:
-    """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers.
-
-    ``proven`` [U] is what the integer program says of the first, where that is known.
-    """
+def _cuts(problem: ScheduleProblem) -> Iterator[IntArray]:
+    """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers."""
     each = _by_launches(problem)
     for costs in each:
         found = list(cheapest(costs))
-        yield from [proven] if proven is not None and costs is each[0] else _program_answer(costs, found[-1])
         yield from reversed(found[1:] or found)
     for scale in SCALES[1:]:
         for costs in each:
@@ -133,20 +129,20 @@ def _within(judge: MemoryJudge, left_s: Callable[[], float]) -> Iterator[IntArra
     def is_over() -> bool:
         return left_s() <= 0
 
-    costs, *others = _by_launches(judge.problem)
-    quick = repaired(costs, judge, best_cut(costs), is_over)
-    found = quick is not None
-    if quick is not None:
-        yield quick
-    for priced in [costs, *others, *(costs.scaled(scale) for scale in SCALES[1:])]:
+    first, *others = _by_launches(judge.problem)
+    found = False
+    for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
         if is_over():
             break
-        placement = fitting(priced, judge, is_over)
-        if placement is not None:
+        each = fitting(costs, judge, is_over)
+        quick = next(each, None)
+        if quick is not None:
+            if not found:
+                yield quick
             found = True
-            yield placement
+            yield min([quick, *each], key=costs.cost_s)
     if not found:
-        yield from _last_resorts(costs, judge, left_s())
+        yield from _last_resorts(first, judge, left_s())
 
 
 def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
@@ -157,18 +153,6 @@ def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
     """
     kinds = (Launches.RUNS, Launches.TRANSFERS) if problem.launch_s.any() else (Launches.RUNS,)
     return [BoundaryCosts.of(problem, kind) for kind in kinds]
-
-
-def _is_small(costs: BoundaryCosts) -> bool:
-    return costs.num_ops * costs.num_devices <= MAX_PROVEN_CHOICES
-
-
-def _program_answer(costs: BoundaryCosts, start: IntArray) -> Iterator[IntArray]:
-    """What the integer program finds for more than two devices, where the problem is small."""
-    if costs.num_devices > 2 and _is_small(costs):
-        proven = solved_program(costs, start)
-        if proven is not None and costs.cost_s(proven.placement) < costs.cost_s(start):
-            yield proven.placement
 
 
 def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> Iterator[IntArray]:

@@ -93,14 +93,13 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
 
     The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
     """
-    kind = _kinds(line, memory_bytes)
     able = np.where(line.ticks < UNABLE, line.ticks, 0)
     high = int(able.max(axis=1).sum() + line.incoming.max(axis=1, initial=0).sum() + line.launch.max())
-    plan = _Plan(line, memory_bytes, kind)
+    plan = _Plan(line, memory_bytes)
     if not plan.reaches(high):
         return None
     best = np.where(line.ticks < UNABLE, line.ticks, UNABLE).min(axis=1)
-    low = max(int(best.max()), int(best.sum()) // len(kind)) - 1
+    low = max(int(best.max()), int(best.sum()) // line.ticks.shape[1]) - 1
     while high - low > 1:
         middle = (low + high) // 2
         if plan.reaches(middle):
@@ -116,9 +115,8 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
 class _Plan:
     """How far sets of devices reach within a period. A set is the bits of its devices."""
 
-    def __init__(self, line: Line, memory_bytes: FloatArray, kind: IntArray) -> None:
-        self._line, self._memory_bytes, self._kind = line, memory_bytes, kind
-        self._num = len(kind)
+    def __init__(self, line: Line, memory_bytes: FloatArray) -> None:
+        self._line, self._memory_bytes, self._num = line, memory_bytes, line.ticks.shape[1]
         speed = np.lexsort((np.arange(self._num), np.where(line.ticks < UNABLE, line.ticks, 0).sum(axis=0)))
         self._by_speed = speed.tolist()
 
@@ -146,22 +144,14 @@ class _Plan:
         """For each device, [N + 1] how far its stages reach that start at a place or before."""
         line = self._line
         weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
-        by_kind: dict[int, IntArray] = {}
-        for d in np.unique(self._kind).tolist():
-            window = _Window(
-                line.ticks[:, d].copy(),
-                line.incoming[:, d].copy(),
-                line.enters,
-                line.source,
-                line.slot,
-                np.empty(len(line.slot), dtype=np.int64),
-                line.first[:-1].copy(),
-                line.first[:-1].copy(),
-            )
+        far = np.empty((self._num, len(weights)), dtype=np.int64)
+        for d in range(self._num):
+            ticks, incoming, begin = line.ticks[:, d].copy(), line.incoming[:, d].copy(), line.first[:-1]
+            queue = np.empty(len(line.slot), dtype=np.int64)
+            window = _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
             left = period - int(line.launch[d])
-            by_kind[d] = np.empty(len(weights), dtype=np.int64)
-            _furthest(window, weights, left, float(self._memory_bytes[d]), by_kind[d])
-        return [by_kind[int(k)] for k in self._kind]
+            _furthest(window, weights, left, float(self._memory_bytes[d]), far[d])
+        return list(far)
 
     def _reach(self, far: list[IntArray]) -> list[tuple[int, int]]:
         """Sets of devices and how far they reach; all of them come last."""
@@ -192,15 +182,6 @@ def _into(problem: ScheduleProblem, slowest: bool) -> tuple[FloatArray, FloatArr
     fixed_s = [pick(problem.link_latency_s[off[:, d], d]) for d in range(problem.num_devices)]
     s_per_byte = [pick(1.0 / problem.link_bandwidth_bytes_per_s[off[:, d], d]) for d in range(problem.num_devices)]
     return np.asarray(fixed_s) + problem.transfer_overhead_s, np.asarray(s_per_byte)
-
-
-def _kinds(line: Line, memory_bytes: FloatArray) -> IntArray:
-    """[D] the first device that is the same as each."""
-    rows = [
-        (line.ticks[:, d].tobytes(), line.incoming[:, d].tobytes(), int(line.launch[d]), float(memory_bytes[d]))
-        for d in range(line.ticks.shape[1])
-    ]
-    return np.asarray([rows.index(row) for row in rows], dtype=np.int64)
 
 
 class _Window(NamedTuple):
