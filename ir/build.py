@@ -88,17 +88,17 @@ def graph_of(model: ov.Model) -> ComputationGraph:
     variables = []
     for v, (_, node) in enumerate(named):
         input_shapes: list[Shape] = []
-        for port_idx, port in enumerate(node.inputs()):
-            source = port.get_source_output()
+        for port_idx, source in enumerate(node.input_values()):
             u, out = index[source.get_node().get_name()], source.get_index()
             edges.append((u, v, out, port_idx, output_bytes[u][out]))
             input_shapes.append(output_shapes[u][out])
         op_type = node.get_type_name()
         attributes = node.get_attributes() if op_type in ATTRIBUTE_TYPES else {}
-        output = output_shapes[v][0] if output_shapes[v] else ()
-        flops[v] = op_flops(op_type, input_shapes, output, attributes)
+        flops[v] = op_flops(op_type, input_shapes, output_shapes[v][0] if output_shapes[v] else (), attributes)
         variables.append(str(attributes.get("variable_id", "")))
-    return _assemble(model, named, output_shapes, output_bytes, edges, flops, variables)
+    sinks = sorted((index[node.get_name()] for node in model.get_sinks()), key=variables.__getitem__)
+    roots = [*(index[node.get_name()] for node in model.get_results()), *sinks]
+    return _assemble(model, named, output_shapes, output_bytes, edges, flops, variables, roots)
 
 
 def fingerprint(graph: ComputationGraph) -> str:
@@ -146,48 +146,38 @@ def _assemble(
     edges: list[tuple[int, int, int, int, int]],
     flops: np.ndarray[Any, np.dtype[np.float64]],
     variables: list[str],
+    roots: list[int],
 ) -> ComputationGraph:
-    n = len(named)
+    nodes = [node for _, node in named]
     ranks = np.asarray([len(shapes[0]) if shapes else 0 for shapes in output_shapes], dtype=np.int64)
-    shapes = np.zeros((n, int(ranks.max(initial=0))), dtype=np.int64)
-    for v in range(n):
-        if output_shapes[v]:
-            shapes[v, : ranks[v]] = output_shapes[v][0]
-    table = np.asarray(edges, dtype=np.int64).reshape(-1, 5)
-    src, dst = table[:, 0].copy(), table[:, 1].copy()
+    shapes = np.zeros((len(nodes), int(ranks.max(initial=0))), dtype=np.int64)
+    for v, of_outputs in enumerate(output_shapes):
+        shapes[v, : ranks[v]] = of_outputs[0] if of_outputs else ()
+    src, dst, src_port, dst_port, edge_bytes = np.asarray(edges, dtype=np.int64).reshape(-1, 5).T.copy()
     total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
-    types = tuple(node.get_type_name() for _, node in named)
-    is_constant = np.asarray([t == "Constant" for t in types], dtype=np.bool_)
-    element_types = (
-        node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for _, node in named
-    )
+    types = tuple(node.get_type_name() for node in nodes)
     return ComputationGraph(
         name=model.get_friendly_name(),
         op_names=tuple(name for name, _ in named),
         op_types=types,
-        element_types=tuple(element_types),
+        element_types=tuple(
+            node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for node in nodes
+        ),
         shapes=shapes,
         ranks=ranks,
         output_bytes=total,
-        weight_bytes=np.where(is_constant, total, 0),
+        weight_bytes=np.where(np.isin(types, "Constant"), total, 0),
         flops=flops,
         edge_src=src,
         edge_dst=dst,
-        edge_src_port=table[:, 2].copy(),
-        edge_dst_port=table[:, 3].copy(),
-        edge_bytes=table[:, 4].copy(),
-        topological_order=np.arange(n, dtype=np.int64),
+        edge_src_port=src_port,
+        edge_dst_port=dst_port,
+        edge_bytes=edge_bytes,
+        topological_order=np.arange(len(nodes), dtype=np.int64),
         variables=tuple(variables),
-        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for _, n in named]),
-        canonical_names=canonical_names(types, Csr.build(n, dst, src), _roots(model, named, variables)),
+        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for n in nodes]),
+        canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
     )
-
-
-def _roots(model: ov.Model, named: list[tuple[str, ov.Node]], variables: list[str]) -> list[int]:
-    """Where canonical names start: results in the order of the model's outputs, then what stores variables."""
-    index = {node.get_name(): v for v, (_, node) in enumerate(named)}
-    sinks = [index[node.get_name()] for node in model.get_sinks()]
-    return [index[node.get_name()] for node in model.get_results()] + sorted(sinks, key=variables.__getitem__)
 
 
 def _sizes(port: Any) -> Shape:

@@ -102,11 +102,14 @@ def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntA
     by_position = fine.topological_order
     first = np.empty(groups, dtype=np.int64)
     first[labels[by_position[::-1]]] = by_position[::-1]
-    last = _last_data_member(fine, labels, groups)
-    heaviest = np.empty(groups, dtype=np.int64)
+    last, heaviest = np.empty(groups, dtype=np.int64), np.empty(groups, dtype=np.int64)
+    results_first = np.lexsort((fine.position, np.isin(fine.op_types, "Result", invert=True)))
+    last[labels[results_first]] = results_first
     rising = np.lexsort((fine.position, fine.flops))
     heaviest[labels[rising]] = rising
-    edge_src, edge_dst, tensor_edge = _distinct_tensors(fine, labels, crossing)
+    leaving = _one_each(fine, crossing)
+    leaving_bytes = np.bincount(labels[fine.edge_src[leaving]], weights=fine.edge_bytes[leaving], minlength=groups)
+    sent = _one_each(fine, crossing, labels[fine.edge_dst[crossing]])
     return ComputationGraph(
         name=fine.name,
         op_names=tuple(fine.op_names[v] for v in first),
@@ -114,42 +117,20 @@ def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntA
         element_types=tuple(fine.element_types[v] for v in last),
         shapes=fine.shapes[last],
         ranks=fine.ranks[last],
-        output_bytes=_leaving_bytes(fine, labels, groups, crossing),
+        output_bytes=leaving_bytes.astype(np.int64),
         weight_bytes=np.bincount(labels, weights=fine.weight_bytes, minlength=groups).astype(np.int64),
         flops=np.bincount(labels, weights=fine.flops, minlength=groups).astype(np.float64),
-        edge_src=edge_src,
-        edge_dst=edge_dst,
-        edge_src_port=fine.edge_src_port[tensor_edge],
-        edge_dst_port=fine.edge_dst_port[tensor_edge],
-        edge_bytes=fine.edge_bytes[tensor_edge],
+        edge_src=labels[fine.edge_src[sent]],
+        edge_dst=labels[fine.edge_dst[sent]],
+        edge_src_port=fine.edge_src_port[sent],
+        edge_dst_port=fine.edge_dst_port[sent],
+        edge_bytes=fine.edge_bytes[sent],
         topological_order=np.arange(groups, dtype=np.int64),
         variables=("",) * groups,
     )
 
 
-def _last_data_member(fine: ComputationGraph, labels: IntArray, groups: int) -> IntArray:
-    """[G] the last member in topological order, Results left out where there is another."""
-    is_result = np.asarray([t == "Result" for t in fine.op_types], dtype=np.bool_)
-    rising = np.lexsort((fine.position, ~is_result))
-    last = np.empty(groups, dtype=np.int64)
-    last[labels[rising]] = rising
-    return last
-
-
-def _distinct_tensors(
-    fine: ComputationGraph, labels: IntArray, crossing: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Source group, destination group and one fine edge of every tensor sent between two groups."""
-    columns = (fine.edge_src[crossing], fine.edge_src_port[crossing], labels[fine.edge_dst[crossing]])
-    _, keep = np.unique(np.stack(columns), axis=1, return_index=True)
-    chosen = crossing[np.sort(keep)]
-    return labels[fine.edge_src[chosen]], labels[fine.edge_dst[chosen]], chosen
-
-
-def _leaving_bytes(fine: ComputationGraph, labels: IntArray, groups: int, crossing: IntArray) -> IntArray:
-    """[G] bytes of the distinct tensors that leave each group."""
-    columns = np.stack((fine.edge_src[crossing], fine.edge_src_port[crossing]))
-    _, keep = np.unique(columns, axis=1, return_index=True)
-    tensors = crossing[keep]
-    weights = fine.edge_bytes[tensors]
-    return np.bincount(labels[fine.edge_src[tensors]], weights=weights, minlength=groups).astype(np.int64)
+def _one_each(graph: ComputationGraph, edges: IntArray, *destination: IntArray) -> IntArray:
+    """Of edges [E'] that carry one tensor (to one destination, where these are given) the first, in order."""
+    columns = (graph.edge_src[edges], graph.edge_src_port[edges], *destination)
+    return edges[np.sort(np.unique(np.stack(columns), axis=1, return_index=True)[1])]

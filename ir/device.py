@@ -89,7 +89,7 @@ class DeviceSpec:
         """
         loaded_name = self.openvino_name.partition(".")[0]
         try:
-            if self.is_added and loaded_name in _registered(core):
+            if self.is_added and loaded_name in {str(name).partition(".")[0] for name in core.available_devices}:
                 _reset_properties(core, loaded_name, self)
             elif self.is_added:
                 core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
@@ -136,7 +136,3 @@ def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
             value = default.get_property(spec.plugin, key)
             if core.get_property(spec.openvino_name, key) != value:
                 core.set_property(loaded_name, {key: value})
-
-
-def _registered(core: Any) -> set[str]:
-    return {str(name).partition(".")[0] for name in core.available_devices}

@@ -83,7 +83,9 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         port
         for v in np.flatnonzero(~floating).tolist()
         for port in nodes[v].inputs()
-        if _is_foldable(port.get_source_output().get_node(), floating, kept)
+        if (source := port.get_source_output().get_node()).get_type_name() != "Constant"
+        and floating[_op_of(source)]
+        and not kept[_op_of(source)]
     ]
     sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
     values = dict(zip(sources, _folded(list(sources.values())), strict=True))
@@ -100,11 +102,6 @@ def _replace_by_shape(node: ov.Node) -> None:
     constant.set_friendly_name(node.get_friendly_name())
     for reader in node.output(0).get_target_inputs():
         reader.replace_source_output(constant.output(0))
-
-
-def _is_foldable(node: ov.Node, floating: BoolArray, kept: BoolArray) -> bool:
-    v = _op_of(node)
-    return bool(floating[v]) and not kept[v] and node.get_type_name() != "Constant"
 
 
 def _op_of(node: ov.Node) -> int:

@@ -5,6 +5,7 @@ Legend: N ops, S submodels.
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import final
 
@@ -66,17 +67,15 @@ def quoted(text: str) -> str:
 
 
 def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
-    names = [device.name for device in placement.devices]
+    fills = dict(zip((device.name for device in placement.devices), cycle(FILL_COLOURS), strict=False))
     devices = placement.devices_of(graph)
     lines = []
     for s in range(parts.num_groups):
         members = parts.members.of(s).tolist()
-        holder = next(v for v in members if not constraints.floating[v])
-        device = devices[holder]
-        fill = FILL_COLOURS[names.index(device) % len(FILL_COLOURS)]
+        device = next(devices[v] for v in members if not constraints.floating[v])
         label = quoted(f"submodel {s} on {device}, {len(members)} ops")
         lines.append(f'subgraph cluster_{s} {{ label={label}; color="black"; penwidth=2;')
-        lines += (_node(graph, v, fill, small=bool(constraints.floating[v])) for v in members)
+        lines += (_node(graph, v, fills[device], small=bool(constraints.floating[v])) for v in members)
         lines.append("}")
     return lines
 
