@@ -217,7 +217,15 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     With ``dynamic`` inputs may stay so. Raises ModelError for a shape of an input that is not there, shapes that do
     not fit, and dynamic inputs that remain.
     """
-    wanted = _wanted_shapes(model, shapes)
+    names = ", ".join(input_name(port) for port in model.inputs)
+    wanted: dict[Any, ov.PartialShape] = {}
+    for name, shape in shapes.items():
+        if name == "" and len(model.inputs) != 1:
+            raise ModelError(f"the model has {len(model.inputs)} inputs ({names}): name them in --shape")
+        port = model.inputs[0] if name == "" else _input_called(model, name)
+        if port is None:
+            raise ModelError(f"a shape is given for input {name!r}, but the model's inputs are {names}")
+        wanted[port] = ov.PartialShape(list(shape))
     for name, shape in (spare or {}).items():
         port = _input_called(model, name)
         if port is not None and port.get_partial_shape().is_dynamic:
@@ -232,19 +240,6 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
         option = ",".join(f"{name}[...]" for name in left)
         raise ModelError(f"the model has inputs of dynamic shapes ({listed}): fix them with --shape '{option}'")
-
-
-def _wanted_shapes(model: ov.Model, shapes: Shapes) -> dict[Any, ov.PartialShape]:
-    names = ", ".join(input_name(port) for port in model.inputs)
-    wanted: dict[Any, ov.PartialShape] = {}
-    for name, shape in shapes.items():
-        if name == "" and len(model.inputs) != 1:
-            raise ModelError(f"the model has {len(model.inputs)} inputs ({names}): name them in --shape")
-        port = model.inputs[0] if name == "" else _input_called(model, name)
-        if port is None:
-            raise ModelError(f"a shape is given for input {name!r}, but the model's inputs are {names}")
-        wanted[port] = ov.PartialShape(list(shape))
-    return wanted
 
 
 def input_name(port: Any) -> str:

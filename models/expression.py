@@ -78,14 +78,13 @@ class Expression:
     @property
     def op_type(self) -> str:
         """The type of op, by OpenVINO's names, whose costs this operation has."""
-        return _OPERATIONS[self.name].op_type
+        return _OPERATIONS[self.name][0]
 
     def result(self, inputs: Sequence[TensorType]) -> TensorType:
         """The type of the result, from those of the inputs by port. Raises ValueError where they do not fit."""
-        operation = _OPERATIONS[self.name]
         types = self._operand_types(inputs)
         try:
-            return operation.rule(self.argument, types)
+            return _OPERATIONS[self.name][1](self.argument, types)
         except (ValueError, IndexError, KeyError) as error:
             raise ValueError(f"{self} cannot be applied to {[t.shape for t in types]}: {error}") from error
 
@@ -248,34 +247,29 @@ def _input(_: str, __: Sequence[TensorType]) -> TensorType:
     raise ValueError("the type of an input is given, not inferred")
 
 
-@dataclass(frozen=True)
-class _Operation:
-    op_type: str
-    rule: Callable[[str, Sequence[TensorType]], TensorType]
-
-
-_OPERATIONS = {
-    "input": _Operation("Parameter", _input),
-    "causal": _Operation("Broadcast", _causal),
-    "einsum": _Operation("MatMul", _einsum),
-    "add": _Operation("Add", _elementwise),
-    "sub": _Operation("Subtract", _elementwise),
-    "mul": _Operation("Multiply", _elementwise),
-    "div": _Operation("Divide", _elementwise),
-    "maximum": _Operation("Maximum", _elementwise),
-    "relu": _Operation("ReLU", _elementwise),
-    "silu": _Operation("Swish", _elementwise),
-    "exp": _Operation("Exp", _elementwise),
-    "square": _Operation("Power", _elementwise),
-    "rsqrt": _Operation("Power", _elementwise),
-    "affine": _Operation("Multiply", _elementwise),
-    "identity": _Operation("Identity", _elementwise),
-    "max": _Operation("ReduceMax", _reduction),
-    "sum": _Operation("ReduceSum", _reduction),
-    "convert": _Operation("Convert", _convert),
-    "complex": _Operation("Convert", _complex),
-    "real": _Operation("Convert", _real),
-    "concat": _Operation("Concat", _concat),
-    "slice": _Operation("Slice", _slice),
-    "reshape": _Operation("Reshape", _reshape),
+# The type of op whose costs an operation has, and what type its result is of.
+_OPERATIONS: dict[str, tuple[str, Callable[[str, Sequence[TensorType]], TensorType]]] = {
+    "input": ("Parameter", _input),
+    "causal": ("Broadcast", _causal),
+    "einsum": ("MatMul", _einsum),
+    "add": ("Add", _elementwise),
+    "sub": ("Subtract", _elementwise),
+    "mul": ("Multiply", _elementwise),
+    "div": ("Divide", _elementwise),
+    "maximum": ("Maximum", _elementwise),
+    "relu": ("ReLU", _elementwise),
+    "silu": ("Swish", _elementwise),
+    "exp": ("Exp", _elementwise),
+    "square": ("Power", _elementwise),
+    "rsqrt": ("Power", _elementwise),
+    "affine": ("Multiply", _elementwise),
+    "identity": ("Identity", _elementwise),
+    "max": ("ReduceMax", _reduction),
+    "sum": ("ReduceSum", _reduction),
+    "convert": ("Convert", _convert),
+    "complex": ("Convert", _complex),
+    "real": ("Convert", _real),
+    "concat": ("Concat", _concat),
+    "slice": ("Slice", _slice),
+    "reshape": ("Reshape", _reshape),
 }

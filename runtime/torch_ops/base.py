@@ -122,7 +122,7 @@ class Op:
 
     def known_input(self, port: int, what: str) -> NDArray[Any]:
         """The value of an input port, called ``what`` where it is not known beforehand."""
-        value = static_value(self.node.input(port).get_source_output())
+        value = static_value(self.node.input_value(port))
         if value is None:
             raise self.unsupported(f"{what} (input {port}) that change from call to call", "it with constant ones")
         return value
@@ -187,7 +187,7 @@ def static_value(output: ov.Output) -> NDArray[Any] | None:
     waiting = [output.get_node()]
     while waiting:
         node = waiting[-1]
-        sources = [] if node.get_type_name() == "ShapeOf" else [port.get_source_output() for port in node.inputs()]
+        sources = [] if node.get_type_name() == "ShapeOf" else node.input_values()
         missing = [source.get_node() for source in sources if _key(source) not in values]
         if missing:
             waiting += missing

@@ -29,7 +29,7 @@ def _gather(op: Op) -> TorchOp:
     axis = op.known_axis(2)
     batch_dims = axis_index(int(op.node.get_attributes().get("batch_dims", 0)), len(indices_shape))
     from_end = op.opset not in UNSIGNED_OPSETS
-    places = _places(_known(op), shape[axis], from_end)
+    places = _places(static_value(op.node.input_value(1)), shape[axis], from_end)
     if batch_dims == 0:
         along = (1,) * axis + (prod(indices_shape),) + (1,) * (len(shape) - axis - 1)
 
@@ -54,7 +54,7 @@ def _gather(op: Op) -> TorchOp:
 def _gather_elements(op: Op) -> TorchOp:
     shape, result = op.input_shape(), op.output_shape()
     axis = axis_index(int(op.attribute("axis")), len(shape))
-    places = _places(_known(op), shape[axis])
+    places = _places(static_value(op.node.input_value(1)), shape[axis])
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         where, is_outside = places(xs[1])
@@ -71,7 +71,7 @@ def _gather_nd(op: Op) -> TorchOp:
     sizes = shape[batch_dims : batch_dims + depth]
     inner = prod(shape[batch_dims + depth :])
     count = prod(indices_shape[batch_dims:-1])
-    known = _known(op)
+    known = static_value(op.node.input_value(1))
     each = [_places(None if known is None else known[..., place], size) for place, size in enumerate(sizes)]
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
@@ -87,11 +87,6 @@ def _gather_nd(op: Op) -> TorchOp:
         return (_emptied(found, is_any, (batch, count, 1)).reshape(result),)
 
     return run
-
-
-def _known(op: Op) -> NDArray[Any] | None:
-    """The indices, where they are constant."""
-    return static_value(op.node.input(1).get_source_output())
 
 
 def _places(known: NDArray[Any] | None, size: int, from_end: bool = True) -> Places:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from hsdag.runtime.torch_ops.base import Builder, DeviceCopies, Op, Tensor, TorchOp, axis_index, sides
+from hsdag.runtime.torch_ops.base import Builder, DeviceCopies, Op, Shape, Tensor, TorchOp, axis_index, sides
 
 
 def _reshape(op: Op) -> TorchOp:
@@ -66,19 +66,20 @@ def _depth_to_space(op: Op) -> TorchOp:
     split = (batch, *inner, channels, *sizes) if blocks_first else (batch, channels, *inner, *sizes)
     block_axes = range(1, 1 + spatial) if blocks_first else range(2, 2 + spatial)
     pairs = zip(range(2 + spatial, 2 + 2 * spatial), block_axes, strict=True)
-    order = (0, 1 + spatial if blocks_first else 1, *itertools.chain.from_iterable(pairs))
-    shape = op.output_shape()
-    return lambda xs: (xs[0].reshape(split).permute(order).reshape(shape),)
+    return _rearranged(op, split, (0, 1 + spatial if blocks_first else 1, *itertools.chain.from_iterable(pairs)))
 
 
 def _space_to_depth(op: Op) -> TorchOp:
     """Data [N, C, b S...] to [N, C b^S, S...]."""
     (batch, channels, *_), (_, _, *sizes) = op.input_shape(), op.output_shape()
     block, spatial = int(op.attribute("block_size")), len(sizes)
-    blocks_first = op.choice("mode", "blocks_first", "depth_first") == "blocks_first"
     split = (batch, channels, *itertools.chain.from_iterable((size, block) for size in sizes))
     outer, inner = range(2, 2 + 2 * spatial, 2), range(3, 3 + 2 * spatial, 2)
-    order = (0, *inner, 1, *outer) if blocks_first else (0, 1, *inner, *outer)
+    blocks_first = op.choice("mode", "blocks_first", "depth_first") == "blocks_first"
+    return _rearranged(op, split, (0, *inner, 1, *outer) if blocks_first else (0, 1, *inner, *outer))
+
+
+def _rearranged(op: Op, split: Shape, order: Shape) -> TorchOp:
     shape = op.output_shape()
     return lambda xs: (xs[0].reshape(split).permute(order).reshape(shape),)
 
