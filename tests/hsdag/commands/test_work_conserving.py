@@ -36,6 +36,7 @@ from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.simulator import Execution
 from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions
@@ -237,12 +238,18 @@ def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) 
 def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def even(profile: ModelProfile) -> CostModel:
+        """Costs under which two branches are faster on two devices, whatever else the machine does."""
+        free, fast = np.zeros((2, 2)), np.full((2, 2), 1e12)
+        return CostModel(np.full((len(profile.times[0].time_s), 2), 1e-3), np.zeros(2), free, fast, CostSource.MEASURED)
+
+    monkeypatch.setattr(ModelProfile, "costs", even)
     monkeypatch.setattr(Ratio, "is_faster", True)
     one = ";".join(f"{key}={value}" for key, value in ONE.items())
     options = PlaceOptions(
         devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
     )
-    options = replace(options, budget_s=90.0, max_evaluations=5, finalists=1)
+    options = replace(options, reward="simulated", budget_s=90.0, finalists=1)
     placement = run_place(branches, options, run_folder=tmp_path / "run").placement
     assert placement.priority is not None
     assert set(placement.priority) == set(placement.affinity)
@@ -250,7 +257,9 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     with Session(branches, DeviceSet(tuple(record.spec() for record in placement.devices), ())) as session:
         candidate = placed_candidate(session, "p", Placement.load(tmp_path / "p.json"), "work-conserving")
     assert candidate.priority == tuple(placement.priority[name] for name in session.graph.canonical_names)
-    assert any(json.loads(line).get("order") for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    assert any(
+        json.loads(line).get("order") for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()
+    )
 
 
 class Machine(Evaluator):
