@@ -58,10 +58,8 @@ class HeteroCosts:
         A crossing counts on the device that receives it. Infinite where a placement is illegal.
         """
         d = self.num_devices
-        rows, values = self._rows(placements), self._parameters()
-        load_s = rows[:, :d] * values[:d] + rows[:, d : 2 * d] * values[d : 2 * d]
-        for part in (slice(2 * d, 2 * d + d * d), slice(2 * d + d * d, None)):
-            load_s += (rows[:, part] * values[part]).reshape(-1, d, d).sum(axis=1)
+        terms = self._rows(placements) * self._parameters()
+        load_s = terms[:, :d] + terms[:, d : 2 * d] + terms[:, 2 * d :].reshape(-1, 2, d, d).sum(axis=(1, 2))
         return np.where(self._is_legal(placements), load_s.max(axis=1), np.inf)
 
     def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> HeteroCosts:
@@ -74,7 +72,9 @@ class HeteroCosts:
         usable = np.isfinite(measured_s) & (measured_s > 0) & self._is_legal(placements)
         if not usable.any():
             return self
-        d, start = self.num_devices, self._floored()
+        d = self.num_devices
+        floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
+        start = np.maximum(self._parameters(), floors)  # what is too small cannot be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
         return self._with(start * fit_by_kind(rows, d, [d, d * d, d * d], Trust()))
 
@@ -100,13 +100,6 @@ class HeteroCosts:
         inverse = 1.0 / costs.link_bandwidth_bytes_per_s
         parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
         values: FloatArray = np.concatenate(parts, dtype=np.float64)
-        return values
-
-    def _floored(self) -> FloatArray:
-        """[P] the costs, none of them too small to be scaled."""
-        d = self.num_devices
-        floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
-        values: FloatArray = np.maximum(self._parameters(), floors)
         return values
 
     def _with(self, values: FloatArray) -> HeteroCosts:

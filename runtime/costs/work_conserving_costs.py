@@ -86,7 +86,8 @@ class WorkConservingCosts:
 
         A part has the smallest of the ``ranks`` of its ops, or runs by b-level where there are none.
         """
-        return np.array([self._makespan(parts) for parts in self._parts(placements, ranks)], dtype=np.float64)
+        found = self._parts(placements, ranks)
+        return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in found], dtype=np.float64)
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device.
@@ -94,8 +95,11 @@ class WorkConservingCosts:
         Infinite where a placement is illegal.
         """
         found = [self.table.parts(p, THROUGHPUT) for p in placements]
-        loads = [self._load(parts) if parts is not None else np.inf for parts in found]
-        return np.array(loads, dtype=np.float64)
+        loads_s = [
+            np.inf if parts is None else np.bincount(parts.device, self._duration_s(parts)).max(initial=0.0)
+            for parts in found
+        ]
+        return np.array(loads_s, dtype=np.float64)
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
@@ -122,12 +126,6 @@ class WorkConservingCosts:
     def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
         ranks = ranks or [None] * len(placements)
         return [self.table.parts(p, ranks=r) for p, r in zip(placements, ranks, strict=True)]
-
-    def _makespan(self, parts: Parts | None) -> float:
-        return np.inf if parts is None else self._schedule(parts)[0]
-
-    def _load(self, parts: Parts) -> float:
-        return float(np.bincount(parts.device, self._duration_s(parts)).max(initial=0.0))
 
     def _duration_s(self, parts: Parts) -> FloatArray:
         """[S]"""

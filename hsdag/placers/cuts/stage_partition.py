@@ -122,12 +122,12 @@ class _Plan:
 
     def reaches(self, period: int) -> bool:
         """Whether all devices together compute all ops within ``period`` ticks each."""
-        return self._reach(self._far(period))[-1][1] == len(self._line.order)
+        return self._reach(self._far(period))[(1 << self._num) - 1] == len(self._line.order)
 
     def stages(self, period: int) -> IntArray:
         """[N] the device of each place within a period that suffices; later stages are as long as they can be."""
         far = self._far(period)
-        reach = dict(self._reach(far))
+        reach = self._reach(far)
         devices = np.empty(len(self._line.order), dtype=np.int64)
         end, left = len(self._line.order), (1 << self._num) - 1
         while end > 0:
@@ -140,8 +140,8 @@ class _Plan:
                     break
         return devices
 
-    def _far(self, period: int) -> list[IntArray]:
-        """For each device, [N + 1] how far its stages reach that start at a place or before."""
+    def _far(self, period: int) -> IntArray:
+        """[D, N + 1] how far the stages of each device reach that start at a place or before."""
         line = self._line
         weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
         far = np.empty((self._num, len(weights)), dtype=np.int64)
@@ -151,20 +151,15 @@ class _Plan:
             window = _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
             left = period - int(line.launch[d])
             _furthest(window, weights, left, float(self._memory_bytes[d]), far[d])
-        return list(far)
+        return far
 
-    def _reach(self, far: list[IntArray]) -> list[tuple[int, int]]:
-        """Sets of devices and how far they reach; all of them come last."""
+    def _reach(self, far: IntArray) -> dict[int, int]:
+        """How far sets of devices reach."""
+        every = range(1, 1 << self._num)
         reach = {0: 0}
-        if self._num > MAX_ORDERED:
-            bits = 0
-            for d in self._by_speed:
-                reach[bits | (1 << d)] = int(far[d][reach[bits]])
-                bits |= 1 << d
-        else:
-            for bits in range(1, 1 << self._num):
-                reach[bits] = max(int(far[d][reach[bits & ~(1 << d)]]) for d in self._last(bits))
-        return list(reach.items())
+        for bits in np.cumsum([1 << d for d in self._by_speed]).tolist() if self._num > MAX_ORDERED else every:
+            reach[bits] = max(int(far[d][reach[bits & ~(1 << d)]]) for d in self._last(bits))
+        return reach
 
     def _last(self, bits: int) -> list[int]:
         """The devices that may have the last stage of a set."""
