@@ -82,8 +82,8 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
             return ov.convert_model(module, example_input=example_input)
     except (RuntimeError, ValueError, TypeError, ConversionError) as error:
         advice = "; give example_input" if example_input is None else ""
-        kind = type(module).__name__
-        raise ModelError(f"OpenVINO cannot convert this {kind} ({first_line(error)}){advice}") from error
+        kind, reason = type(module).__name__, (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"OpenVINO cannot convert this {kind} ({reason}){advice}") from error
 
 
 @contextmanager
@@ -158,11 +158,6 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:

@@ -26,41 +26,26 @@ def random_network(make: Callable[[], Network], seed: int) -> Network:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for part in network.modules():
-            _fill(part, generator)
+            for name, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
+                _fill(part, name, tensor, generator)
     return network.eval()
 
 
-def _fill(part: nn.Module, generator: torch.Generator) -> None:
-    match part:
-        case nn.Conv2d():
+def _fill(part: nn.Module, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
+    match part, name:
+        case nn.Conv2d(), "weight":
             fan_in = part.in_channels // part.groups * math.prod(part.kernel_size)
-            assert part.bias is None
-            part.weight.normal_(0.0, math.sqrt(2.0 / fan_in), generator=generator)
-        case nn.Linear():
-            part.weight.normal_(0.0, math.sqrt(1.0 / part.in_features), generator=generator)
-            if part.bias is not None:
-                _fill_shift(part.bias, generator)
-        case nn.RMSNorm():
-            assert part.weight is not None
-            part.weight.uniform_(0.8, 1.2, generator=generator)
-        case nn.Embedding():
-            part.weight.normal_(0.0, 1.0, generator=generator)
-        case nn.LayerNorm():
-            part.weight.uniform_(0.8, 1.2, generator=generator)
-            _fill_shift(part.bias, generator)
-        case nn.BatchNorm2d(running_mean=mean, running_var=var, num_batches_tracked=count):
-            part.weight.uniform_(0.8, 1.2, generator=generator)
-            _fill_shift(part.bias, generator)
-            assert mean is not None
-            assert var is not None
-            assert count is not None
-            _fill_shift(mean, generator)
-            var.uniform_(0.8, 1.2, generator=generator)
-            count.zero_()
+            tensor.normal_(0.0, math.sqrt(2.0 / fan_in), generator=generator)
+        case nn.Linear(), "weight":
+            tensor.normal_(0.0, math.sqrt(1.0 / part.in_features), generator=generator)
+        case nn.Embedding(), "weight":
+            tensor.normal_(0.0, 1.0, generator=generator)
+        case nn.RMSNorm() | nn.LayerNorm() | nn.BatchNorm2d(), "weight" | "running_var":
+            tensor.uniform_(0.8, 1.2, generator=generator)
+        case nn.Linear() | nn.LayerNorm() | nn.BatchNorm2d(), "bias" | "running_mean":
+            tensor.uniform_(-0.08, 0.08, generator=generator)
+            tensor.add_(torch.where(tensor < 0, -0.02, 0.02))
+        case nn.BatchNorm2d(), "num_batches_tracked":
+            tensor.zero_()
         case _:
-            assert not [*part.parameters(recurse=False), *part.buffers(recurse=False)], f"{part} keeps garbage"
-
-
-def _fill_shift(shift: torch.Tensor, generator: torch.Generator) -> None:
-    shift.uniform_(-0.08, 0.08, generator=generator)
-    shift.add_(torch.where(shift < 0, -0.02, 0.02))
+            raise AssertionError(f"{name} of {part} keeps garbage")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,10 +67,3 @@ def logical_devices(
         raise OptionError(f"at least one device is needed, not {count}")
     share = 1 / count if partition and torch_device != "cpu" else None
     return tuple(LogicalDevice(f"d{i}", torch_device, share, memory_bytes) for i in range(count))
-
-
-def check_names(devices: Sequence[LogicalDevice]) -> None:
-    """Raise OptionError where there is no device, or two have one name."""
-    names = [device.name for device in devices]
-    if not names or len(set(names)) != len(names):
-        raise OptionError(f"at least one device is needed, each with a name of its own, not {names}")

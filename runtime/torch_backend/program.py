@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.executor import Resource, TaskGraph
-from hsdag.runtime.torch_backend.device import LogicalDevice, check_names
+from hsdag.runtime.torch_backend.device import LogicalDevice
 from hsdag.runtime.torch_backend.graph import Feed, TensorFunction, TorchGraph
 from hsdag.runtime.torch_backend.transfer import Transfer, transfer_between
 
@@ -83,7 +83,9 @@ def build_program(
 
     Raises OptionError where the placement does not fit the graph or the devices.
     """
-    check_names(devices)
+    names = [device.name for device in devices]
+    if not names or len(set(names)) != len(names):
+        raise OptionError(f"at least one device is needed, each with a name of its own, not {names}")
     placed = np.asarray(device_of, dtype=np.int64)
     if placed.shape != (graph.num_nodes,) or (placed.size and not 0 <= placed.min() <= placed.max() < len(devices)):
         raise OptionError(
