@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from hsdag.ir.errors import OptionError
@@ -145,8 +145,7 @@ class HsdagConfig:
 
     def as_dict(self) -> dict[str, int | float | bool | str | None]:
         """All fields as JSON values."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v.value if isinstance(v, Enum) else v for k, v in values.items()}
+        return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
 
 
 _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (

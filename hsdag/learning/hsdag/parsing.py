@@ -149,22 +149,20 @@ class ParsingNetwork(nn.Module):
         product = z[topology.left_index] * z[topology.right_index]
         return torch.as_tensor(self.edge_mlp(product)).squeeze(-1)
 
+    @torch.no_grad()
     def parse(self, z: torch.Tensor, topology: Topology, generator: torch.Generator | None) -> Parse:
         """Groups of embeddings [N, H]; with a generator, nominated edges are kept by their probability."""
         levels: list[Level] = []
         logits = z.new_zeros(0)
-        with torch.no_grad():
-            for depth in range(self._levels):
-                if depth:
-                    z = pool(z, torch.sigmoid(logits), levels[-1])
-                    topology = topology.quotient(levels[-1].partition)
-                logits = self.score_logits(z, topology)
-                scores = torch.sigmoid(logits).double().numpy()
-                draws = None
-                if self._sampled and generator is not None:
-                    draws = torch.rand(topology.num_edges, generator=generator, dtype=torch.float64).numpy()
-                level = parse_level(topology, scores, draws)
-                levels.append(level)
+        for depth in range(self._levels):
+            if depth:
+                z = pool(z, torch.sigmoid(logits), levels[-1])
+                topology = topology.quotient(levels[-1].partition)
+            logits = self.score_logits(z, topology)
+            draws = None
+            if self._sampled and generator is not None:
+                draws = torch.rand(topology.num_edges, generator=generator, dtype=torch.float64).numpy()
+            levels.append(parse_level(topology, torch.sigmoid(logits).double().numpy(), draws))
         return Parse(tuple(levels))
 
     def embed(self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

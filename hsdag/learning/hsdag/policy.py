@@ -109,14 +109,12 @@ class HsdagPolicy(nn.Module):
         z = self.encoder(self._x, situation.state, self._topology, situation.dropout_seed)
         return View(z, self.parsing.score_logits(z, self.groupable))
 
+    @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
         """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
-        with torch.no_grad():
-            groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
-            state = view.z + groups[parse.labels]
-            if self._config.normalise:
-                state = unit_rows(state)
-        return state.detach()
+        groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
+        state = view.z + groups[parse.labels]
+        return unit_rows(state) if self._config.normalise else state
 
     def logits(self, groups: torch.Tensor, parse: Parse, shift: torch.Tensor | None = None) -> torch.Tensor:
         """[G, D] device logits of groups [G, H], plus a ``shift`` [F + 1, D], linear in features, constant last."""
@@ -129,6 +127,7 @@ class HsdagPolicy(nn.Module):
         unit = parse.representative % len(self._supported)  # of any copy of the graph
         return logits.masked_fill(~self._supported[unit], -torch.inf)
 
+    @torch.no_grad()
     def draw(
         self, situation: Situation, view: View, generator: torch.Generator, heat: float = 1.0, reach: float = 0.0
     ) -> Draw:
@@ -139,14 +138,11 @@ class HsdagPolicy(nn.Module):
         similar groups change together. ``heat`` multiplies the temperature. Shift and temperature are
         exploration only; probabilities are recomputed without them.
         """
-        with torch.no_grad():
-            parse = self.parsing.parse(view.z, self.groupable, generator)
-            groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
-            shift = None
-            if reach > 0:
-                shift = self._shift(generator, reach)
-            logits = self.logits(groups, parse, shift) / (self._config.temperature * heat)
-            devices = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator).squeeze(1)
+        parse = self.parsing.parse(view.z, self.groupable, generator)
+        groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
+        shift = self._shift(generator, reach) if reach > 0 else None
+        logits = self.logits(groups, parse, shift) / (self._config.temperature * heat)
+        devices = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator).squeeze(1)
         return Draw(situation, parse, devices)
 
     def _shift(self, generator: torch.Generator, reach: float) -> torch.Tensor:
@@ -182,15 +178,15 @@ class HsdagPolicy(nn.Module):
             bundles.append(Bundle(chosen[0].situation, len(chosen), parse, devices, torch.tensor(owners)))
         return bundles
 
+    @torch.no_grad()
     def greedy(self, situation: Situation, view: View) -> Draw:
         """The most probable placement: all nominated edges kept, each group on its best device, ties by a rank."""
-        with torch.no_grad():
-            parse = self.parsing.parse(view.z, self.groupable, None)
-            groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
-            logits = self.logits(groups, parse)
-            is_best = logits == logits.max(dim=1, keepdim=True).values
-            rank = torch.where(is_best, self._tie_rank[parse.representative], -1.0)
-            return Draw(situation, parse, rank.argmax(dim=1))
+        parse = self.parsing.parse(view.z, self.groupable, None)
+        groups, _ = self.parsing.embed(view.z, parse, view.score_logits)
+        logits = self.logits(groups, parse)
+        is_best = logits == logits.max(dim=1, keepdim=True).values
+        rank = torch.where(is_best, self._tie_rank[parse.representative], -1.0)
+        return Draw(situation, parse, rank.argmax(dim=1))
 
     def uniform(self, situation: Situation, view: View, device: int) -> Draw:
         """All groups on one device, or on their first supported one where they do not support it."""

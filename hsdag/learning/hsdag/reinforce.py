@@ -64,24 +64,27 @@ class Trainer:
             self._episode += 1
             self._save(checkpoint)
 
+    @torch.no_grad()
     def most_probable(self) -> IntArray:
         """[U] the placement that the policy finds most probable at the start of an episode."""
         start = Situation(None, None)
-        return self.policy.greedy(start, self._view(start)).placement
+        return self.policy.greedy(start, self.policy.view(start)).placement
 
+    @torch.no_grad()
     def _try_single_devices(self) -> list[Experience]:
         situation = Situation(None, None)
-        view = self._view(situation)
+        view = self.policy.view(situation)
         draws = [self.policy.uniform(situation, view, d) for d in range(self._problem.num_devices)]
         return self._evaluate(draws, step=1, single=True)
 
+    @torch.no_grad()
     def _play_episode(self) -> list[Experience]:
         experiences: list[Experience] = []
         state: torch.Tensor | None = None
         before = len(self.memory)
         for step in range(1, self._config.steps_per_episode + 1):
             situation = Situation(state, self._new_seed())
-            view = self._view(situation)
+            view = self.policy.view(situation)
             draws = self._candidates(situation, view)
             experiences += self._evaluate(draws, step)
             state = self.policy.next_state(view, draws[-1].parse)
@@ -94,7 +97,7 @@ class Trainer:
         draws: list[Draw] = []
         if config.greedy_every and self._episode % config.greedy_every == 0:
             plain = Situation(situation.state, None)
-            greedy = self.policy.greedy(plain, self._view(plain))
+            greedy = self.policy.greedy(plain, self.policy.view(plain))
             if greedy.placement not in self.memory:
                 draws.append(greedy)
         reach = config.exploration * 0.5 ** (self._episode / config.exploration_half_life)
@@ -182,10 +185,6 @@ class Trainer:
         for experience in pool:
             distinct.setdefault(experience.draw.placement.tobytes(), experience)
         self._elites = sorted(distinct.values(), key=lambda e: e.value)[: self._config.elites]
-
-    def _view(self, situation: Situation) -> View:
-        with torch.no_grad():
-            return self.policy.view(situation)
 
     def _new_seed(self) -> int | None:
         """A seed for dropout masks, None where nothing is dropped."""
