@@ -51,13 +51,7 @@ def run_place(
     resume: bool = False,
     watcher: Watcher | None = None,
 ) -> PlaceResult:
-    """Place a model: a path, an ``ov.Model`` or a torch module.
-
-    With ``run_folder`` every evaluation is kept there, and ``resume`` continues it. With one device only
-    nothing is searched. The answer is never slower than the best single device beyond the 95% interval.
-
-    Raises a HsdagError for what the user can put right.
-    """
+    """Place a model, a path or an ``ov.Model``, as ``hsdag.place`` does; with one device only nothing is searched."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     options.check()
     watcher.on_phase("loading devices")

@@ -37,13 +37,10 @@ def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
 def build_problem(
     name: str, platform: str | None = None, options: Mapping[str, str | int] | None = None
 ) -> ScheduleProblem:
-    """The problem of the workload called ``name``.
+    """The problem of the workload called ``name``, under its ``options``, of which ``devices`` takes the first ones.
 
-    ``platform`` is a name or the path of a .toml file, by default the workload's own. ``options`` are the
-    workload's; ``devices`` takes that many devices of the platform, the first ones; all by default.
-
-    Raises ModelError for an unknown workload, OptionError for options that do not fit, FileFormatError for a
-    platform that is not one, or on which no placement can fit.
+    ``platform`` is a name or the path of a .toml file, by default the workload's own. Raises ModelError for an unknown
+    workload, OptionError for options that do not fit, FileFormatError for a platform on which no placement can fit.
     """
     spec, given = find_workload(name), dict(options or {})
     spec.check_options(given)

@@ -21,20 +21,18 @@ MOST_OVER = 2.0
 
 @dataclass(frozen=True, eq=False)
 class FinalResult:
-    """What the final comparison found.
+    """What the final comparison found, by candidate name; ``answer`` is the one to deploy.
 
-    ``opened`` and ``comparison`` are keyed by candidate name, and so are ``ratios``: how many times faster than
-    ``best_single``, or than the answer where there is none; finalists, baselines and devices are a family each.
-    ``answer`` is the candidate to deploy, ``best_single`` the fastest device alone, None where none runs the model,
-    ``verdicts`` how outputs compare, of the answer and of every finalist that was rejected.
+    ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
+    finalists, baselines and devices are a family each.
     """
 
     opened: Mapping[str, Opened]
     comparison: Comparison
     ratios: Mapping[str, Ratio]
-    best_single: str | None
+    best_single: str | None  # the fastest device alone, where one runs the model
     answer: str
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, Verdict]  # on the answer and every finalist that was rejected
 
 
 def final_comparison(

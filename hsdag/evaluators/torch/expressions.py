@@ -38,14 +38,11 @@ def input_part(text: str) -> InputPart | None:
 
 
 def build_expression(text: str, num_inputs: int, device: torch.device | str = "cpu") -> TorchExpression:
-    """What computes an expression on tensors of the device of its inputs.
+    """What computes an expression on tensors of the device of its inputs, neither reading values nor branching on them.
 
-    Everything in the text is resolved here; running neither reads values on the host nor branches on data.
-    What has no operands (a causal mask) is made here and is the same tensor at every call, on the device of the inputs,
-    or on ``device`` where there are none.
-
-    Raises FileFormatError where the text breaks the grammar, and for an input's part, which is fed
-    (``input_part``) and not computed.
+    What has no operands (a causal mask) is the same tensor at every call, on the device of the inputs, or on ``device``
+    where there are none. Raises FileFormatError where the text breaks the grammar, and for an input's part, which is
+    fed (``input_part``) and not computed.
     """
     try:
         return _built(parse_expression(text, num_inputs), torch.device(device))

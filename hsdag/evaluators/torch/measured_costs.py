@@ -34,9 +34,8 @@ def measured_problem(
 ) -> ScheduleProblem:
     """The problem of placing a workload on torch devices, with measured costs.
 
-    Ops are timed with all of them on one device, copies on links that carry nothing else: the medians of three runs
-    after one that warms up. Devices that differ in name alone are measured once. Raises ExecutionError where a device
-    cannot run the whole workload.
+    Ops are timed with all of them on one device, copies on links that carry nothing else, three times after a warm-up;
+    devices that differ in name alone once. Raises ExecutionError where a device cannot run the whole workload.
     """
     graph = workload.graph
     torch_graph = workload_graph(workload)

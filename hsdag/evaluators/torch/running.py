@@ -84,9 +84,8 @@ def run_workload(
     """Run a workload with each op on its device: ``placement`` is [N] indices, or device names by op name.
 
     ``inputs`` are whole tensors by name, by default random ones from ``seed``; they lie on the devices of their ops
-    before the clock starts. ``ranks`` [N] order ready ops, smallest first.
-
-    Raises OptionError for a placement that does not fit, ExecutionError for a run that fails (it names op and device).
+    before the clock starts. ``ranks`` [N] order ready ops, smallest first. Raises OptionError for a placement that does
+    not fit, ExecutionError for a run that fails (it names op and device).
     """
     graph = workload_graph(workload, widen=plan.widen)
     program = build_program(graph, _indices(workload, placement, devices), devices, share=plan.share)
