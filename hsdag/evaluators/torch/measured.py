@@ -56,7 +56,9 @@ class TorchEvaluator(Evaluator):
         unit_of_op: IntArray | None = None,
     ) -> None:
         self.graph, self.devices, self.measurement = graph, tuple(devices), measurement or TorchMeasurement()
-        self._inputs = _nearby(random_inputs(graph) if inputs is None else inputs, self.devices)
+        self._inputs = random_inputs(graph) if inputs is None else inputs
+        if len({device.torch_device for device in devices}) == 1 and devices[0].is_cuda:  # copy them to the GPU once
+            self._inputs = {name: tensor_of(x).to(devices[0].physical) for name, x in self._inputs.items()}
         self._unit_of_op, self._best_s = unit_of_op, np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
@@ -78,11 +80,3 @@ class TorchEvaluator(Evaluator):
             return Score.failed(str(failure))
         self._best_s = min(self._best_s, seconds)
         return Score(seconds)
-
-
-def _nearby(inputs: Inputs, devices: Sequence[LogicalDevice]) -> Inputs:
-    """The inputs on the one GPU behind all devices, so that each placement copies them there and not from the CPU."""
-    found = {device.torch_device for device in devices}
-    if len(found) != 1 or not devices[0].is_cuda:
-        return inputs
-    return {name: tensor_of(x).to(devices[0].physical) for name, x in inputs.items()}

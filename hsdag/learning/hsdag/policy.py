@@ -123,7 +123,9 @@ class HsdagPolicy(nn.Module):
         if self._config.logit_range is not None:
             logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
         if shift is not None:
-            logits = logits + self._traits(parse) @ shift[:-1] + shift[-1]
+            total = self._x.new_zeros(parse.num_groups, self._x.shape[1]).index_add(0, parse.labels, self._x)
+            traits = total / torch.bincount(parse.labels, minlength=parse.num_groups)[:, None]  # [G, F] mean features
+            logits = logits + traits @ shift[:-1] + shift[-1]
         unit = parse.representative % len(self._supported)  # of any copy of the graph
         return logits.masked_fill(~self._supported[unit], -torch.inf)
 
@@ -154,11 +156,6 @@ class HsdagPolicy(nn.Module):
         chosen = torch.rand(num_features, generator=generator) < max(share, 1.0 / num_features)
         shift[:-1] *= (chosen / max(float(chosen.sum()), 1.0) ** 0.5)[:, None]
         return torch.as_tensor(shift)
-
-    def _traits(self, parse: Parse) -> torch.Tensor:
-        """[G, F] mean features of every group."""
-        total = self._x.new_zeros(parse.num_groups, self._x.shape[1]).index_add(0, parse.labels, self._x)
-        return torch.as_tensor(total / torch.bincount(parse.labels, minlength=parse.num_groups)[:, None])
 
     def bundle(self, draws: Sequence[Draw]) -> list[Bundle]:
         """The draws by situation, owners being positions in ``draws``."""

@@ -83,7 +83,9 @@ class Trainer:
         state: torch.Tensor | None = None
         before = len(self.memory)
         for step in range(1, self._config.steps_per_episode + 1):
-            situation = Situation(state, self._new_seed())
+            is_dropping = self._config.dropout > 0  # masks follow from a seed
+            seed = int(torch.randint(2**62, (1,), generator=self._generator)) if is_dropping else None
+            situation = Situation(state, seed)
             view = self.policy.view(situation)
             draws = self._candidates(situation, view)
             experiences += self._evaluate(draws, step)
@@ -185,12 +187,6 @@ class Trainer:
         for experience in pool:
             distinct.setdefault(experience.draw.placement.tobytes(), experience)
         self._elites = sorted(distinct.values(), key=lambda e: e.value)[: self._config.elites]
-
-    def _new_seed(self) -> int | None:
-        """A seed for dropout masks, None where nothing is dropped."""
-        if self._config.dropout == 0.0:
-            return None
-        return int(torch.randint(2**62, (1,), generator=self._generator).item())
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
