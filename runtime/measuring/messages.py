@@ -129,37 +129,11 @@ class Probe(Request[Probed]):
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a request gave."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The candidate did not compile or run."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The user has to put something right, whatever the candidate."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class Defect:
-    """The worker itself is wrong: where, and the traceback."""
-
-    summary: str
-    traceback: str
-
-
-@dataclass(frozen=True)
 class Numbered:
-    """A request, or its answer, under a number that no other request of the process has."""
+    """A request, or its answer, under a number that no other request of the process has.
+
+    An answer is the value that was asked for, or the exception that the client raises in its place.
+    """
 
     number: int
-    content: Request[Any] | Done | Failed | Refused | Defect
+    content: Any

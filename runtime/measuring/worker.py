@@ -35,23 +35,20 @@ from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
-    Defect,
     Difference,
-    Done,
-    Failed,
     InFlight,
     Numbered,
     Opened,
     OpTimes,
     Probe,
     Probed,
-    Refused,
     Request,
     Run,
     Throughput,
     WorkerSetup,
 )
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
+from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
@@ -340,22 +337,21 @@ def serve(make_worker: Callable[[WorkerSetup], Worker], connection: Any) -> None
     with contextlib.suppress(EOFError):
         while True:
             request: Numbered = connection.recv()
-            answer: Done | Failed | Refused | Defect
+            answer: Any = None
             try:
                 if worker is None:
-                    assert isinstance(request.content, WorkerSetup)
-                    worker, answer = make_worker(request.content), Done(None)
+                    worker = make_worker(request.content)
                 else:
-                    assert isinstance(request.content, Request)
-                    answer = Done(worker.handle(request.content))
+                    answer = worker.handle(request.content)
             except (ExecutionError, MemoryError) as error:
-                answer = Failed(str(error) or "the memory of the process does not suffice")
+                answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
             except HsdagError as error:
-                answer = Refused(str(error))
+                answer = HsdagError(str(error))
             except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises again
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
-                answer = Defect(summary, traceback.format_exc())
+                answer = WorkerDefect(f"in the measuring process: {summary}")
+                answer.add_note(traceback.format_exc())
             connection.send(Numbered(request.number, answer))
 
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn, TypeVar, cast
 
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Defect, Done, Failed, Numbered, Refused, Request, WorkerSetup
+from hsdag.runtime.measuring.messages import Numbered, Request, WorkerSetup
 
 A = TypeVar("A")
 
@@ -119,10 +119,11 @@ class WorkerClient:
         watchdog = threading.Timer(limit_s, _kill_group, (self._process, overdue))
         watchdog.daemon = True
         watchdog.start()
+        has_ended, answer = False, None
         try:
             answer = self._answer_to(Numbered(next(self._numbers), request))
         except (EOFError, OSError):
-            answer = None
+            has_ended = True
         except BaseException:  # half an answer may be left
             self._kill()
             raise
@@ -131,20 +132,11 @@ class WorkerClient:
             watchdog.join()
         if overdue.is_set():
             self._lost(f"gave no answer within {limit_s:g} s and was killed")
-        match answer:
-            case None:
-                self._lost(self._epitaph())
-            case Done(value):
-                return cast(A, value)
-            case Failed(reason):
-                raise CandidateFailed(reason)
-            case Refused(message):
-                raise HsdagError(message)
-            case Defect(summary, traceback):
-                defect = WorkerDefect(f"in the measuring process: {summary}")
-                defect.add_note(traceback)
-                raise defect
-        raise AssertionError(f"the worker answered {answer!r}")
+        if has_ended:
+            self._lost(self._epitaph())
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(A, answer)
 
     def _answer_to(self, request: Numbered) -> object:
         """Send a request, and read on until its answer comes. Raises EOFError or OSError when the worker ends."""

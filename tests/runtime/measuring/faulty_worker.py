@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hsdag.runtime.measuring.messages import Numbered, Refused, WorkerSetup
+from hsdag.ir.errors import HsdagError
+from hsdag.runtime.measuring.messages import Numbered, WorkerSetup
 from hsdag.runtime.measuring.worker import Worker, main
 
 
@@ -48,7 +49,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "set-up": mistake,
     "defect": mistake,
     "half": lambda: hang_over(os.write(0, b"\0\0\1\0 half a message")),
-    "late": lambda: os.write(0, framed(Numbered(-1, Refused("the answer to another request")))),
+    "late": lambda: os.write(0, framed(Numbered(-1, HsdagError("the answer to another request")))),
 }
 
 
