@@ -12,8 +12,7 @@ from hsdag.cli.output import print_json, print_table
 
 def devices(as_json: Json = False) -> None:
     """List the devices of this machine, and how the CPU can be divided."""
-    from hsdag.runtime.platforms.cuda import list_cuda
-    from hsdag.runtime.platforms.devices import cpu_topology, list_devices
+    from hsdag.runtime.platforms.devices import cpu_topology, list_cuda, list_devices
 
     infos, topology, cuda = list_devices(), cpu_topology(), list_cuda()
     if as_json:

@@ -10,14 +10,14 @@ Legend: N ops, D devices, I instances, J edges between instances, S subgraphs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, IntArray, ranked_order
+from hsdag.ir.graph import ComputationGraph, Csr, IntArray, ranked_order
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of, instance_edges
+from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of
 from hsdag.runtime.cutting.running_ops import RunningOps
 
 MODEL_INPUT = -1
@@ -74,14 +74,16 @@ class Instances:
     home: IntArray  # [N]
 
     @cached_property
-    def index(self) -> dict[tuple[int, int], int]:
-        """The instance of an op on a device, where it has one."""
-        return {pair: i for i, pair in enumerate(zip(self.op.tolist(), self.device.tolist(), strict=True))}
+    def index(self) -> IntArray:
+        """[N, D] the instance of an op on a device, -1 where it has none."""
+        table = np.full((len(self.home), int(self.home.max(initial=0)) + 1), -1, dtype=np.int64)
+        table[self.op, self.device] = np.arange(len(self.op))
+        return table
 
-    def read_from(self, op: int, device: int) -> int:
-        """The instance of ``op`` that a reader on ``device`` reads."""
-        found = self.index.get((op, device))
-        return self.index[op, int(self.home[op])] if found is None else found
+    def read_from(self, op: IntArray, device: IntArray) -> IntArray:
+        """[K] the instances of ops [K] that readers on devices [K] read."""
+        here = self.index[op, device]
+        return np.where(here >= 0, here, self.index[op, self.home[op]])
 
 
 def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = True) -> Instances:
@@ -102,10 +104,17 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
     homes = homes_of(known.order, readers.indptr, readers.indices, is_end, again, device)
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
-    index = np.full((graph.num_ops, num_devices), -1, dtype=np.int64)
-    index[op, on] = np.arange(len(op))
-    edges = instance_edges(op, on, index, reads.indptr, reads.indices, device)
-    return Instances(op, on, edges[:, 0].copy(), edges[:, 1].copy(), device)
+    reader, producer = items_of(reads, op)
+    instances = Instances(op, on, reader, reader, device)
+    return replace(instances, edge_src=instances.read_from(producer, on[reader]))
+
+
+def items_of(table: Csr, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """All items of some rows of a table, each behind the position of its row among ``rows``."""
+    num = np.diff(table.indptr)[rows]
+    at = np.repeat(np.arange(len(rows)), num)
+    nth = np.arange(len(at)) - np.repeat(np.cumsum(num) - num, num)
+    return at, table.indices[table.indptr[rows[at]] + nth]
 
 
 def initial_parts(instances: Instances) -> Partition:
@@ -134,7 +143,7 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     """The subgraphs of a grouping of instances, which must be convex. Raises ValueError where groups form a cycle."""
     part = running_order(instances, parts)[parts.labels].tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
-    incoming = incoming_ports(graph)
+    incoming, index, home = incoming_ports(graph), instances.index.tolist(), instances.home.tolist()
     held: list[list[int]] = [[] for _ in range(parts.num_groups)]
     read: list[dict[Tensor, None]] = [{} for _ in held]
     handed: list[dict[Tensor, None]] = [{} for _ in held]
@@ -147,14 +156,15 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
             if graph.op_types[u] == "Parameter":
                 read[s][Tensor(MODEL_INPUT, u, port)] = None
             elif has_instance[u]:
-                tensor = Tensor(part[instances.read_from(u, d)], u, port)
+                here = index[u][d]
+                tensor = Tensor(part[here if here >= 0 else index[u][home[u]]], u, port)
                 if tensor.source != s:
                     read[s][tensor] = None
                     handed[tensor.source][tensor] = None
     results = []
     for v in (v for v, kind in enumerate(graph.op_types) if kind == "Result"):
         u, port = (v, 0) if has_instance[v] else incoming[v][0]
-        tensor = Tensor(part[instances.read_from(u, int(instances.home[u]))], u, port)
+        tensor = Tensor(part[index[u][home[u]]], u, port)
         handed[tensor.source][tensor] = None
         results.append((v, tensor))
     columns = zip(device, held, read, handed, strict=True)

@@ -66,26 +66,6 @@ def homes_of(
 
 
 @njit(cache=True)
-def instance_edges(
-    op: IntArray, instance_device: IntArray, index: IntArray, indptr: IntArray, producers: IntArray, device: IntArray
-) -> IntArray:  # pragma: no cover - compiled
-    """[J, 2] who reads whom; ``index`` [N, D] is the instance of an op on a device, -1 where it has none."""
-    count = 0
-    for i in range(len(op)):
-        count += indptr[op[i] + 1] - indptr[op[i]]
-    edges = np.empty((count, 2), dtype=np.int64)
-    count = 0
-    for i in range(len(op)):
-        for k in range(indptr[op[i]], indptr[op[i] + 1]):
-            u = producers[k]
-            here = index[u, instance_device[i]]
-            edges[count, 0] = here if here >= 0 else index[u, device[u]]
-            edges[count, 1] = i
-            count += 1
-    return edges
-
-
-@njit(cache=True)
 def crossings_around(
     src: IntArray, dst: IntArray, crossing: IntArray, by_source: IntArray, before: Words, after: Words
 ) -> None:  # pragma: no cover - compiled

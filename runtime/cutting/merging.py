@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting.cut import Instances
+from hsdag.runtime.cutting.cut import Instances, items_of
 from hsdag.runtime.cutting.part_kernels import (
     InstanceGraph,
     PartSchedule,
@@ -109,17 +109,11 @@ def tensors_of(
     of_op = Csr.build(graph.num_ops, instances.op, np.arange(count))
     to_result = ~runs & (np.asarray(graph.op_types) == "Result")
     edge = np.flatnonzero(runs[graph.edge_src] & (runs | to_result)[graph.edge_dst])
-    num_readers = np.diff(of_op.indptr)[graph.edge_dst[edge]]
-    row = np.repeat(edge, num_readers)
-    nth = np.arange(len(row)) - np.repeat(np.cumsum(num_readers) - num_readers, num_readers)
-    reader = of_op.indices[of_op.indptr[graph.edge_dst[row]] + nth]
-    ends = edge[to_result[graph.edge_dst[edge]]]
-    index = np.full((graph.num_ops, int(instances.home.max(initial=0)) + 1), -1, dtype=np.int64)
-    index[instances.op, instances.device] = np.arange(count)
-    at_home = index[np.arange(graph.num_ops), instances.home]
-    here = index[graph.edge_src[row], instances.device[reader]]
-    source = np.concatenate([np.where(here >= 0, here, at_home[graph.edge_src[row]]), at_home[graph.edge_src[ends]]])
+    at, reader = items_of(of_op, graph.edge_dst[edge])
+    row, ends = edge[at], edge[to_result[graph.edge_dst[edge]]]
     rows = np.concatenate([row, ends])
+    by = np.concatenate([instances.device[reader], instances.home[graph.edge_src[ends]]])
+    source = instances.read_from(graph.edge_src[rows], by)
     num_ports = int(graph.edge_src_port.max(initial=0)) + 1
     keys, first, tensor = np.unique(
         source * num_ports + graph.edge_src_port[rows], return_index=True, return_inverse=True

@@ -4,7 +4,7 @@ from hsdag.runtime.executor.backend import Attempt, Backend, Inbox
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.null import NullBackend
 from hsdag.runtime.executor.run import Run, RunStatus, TaskTimes
-from hsdag.runtime.executor.tasks import Resource, TaskGraph, critical_path_ranks
+from hsdag.runtime.executor.tasks import Resource, TaskGraph
 
 __all__ = [
     "Attempt",
@@ -17,5 +17,4 @@ __all__ = [
     "RunStatus",
     "TaskGraph",
     "TaskTimes",
-    "critical_path_ranks",
 ]

@@ -130,9 +130,3 @@ class TaskGraph:
         resource = self.resources[int(self.resource[task])]
         kind = "device" if resource.destination is None else "channel"
         return f"{self.task_names[task]!r} on {kind} {resource.name}"
-
-
-def critical_path_ranks(graph: TaskGraph, duration_s: FloatArray) -> FloatArray:
-    """[T] ranks that put the longest way to the end first: minus the b-level, with ``duration_s`` [T] per task."""
-    behind_s = longest_before(graph.order[::-1], graph.successors, duration_s, np.zeros(len(graph.edges)))
-    return -(duration_s + behind_s)

@@ -27,6 +27,15 @@ class DeviceInfo:
 
 
 @dataclass(frozen=True)
+class CudaInfo:
+    """A CUDA device: its torch name, its full name, and its memory."""
+
+    name: str
+    full_name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class CpuTopology:
     """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where all cores are equal."""
 
@@ -67,6 +76,19 @@ def list_devices() -> tuple[DeviceInfo, ...]:
         except RuntimeError as error:
             infos.append(DeviceInfo(name, "", (), last_line(error)))
     return tuple(infos)
+
+
+def list_cuda() -> tuple[CudaInfo, ...]:
+    """CUDA devices torch can use here; none where torch was built without CUDA."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    found = []
+    for idx in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(idx)
+        found.append(CudaInfo(f"cuda:{idx}", str(properties.name), int(properties.total_memory)))
+    return tuple(found)
 
 
 def cpu_topology() -> CpuTopology:

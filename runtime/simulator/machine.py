@@ -18,13 +18,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
 
-INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3
-_LINKS = {
-    Links.INDEPENDENT: INDEPENDENT,
-    Links.EGRESS: EGRESS,
-    Links.CHANNEL: CHANNEL,
-    Links.BLOCKING: BLOCKING,
-}
+INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # as Links has them
 PLACE = (1 << 32) - 1
 """The bits of a key that hold an op's place."""
 
@@ -118,7 +112,7 @@ def machine_for(
     """
     n, d = problem.time_s.shape
     order, num_edges = problem.topological_order, len(problem.edge_src)
-    links = _LINKS[semantics.links]
+    links = tuple(Links).index(semantics.links)
     num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
     if problem not in _GRAPHS:
         _GRAPHS[problem] = _graph(problem)

@@ -41,8 +41,8 @@ def plain_durations(placed: Placed, instances: Instances, parts: Partition, cost
             read.add((u, label[v]))
             written.add(u)
     for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-        if graph.op_types[v] == "Result" and (u, int(placed.device[u])) in instances.index:
-            written.add(instances.index[u, int(placed.device[u])])
+        if graph.op_types[v] == "Result" and instances.index[u, placed.device[u]] >= 0:
+            written.add(int(instances.index[u, placed.device[u]]))
     part_device = {label[i]: int(instances.device[i]) for i in range(len(label))}
     for u, p in read:
         took[p] += float(graph.output_bytes[instances.op[u]] * costs.read_s_per_byte[part_device[p]])

@@ -1,4 +1,4 @@
-"""Task graphs: what is refused, levels, ranks, and names for people."""
+"""Task graphs: what is refused, levels, and names for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph, critical_path_ranks
+from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
 from tests.runtime.executor.hand_backend import chain
 from tests.runtime.executor.reference_engine import Case, cases, depth_of
 
@@ -21,20 +21,6 @@ def test_levels_are_depths(case: Case) -> None:
     by_level = [level.tolist() for level in case.graph.levels]
     assert sorted(itertools.chain(*by_level)) == list(range(case.graph.num_tasks))
     assert all(depth_of(case.graph)[t] == k for k, level in enumerate(by_level) for t in level)
-
-
-@given(cases())
-def test_ranks_of_the_critical_path_are_longest_ways_to_the_end(case: Case) -> None:
-    ways: dict[int, float] = {}
-
-    def way(task: int) -> float:
-        if task not in ways:
-            after = [b for a, b in case.graph.edges.tolist() if a == task]
-            ways[task] = float(case.duration_s[task]) + max(map(way, after), default=0.0)
-        return ways[task]
-
-    found = critical_path_ranks(case.graph, case.duration_s)
-    assert (-found).tolist() == [way(t) for t in range(case.graph.num_tasks)]
 
 
 def test_an_edge_given_twice_counts_once() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph, critical_path_ranks
+from hsdag.ir.paths import longest_before
+from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.reference_engine import EIGHTH_S, Case, cases, depth_of, inputs_of, reference_starts
@@ -110,7 +111,8 @@ def makespans_s(seed: int, order: Order) -> tuple[float, float]:
     devices = tuple(Resource(name, d) for d, name in enumerate(problem.device_names))
     graph = TaskGraph.of(problem.op_names, placement, devices, edges)
     duration_s = problem.time_s[np.arange(count), placement]
-    by_path = critical_path_ranks(graph, duration_s)
+    behind_s = longest_before(graph.order[::-1], graph.successors, duration_s, np.zeros(len(graph.edges)))
+    by_path = -(duration_s + behind_s)
     ranks = {Order.FIFO: None, Order.PRIORITY: priority, Order.CRITICAL_PATH: by_path}[order]
     simulated = simulate(problem, placement, Semantics(order=order), priority)
     found = {span.task: span for span in play(Case(graph, duration_s, ranks))}
