@@ -77,7 +77,7 @@ def _timed(spent_s: dict[str, float], name: str, call) -> float:  # noqa: ANN001
 def _cpsat_s(problem: ScheduleProblem) -> float:
     model = IntervalModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_model(model, Limits(60.0, 1))
-    return model.ticks.length_of(answer.value) if answer.value is not None else np.inf
+    return answer.value * model.ticks.length_s if answer.value is not None else np.inf
 
 
 def _milp_s(problem: ScheduleProblem) -> float:

@@ -18,8 +18,8 @@ from hsdag.placers.exact.batches import BatchedProblem, BatchTable
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.recursive_bound import recursive_bound_s
-from hsdag.placers.exact.solving import Ending, solve_model
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.exact.solving import solve_model
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.simulator.heaps import bare
 
 ROUNDS_FIRST, ROUNDS = 400, 40
@@ -94,7 +94,7 @@ class BatchedBounds:
         limits = replace(self._limits, seconds=min(self._limits.seconds, self._left_s()))
         model = IntervalModel.of_batches(part, horizon_s)
         answer = solve_model(model, limits)
-        return 0.0 if answer.ending is Ending.INFEASIBLE else model.ticks.length_of(answer.bound)
+        return 0.0 if answer.ending is Status.INFEASIBLE else answer.bound * model.ticks.length_s
 
     def _load(self, ops: BoolArray, groups: int, rounds: int) -> tuple[float, FloatArray]:
         """The busiest device under the best division of every op, from below, with prices [D] of the devices.

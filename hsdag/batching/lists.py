@@ -1,4 +1,4 @@
-"""Batched list scheduling: best device, bMET, bGreedy and bHEFT of DiviML (section V-A).
+"""Batched list scheduling and local search of DiviML (section V-A): best device, bMET, bGreedy, bHEFT and the EA.
 
 Each op's inputs are divided over devices when its turn comes. Legend: N ops, D devices, G groups of inputs.
 """
@@ -6,15 +6,22 @@ Each op's inputs are divided over devices when its turn comes. Legend: N ops, D 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
-from hsdag.ir.graph import Csr, FloatArray, IntArray, ranked_order
-from hsdag.ir.paths import longest_before
+from hsdag.ir.graph import FloatArray, IntArray, ranked_order
 from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.lists.greedy import breadth_first
+from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.placers.local.moves import LocalMoves
+
+PATIENCE, PATIENCE_PER_GENE = 5000, 100
+"""The EA ends after this many neighbours without a gain, and this many more for each op and group."""
+ASK_EVERY = 64
+"""Neighbours between two looks at the clock."""
 
 
 def search_best_device(incumbent: BatchIncumbent) -> None:
@@ -57,6 +64,31 @@ def search_heft(incumbent: BatchIncumbent) -> None:
     _take(incumbent, BatchList(incumbent.problem, incumbent.wake, insertion=True), upward_s(incumbent.problem))
 
 
+def search_ea(incumbent: BatchIncumbent) -> None:
+    """From bMET; a neighbour moves each group of each op with probability one by their number.
+
+    A placement [N, G] is the string of integers; devices take ready batches in breadth-first order.
+    """
+    search_met(incumbent)
+    problem, makespan_s = incumbent.problem, incumbent.dispatcher.makespan_s
+    can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))  # [N, D]
+    genes = LocalMoves(np.repeat(can, problem.num_groups, axis=0), np.random.default_rng(incumbent.seed))
+    start = can.argmax(axis=1)[:, None].repeat(problem.num_groups, axis=1)
+    current = start if incumbent.best is None else incumbent.best.device
+    current_s, idle, patience = makespan_s(current), 0, PATIENCE + PATIENCE_PER_GENE * current.size
+    while len(genes.movable) and idle < patience:
+        for _ in range(ASK_EVERY):
+            neighbour = genes.flipped(current.ravel()).reshape(current.shape)
+            seconds = makespan_s(neighbour, current_s)
+            idle = 0 if seconds < current_s else idle + 1
+            if seconds < current_s:
+                incumbent.consider(neighbour)
+            if seconds <= current_s:
+                current, current_s = neighbour, seconds
+        incumbent.num_considered += ASK_EVERY
+        incumbent.wake()
+
+
 def search_one_division(incumbent: BatchIncumbent) -> None:
     """All ops divided in the same way, so that nothing is sent: data parallelism."""
     problem = incumbent.problem
@@ -85,17 +117,13 @@ def _take(incumbent: BatchIncumbent, schedule: BatchList, priority: FloatArray) 
 
 def upward_s(problem: BatchedProblem) -> FloatArray:
     """[N] HEFT's ranks: of an op the mean time of its largest batches, of an edge that of all inputs at once."""
-    p = problem.costs
-    off = ~np.eye(p.num_devices, dtype=np.bool_)
-    latency_s, s_per_byte = (float(t[off].mean()) if p.num_devices > 1 else 0.0
-                             for t in (problem.latency_s, problem.s_per_byte))  # fmt: skip
-    table = problem.group_time_s
-    largest = np.where(np.isfinite(table), np.arange(table.shape[2]), 0).max(axis=2)  # [N, D] groups
-    times = np.take_along_axis(table, largest[:, :, None], axis=2)[:, :, 0]
-    run_s = np.where(largest > 0, times, 0.0).sum(axis=1) / np.maximum((largest > 0).sum(axis=1), 1)
-    out = Csr.build(p.num_ops, p.edge_src, p.edge_dst)
-    sent_s = latency_s + s_per_byte * problem.group_edge_bytes * problem.num_groups
-    return np.asarray(run_s + longest_before(p.topological_order[::-1], out, run_s, sent_s))
+    p, table = problem.costs, problem.group_time_s
+    largest = np.where(np.isfinite(table), np.arange(table.shape[2]), 0).max(axis=2, keepdims=True)  # [N, D, 1] groups
+    time_s = np.where(largest > 0, np.take_along_axis(table, largest, axis=2), np.nan)[:, :, 0]
+    time_s[np.isnan(time_s).all(axis=1)] = 0.0
+    return levels_of(
+        tables_of(replace(p, time_s=time_s, edge_bytes=p.edge_bytes * problem.batches.num_inputs))
+    ).upward_s
 
 
 class BatchList:
@@ -121,7 +149,9 @@ class BatchList:
         self._end_s = np.zeros((p.num_ops, p.num_devices))
         self._busy: list[list[tuple[float, float]]] = [[] for _ in range(p.num_devices)]
         self._left_bytes = p.memory_bytes * (1 + MEMORY_TOLERANCE)
-        self._into = Csr.build(p.num_ops, p.edge_dst, p.edge_src)
+        self._inputs: list[list[tuple[int, float]]] = [[] for _ in range(p.num_ops)]
+        for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), problem.group_edge_bytes.tolist(), strict=True):
+            self._inputs[v].append((u, size))
 
     def run(self, priority: FloatArray) -> bool:
         """Ops by priority [N], largest first, among those whose inputs are placed; False where one has no room."""
@@ -164,8 +194,7 @@ class BatchList:
         """[D, G + 1] when batches of v end at the earliest, by groups: with those inputs that are there first."""
         problem = self._problem
         arrival_s = np.zeros((problem.num_groups, problem.costs.num_devices))
-        for k in range(self._into.indptr[v], self._into.indptr[v + 1]):
-            u, size = self._into.indices[k], problem.group_edge_bytes[self._into.edges[k]]
+        for u, size in self._inputs[v]:
             source = self.device[u]
             sent_s = problem.latency_s[source] + size * problem.s_per_byte[source]
             arrival_s = np.maximum(arrival_s, self._end_s[u, source][:, None] + sent_s)
@@ -191,8 +220,7 @@ class BatchList:
     def _arrival_s(self, v: int, d: int, homes: IntArray) -> float:
         problem, latest_s = self._problem, 0.0
         here = np.flatnonzero(homes == d)
-        for k in range(self._into.indptr[v], self._into.indptr[v + 1]):
-            u, size = self._into.indices[k], problem.group_edge_bytes[self._into.edges[k]]
+        for u, size in self._inputs[v]:
             sources = self.device[u, here].tolist()
             for a in set(sources):
                 sent_s = problem.latency_s[a, d] + sources.count(a) * size * problem.s_per_byte[a, d]
@@ -216,9 +244,8 @@ class BatchList:
     def _bytes_at(self, v: int) -> FloatArray:
         """[G, D] bytes that the inputs of v for each group have on each device."""
         at = np.zeros((self.device.shape[1], self._problem.costs.num_devices))
-        for k in range(self._into.indptr[v], self._into.indptr[v + 1]):
-            size = self._problem.group_edge_bytes[self._into.edges[k]]
-            at[np.arange(len(at)), self.device[self._into.indices[k]]] += max(size, 1e-300)
+        for u, size in self._inputs[v]:
+            at[np.arange(len(at)), self.device[u]] += max(size, 1e-300)
         return at
 
 

@@ -13,7 +13,8 @@ from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import TOLERANCE
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import Ending, Program, cpsat_program
+from hsdag.placers.exact.solving import Program, cpsat_program
+from hsdag.placers.incumbent import Status
 
 MOST_ROWS = 3_000_000
 """Of a program: one of more takes longer to build than anybody waits, and gigabytes."""
@@ -65,4 +66,4 @@ def _begin(incumbent: BatchIncumbent, num_rows: int) -> bool:
 
 def _follow(incumbent: BatchIncumbent, program: Program) -> None:
     ending = program.follow(incumbent.limits, incumbent.prove, incumbent.wake, incumbent.best_s)
-    incumbent.hit_limit = ending in (Ending.FEASIBLE, Ending.UNKNOWN)
+    incumbent.hit_limit = ending in (Status.FEASIBLE, Status.TIME_LIMIT)

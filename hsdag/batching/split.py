@@ -20,7 +20,7 @@ from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.exact.cpsat_model import IntervalModel
-from hsdag.placers.exact.cuts import CutRules, modules
+from hsdag.placers.exact.cuts import modules
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.solving import solve_aloud
 from hsdag.runtime.problems.units import problem_of
@@ -31,7 +31,7 @@ PACKING = 0.3
 """Share of the time for chains that a packing into memory may take."""
 
 
-def search_split(incumbent: BatchIncumbent, rules: CutRules | None = None) -> None:
+def search_split(incumbent: BatchIncumbent) -> None:
     """Chains and then ops annealed at the prices of the load; then the bound.
 
     A pivot's inputs may be divided over devices, and their batches end at different times: no dynamic program over
@@ -45,7 +45,7 @@ def search_split(incumbent: BatchIncumbent, rules: CutRules | None = None) -> No
     chains = fuse_chains(incumbent.problem)
     _on_chains(incumbent, chains, prices, CHAINS * budget_s)
     search_walks(incumbent, prices, ON_OPS, OPS * budget_s)
-    parts = modules(Formulation(chains.problem.costs), rules or CutRules())
+    parts = modules(Formulation(chains.problem.costs))
     limits = replace(incumbent.limits, seconds=incumbent.left_s / (4 * len(parts)))
     bounds = bounded(incumbent, limits)
     incumbent.prove(bounds.recursive_s([np.flatnonzero(np.isin(chains.op2chain, part)) for part in parts]))

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.batching.annealing import Moves, State, anneal, evaluate, moves_of, state_of
+from hsdag.batching.bound import bounded
 from hsdag.batching.dispatch import Dispatcher
 from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.batching.lists import warm_start
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 
@@ -81,6 +83,14 @@ class Walk:
     def best(self) -> BatchSchedule:
         """The schedule of the least makespan."""
         return self.dispatcher.schedule(self.state.best_device, self.state.best_priority)
+
+
+def search_sa(incumbent: BatchIncumbent) -> None:
+    """Annealing of placements and priorities, from the best of the list schedulers."""
+    warm_start(incumbent)
+    prices = bounded(incumbent).prices
+    if not incumbent.is_closed:
+        search_walks(incumbent, prices, ON_OPS, incumbent.left_s)
 
 
 def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling, seconds: float) -> None:

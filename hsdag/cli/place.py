@@ -48,7 +48,7 @@ def place(
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir import OutputError
     from hsdag.ir.reader import check_model_path
-    from hsdag.placers.options import parse_changes
+    from hsdag.placers.registry import parse_changes
     from hsdag.search.options import parse_duration
 
     check_model_path(model)

@@ -47,7 +47,7 @@ def solve(
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.cli.progress import SearchProgress
-    from hsdag.placers.options import parse_changes
+    from hsdag.placers.registry import parse_changes
     from hsdag.search.options import parse_duration
 
     check_files([output, trace, gantt], [problem], gantt)

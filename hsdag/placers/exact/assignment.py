@@ -161,7 +161,7 @@ class AssignmentModel:
             room = self._f.room(d, there)
             if room is None:
                 continue
-            held = [(self.on[i][d], float(room.held[i])) for i in there]
+            held = [(self.on[i][d], float(room.weights[i] + room.results[i])) for i in there]
             self.linear.row(held, high=room.size)
             for i in there:
                 if room.running[i]:

@@ -42,11 +42,6 @@ class Room:
     running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
     unit_bytes: float
 
-    @property
-    def held(self) -> IntArray:
-        """[N] what an op takes throughout, for one input."""
-        return self.weights + self.results
-
 
 @dataclass(frozen=True, eq=False)
 class Formulation:

@@ -17,8 +17,8 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.linear import LinearModel
-from hsdag.placers.exact.solving import POLL_S, Answer, Ending, Program
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.exact.solving import POLL_S, Answer, Program
+from hsdag.placers.incumbent import Limits, Status
 
 TOLERANCE = 1e-6
 """Share by which HiGHS may be wrong: its bounds are lowered by it."""
@@ -79,7 +79,11 @@ def _listen(
         elif kind == "bound":
             bound = content[0]
         elif kind == "end":
-            return Answer(_ending(content[0], values), max(float(content[1]), bound), solution=values)
+            if content[0] == "Infeasible":
+                return Answer(Status.INFEASIBLE, np.inf)
+            ended = Status.TIME_LIMIT if values is None else Status.FEASIBLE
+            ending = Status.OPTIMAL if content[0] == "Optimal" else ended
+            return Answer(ending, max(float(content[1]), bound), solution=values)
         elif kind == "died":
             raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
 
@@ -95,14 +99,6 @@ def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events:
     except (OSError, ValueError):
         pass
     events.put(("died",))
-
-
-def _ending(status: str, values: FloatArray | None) -> Ending:
-    if status == "Optimal":
-        return Ending.OPTIMAL
-    if status == "Infeasible":
-        return Ending.INFEASIBLE
-    return Ending.UNKNOWN if values is None else Ending.FEASIBLE
 
 
 def _request(model: LinearModel, limits: Limits, hint: tuple[list[int], list[float]] | None) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.recursive_bound import split_bound_s
 from hsdag.placers.exact.single_channel import solve_chain
-from hsdag.placers.exact.solving import Answer, Ending, Program
+from hsdag.placers.exact.solving import Answer, Program
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.plan import Plan
 
 MOST_OPS_OF_A_SEGMENT = 120
@@ -67,7 +67,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             self._join(formulation, judge, deadline, limits)
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            return Answer(Ending.UNKNOWN, 0.0)
+            return Answer(Status.TIME_LIMIT, 0.0)
         pairs = len(gaps) * formulation.problem.num_devices**2
         each_s = min(MODULE_S, max(left_s * limits.num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
         of_module = Limits(min(each_s, left_s), 1, limits.seed)
@@ -76,11 +76,11 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         )
         with solving as solver:
             if not is_chain:
-                return Answer(Ending.FEASIBLE, split_bound_s(formulation, modules(formulation, self.options), solver))
+                return Answer(Status.FEASIBLE, split_bound_s(formulation, modules(formulation, self.options), solver))
             answer = solve_chain(formulation, found, solver)
         if answer.device is not None and answer.start_s is not None:
             judge.incumbent.consider(answer.device, start_ranks(judge.costs, answer.start_s))
-        return Answer(Ending.FEASIBLE, answer.bound_s)
+        return Answer(Status.FEASIBLE, answer.bound_s)
 
     def _join(self, formulation: Formulation, judge: Judge, deadline: float, limits: Limits) -> None:
         """The best list schedule; then windows over modules and seams."""

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import TOLERANCE, solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import POLL_S, Ending, solve_model
+from hsdag.placers.exact.solving import POLL_S, solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -41,7 +42,7 @@ class ModuleAnswer:
         return replace(self, device=self.device[ops], start_s=self.start_s[ops])
 
 
-class ModuleSolver:
+class ModuleSolver(AbstractContextManager["ModuleSolver"]):
     """Solves modules of one problem; ``num_solved`` counts those that were not known already.
 
     What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound. Who waits
@@ -61,9 +62,6 @@ class ModuleSolver:
         self._pool = ThreadPoolExecutor(num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
         self.num_solved = 0
-
-    def __enter__(self) -> ModuleSolver:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -106,19 +104,15 @@ class ModuleTask:
 def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:
     model = IntervalModel(Formulation(module), generous_horizon_s(module), pinned=pinned)
     answer = solve_model(model, limits)
-    if answer.ending is Ending.INFEASIBLE:
-        return ModuleAnswer(float("inf"))
-    bound_s = model.ticks.length_of(answer.bound)
+    bound_s = answer.bound * model.ticks.length_s
     if answer.solution is None or answer.value is None:
         return ModuleAnswer(bound_s)
-    return ModuleAnswer(bound_s, model.ticks.length_of(answer.value), *answer.solution.of_single)
+    return ModuleAnswer(bound_s, answer.value * model.ticks.length_s, *answer.solution.of_single)
 
 
 def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:  # noqa: ARG001
     model = BatchedModel(Formulation(module), generous_horizon_s(module))
     answer = solve_linear(model.linear, limits)
-    if answer.ending is Ending.INFEASIBLE:
-        return ModuleAnswer(float("inf"))
     bound_s = max(answer.bound * model.unit_s * (1 - TOLERANCE), 0.0)
     if answer.solution is None:
         return ModuleAnswer(bound_s)

@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.placers.exact.ticks import Ticks
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.incumbent import Limits, Status
 
 LARGEST_BOUND = 2**62
 POLL_S = 0.05
@@ -37,15 +36,6 @@ class Readable(Protocol[T_co]):
         """The solution that the values of the variables describe."""
 
 
-class Ending(Enum):
-    """How a solver ended."""
-
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"  # the time was over
-    INFEASIBLE = "infeasible"
-    UNKNOWN = "unknown"  # the time was over, and nothing was found
-
-
 def solver_of(limits: Limits) -> cp_model.CpSolver:
     """A CP-SAT solver; the same limits and seed give the same answer unless time runs out."""
     solver = cp_model.CpSolver()
@@ -58,9 +48,13 @@ def solver_of(limits: Limits) -> cp_model.CpSolver:
 
 @dataclass(frozen=True, eq=False)
 class Answer(Generic[T]):
-    """What a solver knows at its end: the best solution, its value and the proven bound, in the program's own unit."""
+    """What a solver knows at its end: the best solution, its value and the proven bound, in the program's own unit.
 
-    ending: Ending
+    The bound is infinite where there is no solution. FEASIBLE and TIME_LIMIT say that the time was over, the latter
+    that nothing was found.
+    """
+
+    ending: Status
     bound: float
     value: float | None = None
     solution: T | None = None
@@ -77,10 +71,10 @@ class Program:
     unit_s: float
     tolerance: float = 0.0
 
-    def follow(self, limits: Limits, prove: Callable[[float], None], wake: Callable[[], None], best_s: float) -> Ending:
+    def follow(self, limits: Limits, prove: Callable[[float], None], wake: Callable[[], None], best_s: float) -> Status:
         """Solve and ``prove`` bounds in seconds; every so often ``wake``.
 
-        Where there is no solution, none is better than ``best_s``, the best one known before.
+        Where there is no solution, none is better than ``best_s``, the best known before.
         """
 
         def on_wait(bound: float) -> None:
@@ -88,8 +82,7 @@ class Program:
             wake()
 
         answer = self.solve(limits, on_wait)
-        is_infeasible = answer.ending is Ending.INFEASIBLE
-        prove((best_s if is_infeasible else answer.bound * self.unit_s) * (1 - self.tolerance))
+        prove(min(answer.bound * self.unit_s, best_s) * (1 - self.tolerance))
         return answer.ending
 
 
@@ -155,13 +148,13 @@ class _Found(cp_model.CpSolverSolutionCallback, Generic[T]):
 
 def _answer(model: Readable[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
     if status == cp_model.INFEASIBLE:
-        return Answer(Ending.INFEASIBLE, LARGEST_BOUND)
+        return Answer(Status.INFEASIBLE, np.inf)
     if status == cp_model.MODEL_INVALID:
         raise ValueError(f"CP-SAT refuses the model: {model.model.validate()}")
     bound = whole_bound(solver.best_objective_bound)
     if status == cp_model.UNKNOWN:
-        return Answer(Ending.UNKNOWN, bound)
-    ending = Ending.OPTIMAL if status == cp_model.OPTIMAL else Ending.FEASIBLE
+        return Answer(Status.TIME_LIMIT, bound)
+    ending = Status.OPTIMAL if status == cp_model.OPTIMAL else Status.FEASIBLE
     return Answer(ending, bound, round(solver.objective_value), model.read(solver.value))
 
 

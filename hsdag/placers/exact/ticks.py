@@ -67,10 +67,6 @@ class Ticks:
         """Ticks in seconds."""
         return np.asarray(np.asarray(ticks, dtype=np.float64) * self.length_s, dtype=np.float64)
 
-    def length_of(self, ticks: float) -> float:
-        """So many ticks in seconds."""
-        return ticks * self.length_s
-
 
 def _beyond(horizon_ticks: float) -> int:
     """More ticks than any model with this horizon has: one for rounding, and what durations may exceed it by."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,7 @@ class _Part:
     end_s: float
 
 
-class WindowSolver:
+class WindowSolver(AbstractContextManager["WindowSolver"]):
     """Solves windows of one problem, several at once, each by one worker within ``effort``.
 
     Effort is what CP-SAT counts instead of seconds: answers do not depend on the machine until ``deadline``, a moment
@@ -60,9 +61,6 @@ class WindowSolver:
         self._producers: list[dict[int, float]] = [{} for _ in range(f.problem.num_ops)]
         for (u, v), size in f.edges.items():
             self._producers[v][u] = size
-
-    def __enter__(self) -> WindowSolver:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -113,7 +111,7 @@ class WindowSolver:
         solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
-        end_s = model.ticks.length_of(round(solver.objective_value))
+        end_s = round(solver.objective_value) * model.ticks.length_s
         return _Part(ops, *model.read(solver.value).of_single, end_s)
 
     def _solver(self, left_s: float) -> cp_model.CpSolver:

@@ -11,8 +11,8 @@ from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.milp_model import BatchedModel
-from hsdag.placers.exact.solving import Ending, solve_model
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.exact.solving import solve_model
+from hsdag.placers.incumbent import Limits, Status
 from tests.hsdag.batching.batched_reference import BatchedBruteForce, random_batched
 
 SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
@@ -21,10 +21,10 @@ SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
 def by_cpsat(problem: BatchedProblem) -> tuple[float, BatchSchedule]:
     model = IntervalModel.of_batches(problem, problem.horizon_s)
     answer = solve_model(model, Limits(10.0, 1))
-    assert answer.ending is Ending.OPTIMAL
+    assert answer.ending is Status.OPTIMAL
     assert answer.solution is not None
     found = answer.solution
-    return model.ticks.length_of(answer.bound), in_order(problem, found.device, found.start_s)
+    return answer.bound * model.ticks.length_s, in_order(problem, found.device, found.start_s)
 
 
 @pytest.mark.parametrize("seed", range(24))

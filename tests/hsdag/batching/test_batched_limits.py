@@ -20,7 +20,7 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
 from hsdag.placers.exact.cpsat_model import IntervalModel
-from hsdag.placers.exact.solving import Ending, solve_model
+from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
@@ -153,5 +153,5 @@ def test_what_takes_longer_than_the_horizon_is_on_no_device() -> None:
     costs = ScheduleProblem.from_arrays([[5.0, 7.0]], [])
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0))
     narrow = IntervalModel.of_batches(problem, 4.0)
-    assert solve_model(narrow, Limits(10.0, 1)).ending is Ending.INFEASIBLE
+    assert solve_model(narrow, Limits(10.0, 1)).ending is Status.INFEASIBLE
     assert np.isnan(problem.within(6.0).batches.time_s).tolist() == [[[False], [True]]]

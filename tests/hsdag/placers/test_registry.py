@@ -10,8 +10,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.learning.hsdag.config import HsdagConfig, Reward
 from hsdag.placers import registry
 from hsdag.placers.local.sa import SaOptions
-from hsdag.placers.options import changed_options, parse_changes
-from hsdag.placers.registry import find_method, find_preset, make_placer, method_names
+from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, method_names, parse_changes
 from hsdag.search.options import PlaceOptions
 
 

@@ -39,7 +39,7 @@ def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
     model = IntervalModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_model(model, LIMITS)
     assert answer.value is not None
-    return model.ticks.length_of(answer.value), model.ticks.length_of(answer.bound)
+    return answer.value * model.ticks.length_s, answer.bound * model.ticks.length_s
 
 
 def milp_s(problem: ScheduleProblem) -> float:
