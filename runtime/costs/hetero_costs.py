@@ -76,7 +76,12 @@ class HeteroCosts:
         floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
         start = np.maximum(self._parameters(), floors)  # what is too small cannot be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
-        return self._with(start * fit_by_kind(rows, d, [d, d * d, d * d], Trust()))
+        values = start * fit_by_kind(rows, d, [d, d * d, d * d], Trust())
+        latency_s, inverse = values[2 * d :].reshape(2, d, d)
+        time_s = self.costs.time_s * values[:d]
+        return replace(
+            self, costs=CostModel(time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED)
+        )
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
         ops = np.arange(placements.shape[1])
@@ -101,15 +106,3 @@ class HeteroCosts:
         parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
         values: FloatArray = np.concatenate(parts, dtype=np.float64)
         return values
-
-    def _with(self, values: FloatArray) -> HeteroCosts:
-        """These costs with other parameters [P]."""
-        d = self.num_devices
-        costs = CostModel(
-            time_s=self.costs.time_s * values[:d],
-            launch_s=values[d : 2 * d],
-            link_latency_s=values[2 * d : 2 * d + d * d].reshape(d, d),
-            link_bandwidth_bytes_per_s=1.0 / values[2 * d + d * d :].reshape(d, d),
-            source=CostSource.CALIBRATED,
-        )
-        return replace(self, costs=costs)

@@ -68,15 +68,13 @@ class Refinement:
         starts = [each for each in [*alone, *starts] if self._problem.is_legal(each) and self._judge.fits(each)]
         values = self._values(starts)
         for i in np.argsort(values, kind="stable")[:MAX_REFINED].tolist():
-            best: IntArray | None = starts[i] if np.isfinite(values[i]) else None
-            value = values[i]
-            while best is not None:
-                placement = best
-                best, value = self._improved(placement, value)
-                if best is None:
-                    yield placement
+            better: tuple[IntArray, float] | None = (starts[i], values[i])
+            while better is not None:
+                placement, value = better
+                better = self._improved(placement, value)
+            yield placement
 
-    def _improved(self, placement: IntArray, value: float) -> tuple[IntArray | None, float]:
+    def _improved(self, placement: IntArray, value: float) -> tuple[IntArray, float] | None:
         """The best that moves which gain by themselves make of a placement together; None where nothing gains."""
         moves = list(itertools.islice(self._moves(placement), self._left))
         values = self._values(moves)
@@ -87,7 +85,7 @@ class Refinement:
         for i in np.argsort(values, kind="stable").tolist():
             if values[i] < value * (1 - LEAST_GAIN) and self._judge.fits(merged[i]):
                 return merged[i], float(values[i])
-        return None, value
+        return None
 
     def _moves(self, placement: IntArray) -> Iterator[IntArray]:
         """A placement [U] after one move to a device: of the units there that edges join, of one, of an edge's two."""

@@ -51,9 +51,8 @@ def stages(units: Problem) -> Iterator[IntArray]:
     problem, semantics = units.costs, units.semantics
     assert problem is not None
     judge = MemoryJudge(problem, semantics)
-    able = np.flatnonzero(problem.supported.all(axis=0))
-    by_load = able[np.argsort(problem.time_s[:, able].sum(axis=0), kind="stable")].tolist()
-    alone = (np.full(problem.num_ops, d, dtype=np.int64) for d in by_load)
+    by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
+    alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
     yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
     for boundary in _boundaries(semantics):
         for slowest in (True, False) if boundary == 1.0 else (True,):
