@@ -15,7 +15,7 @@ from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.runtime.cutting.cut import Instances
 from hsdag.runtime.cutting.merging import tensors_of
-from hsdag.runtime.openvino_backend import CutOptions, plan_parts
+from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
@@ -77,13 +77,13 @@ class PartTable:
         try:
             options = CutOptions(objective=objective)
             priority = None if ranks is None else ranks.astype(np.float64)
-            instances, parts, rank = plan_parts(self.graph, placement, self.op_s.shape[1], options, priority)
+            plan = plan_cut(self.graph, placement, self.op_s.shape[1], options, priority)
         except PlacementError:  # too many subgraphs
             return None
-        work_s = self.op_s[instances.op, instances.device]
+        work_s = self.op_s[plan.instances.op, plan.instances.device]
         if np.isnan(work_s).any():  # a join was copied to a device that lacks it
             return None
-        return _measured(self.graph, instances, parts, rank, work_s)
+        return _measured(self.graph, plan.instances, plan.parts, plan.ranks, work_s)
 
 
 def _measured(

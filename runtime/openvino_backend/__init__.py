@@ -2,7 +2,7 @@
 
 from hsdag.runtime.cutting.cut import Cut, Tensor
 from hsdag.runtime.cutting.merging import CutCosts, part_schedule
-from hsdag.runtime.openvino_backend.compiling import CutOptions, compile_on, compile_placed, plan_cut, plan_parts
+from hsdag.runtime.openvino_backend.compiling import CutOptions, compile_on, compile_placed, plan_cut
 from hsdag.runtime.openvino_backend.requests import WorkConservingModel
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "compile_placed",
     "part_schedule",
     "plan_cut",
-    "plan_parts",
 ]

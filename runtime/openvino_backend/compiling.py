@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,17 @@ class CutOptions:
 
 @dataclass(frozen=True, eq=False)
 class CutPlan:
-    """A cut, its order (``ranks`` [S], smallest first), and the grouping it comes from, parts in running order."""
+    """A grouping of instances, parts in running order, and the ``ranks`` [S] of the parts, smallest first."""
 
-    cut: Cut
-    ranks: FloatArray
+    graph: ComputationGraph
     instances: Instances
     parts: Partition
+    ranks: FloatArray
+
+    @cached_property
+    def cut(self) -> Cut:
+        """The parts with the tensors that they hand on."""
+        return cut_of(self.graph, self.instances, self.parts)
 
 
 def plan_cut(
@@ -76,18 +82,6 @@ def plan_cut(
     The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
     ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.
     """
-    instances, parts, ranks = plan_parts(graph, device, num_devices, options, priority)
-    return CutPlan(cut_of(graph, instances, parts), ranks, instances, parts)
-
-
-def plan_parts(
-    graph: ComputationGraph,
-    device: IntArray,
-    num_devices: int,
-    options: CutOptions | None = None,
-    priority: FloatArray | None = None,
-) -> tuple[Instances, Partition, FloatArray]:
-    """The instances, the grouping and the ranks [S] of ``plan_cut``, without the tensors that parts hand on."""
     options = options or CutOptions()
     costs = CutCosts.assumed(graph, num_devices)
     instances = instances_of(graph, device, copies=options.copies)
@@ -106,7 +100,7 @@ def plan_parts(
     else:
         ranks = np.full(parts.num_groups, np.inf)
         np.minimum.at(ranks, parts.labels, priority[instances.op])
-    return instances, parts, ranks
+    return CutPlan(graph, instances, parts, ranks)
 
 
 def compile_on(

@@ -15,6 +15,18 @@ def chain(count: int, num_devices: int = 1) -> TaskGraph:
     return TaskGraph.of(tuple(f"t{t}" for t in range(count)), [t % num_devices for t in range(count)], devices, edges)
 
 
+class BrokenBackend(Backend):
+    """Tasks that end when they start, but for one that raises."""
+
+    def __init__(self, task: int, message: str) -> None:
+        self._task, self._message = task, message
+
+    def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+        if attempt.task == self._task:
+            raise RuntimeError(self._message)
+        return True
+
+
 class HandBackend(Backend):
     """Tasks of ``by_hand`` end through ``end``, all others at once.
 

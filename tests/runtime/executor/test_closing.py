@@ -180,9 +180,11 @@ def test_a_program_that_ends_with_a_run_in_flight_cancels_it() -> None:
 import threading
 from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
 class Telling(NullBackend):
+    def start(self, attempt, inbox):
+        return False
     def close(self):
         print("closed", flush=True)
-engine = Engine(TaskGraph.of(("t",), [0], (Resource("d", 0),), []), Telling(hanging={0}), grace_s=0.01)
+engine = Engine(TaskGraph.of(("t",), [0], (Resource("d", 0),), []), Telling(), grace_s=0.01)
 engine.submit(on_end=lambda run: print(run.status.name, flush=True))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

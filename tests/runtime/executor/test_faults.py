@@ -16,7 +16,7 @@ import pytest
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Attempt, Engine, Inbox, NullBackend, Resource, Run, RunStatus, TaskGraph
-from tests.runtime.executor.hand_backend import HandBackend, chain
+from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, chain
 from tests.runtime.executor.virtual_backend import VirtualBackend
 
 FOREVER_S = 60.0
@@ -43,7 +43,7 @@ def failure(run: Run) -> str:
 
 
 def test_a_task_that_raises_is_named_with_its_device_on_one_line() -> None:
-    with Engine(chain(4, 2), NullBackend(failures={3: "out of\n  memory"})) as engine:
+    with Engine(chain(4, 2), BrokenBackend(3, "out of\n  memory")) as engine:
         run = engine.submit()
         assert failure(run) == "'t3' on device d1 failed: out of memory"
         assert run.status is RunStatus.FAILED

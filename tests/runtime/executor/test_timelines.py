@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.executor import Engine, NullBackend, Resource, Run, TaskGraph
-from tests.runtime.executor.hand_backend import HandBackend, chain
+from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, NullBackend, Resource, Run, TaskGraph
+from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, chain
 from tests.runtime.executor.reference_engine import Case, cases, inputs_of
 
 FOREVER_S = 60.0
 
 
+class TimerBackend(Backend):
+    """Tasks that end after ``duration_s`` [T] on a timer."""
+
+    def __init__(self, duration_s: np.ndarray) -> None:
+        self._duration_s = duration_s.tolist()
+
+    def start(self, attempt: Attempt, inbox: Inbox) -> bool:
+        timer = threading.Timer(self._duration_s[attempt.task], inbox.done, (attempt,))
+        timer.daemon = True
+        timer.start()
+        return False
+
+
 def run_once(graph: TaskGraph, duration_s: np.ndarray | None = None) -> Run:
-    with Engine(graph, NullBackend(duration_s)) as engine:
+    backend = NullBackend() if duration_s is None else TimerBackend(duration_s)
+    with Engine(graph, backend) as engine:
         run = engine.submit()
         assert run.wait(FOREVER_S)
     return run
@@ -67,7 +83,7 @@ def test_a_run_of_nothing_ends_at_once() -> None:
 
 
 def test_a_timeline_of_a_failed_run_shows_what_ended() -> None:
-    with Engine(chain(3), NullBackend(failures={1: "no"})) as engine:
+    with Engine(chain(3), BrokenBackend(1, "no")) as engine:
         run = engine.submit()
         with pytest.raises(ExecutionError, match="no"):
             run.wait(FOREVER_S)
