@@ -52,9 +52,9 @@ def compressed(model: ov.Model) -> ov.Model:
 def check_target(path: Path) -> None:
     """Raise OutputError when ``path`` is a folder or lies in none, before work goes into a model."""
     if path.is_dir():
-        raise OutputError(f"cannot write model {path}: expected a file, found a folder; choose another name")
+        raise OutputError(f"model {path} cannot be written: expected a file, found a folder; choose another name")
     if not path.parent.is_dir():
-        raise OutputError(f"cannot write model {path}: there is no folder {path.parent}; create it first")
+        raise OutputError(f"model {path} cannot be written: there is no folder {path.parent}; create it first")
 
 
 def _name_by_consumer(model: ov.Model) -> None:

@@ -226,4 +226,4 @@ class RunState:
             results = {name: x for name, x in found.items() if x is not None}
             self.outputs = results if len(results) == len(found) else None
             self._buffers.uncount_all()
-            self._buffers.values[:] = [None] * self.program.num_buffers
+            self._buffers.values = [None] * self.program.num_buffers
