@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.batching.dispatch import Room, Tables, dispatched_s, loaded
-from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.runtime.simulator.heaps import bare, inlined
 
@@ -30,6 +30,7 @@ class Moves(NamedTuple):
     ops: IntArray  # [M]
     devices: IntArray  # [N, D] those of an op, then -1
     num_devices: IntArray  # [N]
+    can: BoolArray  # [N, D] whether an op may be there
     pair_first: IntArray  # [N + 1] to 2 E
     pair: IntArray  # [2 E] neighbours of an op
     price: FloatArray  # [D] of a second of load
@@ -51,12 +52,11 @@ class State(NamedTuple):
 
 def moves_of(problem: BatchedProblem, price: FloatArray) -> Moves:
     """Every change of placement; ``price`` [D] adds up to 1."""
-    p = problem.costs
-    can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))
+    p, can = problem.costs, np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))
     devices = np.where(np.sort(~can, axis=1), -1, np.argsort(~can, axis=1, kind="stable"))
     ends = np.concatenate([p.edge_src, p.edge_dst]), np.concatenate([p.edge_dst, p.edge_src])
     pairs = Csr.build(p.num_ops, *ends)
-    return Moves(np.flatnonzero(can.sum(axis=1) > 1), devices, can.sum(axis=1), pairs.indptr, pairs.indices, price)
+    return Moves(np.flatnonzero(can.sum(axis=1) > 1), devices, can.sum(axis=1), can, pairs.indptr, pairs.indices, price)
 
 
 def state_of(device: IntArray, priority: FloatArray, seed: int) -> State:
@@ -171,7 +171,7 @@ def _step(m: Moves, s: State) -> None:
         _remember(s, w)
         for g in range(groups):
             a, b = s.device[v, g], s.device[w, g]
-            if _can(m, v, b) and _can(m, w, a):
+            if m.can[v, b] and m.can[w, a]:
                 s.device[v, g], s.device[w, g] = b, a
     elif kind < 14:
         g, h = _below(s, groups), _below(s, groups)
@@ -198,7 +198,7 @@ def _walk(m: Moves, s: State, v: int, length: int) -> None:
 @inlined
 def _divide_like(m: Moves, s: State, v: int, source: int) -> None:
     for g in range(s.device.shape[1]):
-        if _can(m, v, s.device[source, g]):
+        if m.can[v, s.device[source, g]]:
             s.device[v, g] = s.device[source, g]
 
 
@@ -206,14 +206,6 @@ def _divide_like(m: Moves, s: State, v: int, source: int) -> None:
 def _neighbour(m: Moves, s: State, v: int) -> int:
     neighbour: int = m.pair[m.pair_first[v] + _below(s, m.pair_first[v + 1] - m.pair_first[v])]
     return neighbour
-
-
-@inlined
-def _can(m: Moves, v: int, d: int) -> bool:
-    found = False
-    for i in range(m.num_devices[v]):
-        found |= m.devices[v, i] == d
-    return found
 
 
 @inlined

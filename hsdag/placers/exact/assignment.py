@@ -55,12 +55,9 @@ class AssignmentModel:
 
     def placement(self, values: ArrayLike) -> IntArray:
         """[N] devices from the values of ``wanted``."""
-        flat, k = np.asarray(values), 0
-        device = np.empty(self._p.num_ops, dtype=np.int64)
-        for i, choices in enumerate(self.on):
-            device[i] = list(choices)[int(np.argmax(flat[k : k + len(choices)]))]
-            k += len(choices)
-        return device
+        chosen = dict(zip(self.wanted, np.asarray(values).tolist(), strict=True))
+        best = (max(choices.items(), key=lambda choice: chosen[choice[1]])[0] for choices in self.on)
+        return np.fromiter(best, dtype=np.int64, count=self._p.num_ops)
 
     def chosen(self, device: IntArray) -> list[int]:
         """The values of ``wanted`` for a placement [N]."""

@@ -159,9 +159,8 @@ class BatchedProblem:
     @cached_property
     def held_bytes(self) -> FloatArray:
         """[N] what an op reads and writes for one group: im + om of (6)."""
-        held = self.costs.output_bytes.copy()
-        np.add.at(held, self.costs.edge_dst, self.costs.edge_bytes)
-        return np.asarray(held * self.batches.group, dtype=np.float64)
+        read = np.bincount(self.costs.edge_dst, self.costs.edge_bytes, self.costs.num_ops)
+        return np.asarray((self.costs.output_bytes + read) * self.batches.group, dtype=np.float64)
 
     @cached_property
     def s_per_byte(self) -> FloatArray:

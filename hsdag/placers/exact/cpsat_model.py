@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from ortools.sat.python import cp_model
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.ticks import Ticks
@@ -303,19 +303,12 @@ class IntervalModel:
         self.model.add(until >= self._finish[u]).only_enforce_if(here)
         if not consumers:  # what nobody reads is kept
             self.model.add(until >= self.makespan).only_enforce_if(here)
-        for v, size in consumers.items():
-            cost = self.ticks.down(self._f.transfer_s(max([size, *consumers.values()])))
+        sent = self.ticks.down(self._f.transfer_s(min(consumers.values(), default=0.0)))
+        for v in consumers:
             for b, at_b in self._at[v].items():
-                last = self._finish[v] if b == d else self._finish[u] + self._sent(u, d, b, cost)
+                last = self._finish[v] if b == d else self._finish[u] + int(sent[d, b])
                 self.model.add(until >= last).only_enforce_if([here, at_b])
         return self.model.new_optional_interval_var(self._begin[u], length, until, here, f"home{u},{d}")
-
-    def _sent(self, u: int, a: int, b: int, largest: IntArray) -> int:
-        """Ticks of the transfer of u's result from a to b; of its smallest edge where edges differ."""
-        sizes = set(self._f.consumers[u].values())
-        if len(sizes) == 1:
-            return int(largest[a, b])
-        return int(self.ticks.down(self._f.transfer_s(min(sizes)))[a, b])
 
     def _life_of_copy(self, u: int, d: int, readers: list[int]) -> cp_model.IntervalVar:
         """A copy that is there when any of ``readers`` is on d and u is not; it arrives from the end of u on."""

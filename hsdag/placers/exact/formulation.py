@@ -85,26 +85,21 @@ class Formulation:
     @cached_property
     def running_bytes(self) -> FloatArray:
         """[N, D] least bytes that an op's own result and its inputs take while it runs; 0 where it takes no time."""
-        p = self.problem
-        held = p.output_bytes.copy()
-        for (u, v), size in self.edges.items():
-            held[v] += min(size, p.output_bytes[u])
-        return np.where(p.time_s > 0, held[:, None], 0.0)
+        p = self.problem.with_single_results
+        read = np.bincount(p.edge_dst, np.minimum(p.edge_bytes, p.output_bytes[p.edge_src]), p.num_ops)
+        return np.where(p.time_s > 0, (p.output_bytes + read)[:, None], 0.0)
 
     @cached_property
     def reserved_bytes(self) -> FloatArray:
         """[N] inputs and outputs of each op: im + om of (6)."""
-        held = self.problem.output_bytes.copy()
-        for (_, v), size in self.edges.items():
-            held[v] += size
-        return held
+        p = self.problem.with_single_results
+        return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
 
     def room(self, d: int, there: list[int], num_inputs: int = 1) -> Room | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
-        p, is_reserved, nothing = self.problem, self.memory is MemoryRule.RESERVED, np.zeros(self.problem.num_ops)
-        results_bytes, running_bytes = (
-            (self.reserved_bytes, nothing) if is_reserved else (nothing, self.running_bytes[:, d])
-        )
+        p, results_bytes, running_bytes = self.problem, np.zeros(self.problem.num_ops), self.running_bytes[:, d]
+        if self.memory is MemoryRule.RESERVED:
+            results_bytes, running_bytes = self.reserved_bytes, results_bytes
         most_bytes = float((p.weight_bytes + num_inputs * results_bytes)[there].sum())
         beside_bytes = float(running_bytes[there].max(initial=0.0))
         if self.memory is MemoryRule.PEAK:

@@ -62,8 +62,8 @@ class SaPlacer(Placer[SaOptions]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         annealing, options = _Annealing(incumbent, self.options), self.options
-        length, idle_rounds, spent = options.first_round, 0, 0
-        while annealing.can_move and idle_rounds < options.most_idle_rounds and spent < options.most_proposals:
+        length, idle_rounds, spent, can_move = options.first_round, 0, 0, len(annealing.moves.movable) > 0
+        while can_move and idle_rounds < options.most_idle_rounds and spent < options.most_proposals:
             before = incumbent.best_score
             annealing.run_round(length)
             spent += length
@@ -80,18 +80,13 @@ class _Annealing:
         self._incumbent, self._options = incumbent, options
         self._graph = incumbent.problem.units.graph
         self._rng = np.random.default_rng(incumbent.limits.seed)
-        self._moves = LocalMoves(incumbent.problem.supported, self._rng)
+        self.moves = LocalMoves(incumbent.problem.supported, self._rng)
         self._batch = options.batch if incumbent.is_cheap else 1
         starts = _starts(incumbent)
         values = incumbent.values(starts)
         self._start = starts[int(np.argmin(values))]
         self.heat = 1.0
         self._first_temperature: float | None = None
-
-    @property
-    def can_move(self) -> bool:
-        """Whether there is more than one placement."""
-        return len(self._moves.movable) > 0
 
     def run_round(self, length: int) -> None:
         """Cool down once, over about ``length`` proposals or what is left of the budget."""
@@ -121,10 +116,10 @@ class _Annealing:
     def _proposal(self, placement: IntArray) -> IntArray:
         kind = int(self._rng.integers(3))
         if kind == 0:
-            return self._moves.moved(placement)
+            return self.moves.moved(placement)
         if kind == 1:
-            return self._moves.joined(placement, self._graph)
-        return self._moves.stretched(placement, self._graph.topological_order)
+            return self.moves.joined(placement, self._graph)
+        return self.moves.stretched(placement, self._graph.topological_order)
 
     def _sampled_temperature(self) -> float:
         """From the mean worsening of neighbours of the start; those that fail do not count."""
@@ -136,7 +131,7 @@ class _Annealing:
         while len(worse) < options.num_samples and (
             not len(worse) or incumbent.progress - spent < options.sample_share
         ):
-            neighbours = [self._moves.moved(start.placement) for _ in range(at_once)]
+            neighbours = [self.moves.moved(start.placement) for _ in range(at_once)]
             worse = np.append(worse, incumbent.values(neighbours) - known)
         worse = worse[np.isfinite(worse) & (worse > 0)]
         return float(worse.mean()) / -np.log(options.first_acceptance) if len(worse) else 0.0
