@@ -91,33 +91,27 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
             is_legal = np.isfinite(judge.incumbent.consider(device, ranks))
             return _schedule_of(judge, Plan(device, ranks)) if is_legal else None
 
+        if judge.best is None:
+            return
+        plan = _schedule_of(judge, judge.best)
         with WindowSolver(formulation, EFFORT, deadline, limits.num_workers, limits.seed) as windows:
-            plan = _schedule_of(judge, judge.best) if judge.best is not None else None
             for size in WINDOW_OPS:
-                while plan is not None and time.monotonic() < deadline:
-                    better = _swept(plan, size, windows, judged, judge, deadline)
-                    gained_s = 0.0 if better is None else plan.makespan_s - better.makespan_s
-                    enough_s = GAIN * plan.makespan_s
-                    plan = better or plan
-                    if better is None or gained_s < enough_s:
-                        break
+                gained = GAIN
+                while gained >= GAIN and time.monotonic() < deadline:
+                    before_s, plan = plan.makespan_s, _swept(plan, size, windows, judged, judge, deadline)
+                    gained = 1.0 - plan.makespan_s / before_s if before_s > 0 else 0.0
 
 
-def _swept(
-    plan: Schedule, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float
-) -> Schedule | None:
-    """Every window once, disjoint ones side by side; None where none is better."""
-    is_better = False
+def _swept(plan: Schedule, size: int, windows: WindowSolver, judged: Judged, judge: Judge, deadline: float) -> Schedule:
+    """Every window once, disjoint ones side by side; the plan itself where none is better."""
     for first in (0, 1):
         count = len(sweeps(plan, size)[first::2])
         for k in range(0, count, SIDE_BY_SIDE):
             if time.monotonic() > deadline:
                 break
             judge.wake()
-            better = windows.improve(plan, sweeps(plan, size)[first::2][k : k + SIDE_BY_SIDE], judged)
-            if better is not None:
-                plan, is_better = better, True
-    return plan if is_better else None
+            plan = windows.improve(plan, sweeps(plan, size)[first::2][k : k + SIDE_BY_SIDE], judged) or plan
+    return plan
 
 
 def _schedule_of(judge: Judge, plan: Plan) -> Schedule:

@@ -9,12 +9,13 @@ all groups; otherwise one of X ops is the last for a share of 1 / X of the group
 OPT(V, G) >= OPT(M, b) + max(OPT(common, G - b + 1), min over x of OPT(behind x, ceil((G - b + 1) / X)))
 
 for every b. And OPT(V, G) >= OPT(R, G) + min over v of OPT(before v, 1), v being the ops of R that read nothing of R.
-Both hold in the other direction of time too. Legend: N ops.
+Both hold in the other direction of time too. Legend: N ops, E edges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -59,50 +60,46 @@ def recursive_bound_s(
     for t, part in enumerate(parts):
         module[part] = t
     src, dst = f.problem.edge_src, f.problem.edge_dst
-    forward = _Direction(f.reach, module, src, dst, (module_s, any_s), has_time)
-    backward = _Direction(f.reach.T, len(parts) - 1 - module, dst, src, (module_s, any_s), has_time)
+    forward = _Direction(f.reach, module, src, dst, module_s, any_s, has_time)
+    backward = _Direction(f.reach.T, len(parts) - 1 - module, dst, src, module_s, any_s, has_time)
     every = np.ones(len(module), dtype=np.bool_)
     return max(forward.bound_s(every, groups), backward.bound_s(every, groups))
 
 
+@dataclass(frozen=True, eq=False)
 class _Direction:
     """The recursion in one direction of time, along which modules are counted and edges lead."""
 
-    def __init__(
-        self,
-        reach: BoolArray,
-        module: IntArray,
-        src: IntArray,
-        dst: IntArray,
-        optima: tuple[Optimum, Optimum],
-        has_time: Callable[[], bool],
-    ) -> None:
-        self._reach, self._module, self._src, self._dst = reach, module, src, dst
-        self._module_s, self._any_s = optima
-        self._has_time = has_time
-        self._known: dict[tuple[bytes, int], float] = {}
+    reach: BoolArray  # [N, N]
+    module: IntArray  # [N]
+    src: IntArray  # [E]
+    dst: IntArray  # [E]
+    module_s: Optimum
+    any_s: Optimum
+    has_time: Callable[[], bool]
+    known: dict[tuple[bytes, int], float] = field(default_factory=dict)
 
     def bound_s(self, ops: BoolArray, groups: int) -> float:
         key = ops.tobytes(), groups
-        if key not in self._known:
-            self._known[key] = self._compute(ops, groups) if self._has_time() else 0.0
-        return self._known[key]
+        if key not in self.known:
+            self.known[key] = self._compute(ops, groups) if self.has_time() else 0.0
+        return self.known[key]
 
     def _compute(self, ops: BoolArray, groups: int) -> float:
-        whole = self._module == self._module[ops].min()
+        whole = self.module == self.module[ops].min()
         first, rest = ops & whole, ops & ~whole
-        best_s = max(self._any_s(ops, groups), self._module_s(first, groups))
+        best_s = max(self.any_s(ops, groups), self.module_s(first, groups))
         if not rest.any():
             return best_s
         if np.array_equal(first, whole):  # of parts of modules it would ask for too many other parts
             best_s = max(best_s, self.bound_s(rest, groups) + self._least_before(first, rest))
-        leads = np.flatnonzero(first)[self._reach[first][:, rest].any(axis=1)]
+        leads = np.flatnonzero(first)[self.reach[first][:, rest].any(axis=1)]
         if not len(leads):
             return best_s
         through = np.zeros_like(first)
         through[leads] = True
-        last = leads[~self._reach[np.ix_(leads, leads)].any(axis=1)]
-        behind = self._reach[last] & rest
+        last = leads[~self.reach[np.ix_(leads, leads)].any(axis=1)]
+        behind = self.reach[last] & rest
         common = behind.all(axis=0)
         for b in range(1, groups + 1):
             left = groups - b + 1
@@ -110,12 +107,12 @@ class _Direction:
                 later_s = self.bound_s(common, left)
             else:
                 later_s = min(self.bound_s(row, -(-left // len(last))) for row in behind)
-            best_s = max(best_s, self._module_s(through, b) + later_s)
+            best_s = max(best_s, self.module_s(through, b) + later_s)
         return best_s
 
     def _least_before(self, first: BoolArray, rest: BoolArray) -> float:
         """What of the first module comes before any of the rest, of one group at least."""
         entries = rest.copy()
-        entries[self._dst[rest[self._src] & rest[self._dst]]] = False
-        before = self._reach[:, entries].T & first
-        return min(self._module_s(row, 1) for row in before) if before.any(axis=1).all() else 0.0
+        entries[self.dst[rest[self.src] & rest[self.dst]]] = False
+        before = self.reach[:, entries].T & first
+        return min(self.module_s(row, 1) for row in before) if before.any(axis=1).all() else 0.0
