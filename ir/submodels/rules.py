@@ -236,10 +236,11 @@ def _open_rings(net: Net, parts: Parts, rings: Rings) -> None:
     The node of least rank on any ring goes first. Only the ring that it was on is looked at again.
     """
     count = len(parts.label)
-    every = np.flatnonzero(parts.size)
-    rings.ring[every] = UNKNOWN
-    find_rings(net, parts, rings, every)
-    on_rings = every[rings.ring[every] >= 0]
+    submodels = np.flatnonzero(parts.size)
+    submodels = submodels[rings.ring[submodels] != NO_CYCLE]  # the cuts have closed no ring
+    rings.ring[submodels] = UNKNOWN
+    find_rings(net, parts, rings, submodels)
+    on_rings = submodels[rings.ring[submodels] >= 0]
     if not len(on_rings):
         return
     ranks = np.full(count, -1)
