@@ -101,11 +101,11 @@ class OpenVinoChain:
         compiled = [core.compile_model(sub.model, name) for sub, name in zip(submodels, names, strict=True)]
         backend = OpenVinoBackend(cut, submodels, lambda s: compiled[s])
         slot, given = backend.add_slot(), ov.Tensor(np.full(1, 7.0, dtype=np.float32))
-        backend.bind_input(slot, cut.subgraphs[0].inputs[0].op, given)
+        backend.slot(slot).give(cut.subgraphs[0].inputs[0].op, given)
         requests = [each.create_infer_request() for each in compiled]
         for request, before in zip(requests, [None, *requests], strict=False):
             request.set_input_tensor(0, before.get_output_tensor(0) if before is not None else given)
-        answers = backend.tensor(slot, cut.subgraphs[-1].outputs[0]), requests[-1].get_output_tensor(0)
+        answers = backend.slot(slot).tensor(cut.subgraphs[-1].outputs[0]), requests[-1].get_output_tensor(0)
         return OpenVinoChain(Engine(task_graph(cut, specs), backend), slot, requests, answers)
 
     def by_engine(self) -> None:

@@ -83,7 +83,6 @@ def merge_parts(
     parts: Partition,
     costs: CutCosts,
     objective: Objective = LATENCY,
-    most_trials: int = MOST_TRIALS,
 ) -> Partition:
     """Join parts of one device while the simulated schedule gets no longer; for throughput, the busiest device's load.
 
@@ -94,7 +93,7 @@ def merge_parts(
     if parts.num_groups > MOST_PARTS:
         return parts
     label = parts.labels.copy()
-    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, most_trials, objective.is_steady)
+    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, MOST_TRIALS, objective.is_steady)
     return Partition.from_labels(label)
 
 

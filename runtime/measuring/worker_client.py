@@ -85,13 +85,9 @@ class WorkerClient:
             self._start()
         return self._exchange(request, limit_s)
 
-    def restart(self) -> None:
-        """End the process; the next call starts another one."""
-        self._kill()
-
     def close(self) -> None:
         """End the worker."""
-        self._kill()
+        self.restart()
         self._log.close()
 
     def _start(self) -> None:
@@ -106,10 +102,10 @@ class WorkerClient:
         try:
             self._exchange(self.setup, START_LIMIT_S)
         except CandidateFailed as failure:
-            self._kill()
+            self.restart()
             raise HsdagError(f"the measuring process cannot start: {failure.reason}") from failure
         except BaseException:
-            self._kill()
+            self.restart()
             raise
 
     def _exchange(self, request: Request[A], limit_s: float) -> A:
@@ -125,7 +121,7 @@ class WorkerClient:
         except (EOFError, OSError):
             has_ended = True
         except BaseException:  # half an answer may be left
-            self._kill()
+            self.restart()
             raise
         finally:
             watchdog.cancel()
@@ -152,7 +148,7 @@ class WorkerClient:
                 self._lost("was given up when the search was interrupted")
 
     def _lost(self, reason: str) -> NoReturn:
-        self._kill()
+        self.restart()
         raise CandidateFailed(f"the worker {reason}", lost_worker=True)
 
     def _epitaph(self) -> str:
@@ -167,7 +163,8 @@ class WorkerClient:
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f"{how} ({lines[-1].strip()[:200]})" if lines else how
 
-    def _kill(self) -> None:
+    def restart(self) -> None:
+        """End the process; the next call starts another one."""
         process, self._process = self._process, None
         if process is None:
             return

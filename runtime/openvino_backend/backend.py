@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.cutting.cut import Cut, Tensor
+from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.openvino_backend.compiled_submodels import CompiledSubmodels
 from hsdag.runtime.openvino_backend.device_thread import DeviceThread
@@ -90,14 +90,6 @@ class OpenVinoBackend(Backend):
     def drop_slot(self, slot: int) -> None:
         """Free the requests of a slot that nothing runs on."""
         self._slots.pop(slot, None)
-
-    def tensor(self, slot: int, tensor: Tensor) -> Any:
-        """The ov.Tensor in which a slot holds what a subgraph handed out."""
-        return self._slots[slot].tensor(*self._wiring.output_of[tensor])
-
-    def bind_input(self, slot: int, op: int, tensor: Any) -> None:
-        """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
-        self._slots[slot].give(op, tensor)
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Give a request to the thread of its device."""

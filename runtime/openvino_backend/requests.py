@@ -103,7 +103,7 @@ class WorkConservingRequest:
         self._own = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in model.inputs]
         self._inputs = list(self._own)
         for op, tensor in zip(self._input_ops, self._inputs, strict=True):
-            backend.bind_input(self._slot, op, tensor)
+            backend.slot(self._slot).give(op, tensor)
 
     @property
     def model_inputs(self) -> list[Any]:
@@ -153,12 +153,13 @@ class WorkConservingRequest:
     @property
     def results(self) -> Outputs:
         """Copies of the outputs of the last inference."""
-        tensors = (self._backend.tensor(self._slot, tensor) for tensor in self._result_tensors)
-        return Outputs(self.model_outputs, [array_of(tensor) for tensor in tensors])
+        slot = self._backend.slot(self._slot)
+        return Outputs(self.model_outputs, [array_of(slot.tensor(tensor)) for tensor in self._result_tensors])
 
     def get_output_tensor(self, index: int = 0) -> Any:
         """The tensor of an output; the next inference writes it again."""
-        return self._backend.tensor(self._slot, self._result_tensors[port_index(self._output_ports, index, "output")])
+        tensor = self._result_tensors[port_index(self._output_ports, index, "output")]
+        return self._backend.slot(self._slot).tensor(tensor)
 
     def get_input_tensor(self, index: int = 0) -> Any:
         """The tensor an input is read from; it may be written."""
@@ -184,7 +185,7 @@ class WorkConservingRequest:
         if tensor.element_type != port.get_element_type() or tensor.shape != port.get_shape():
             raise OptionError(f"{wanted}, not {tensor.element_type.get_type_name()} {list(tensor.shape)}")
         try:
-            self._backend.bind_input(self._slot, self._input_ops[k], tensor)
+            self._backend.slot(self._slot).give(self._input_ops[k], tensor)
         except RuntimeError as error:
             raise OptionError(f"{wanted}, but the tensor cannot be used: {reason_of(error)}") from error
         self._inputs[k] = tensor

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.cutting.cut import MODEL_INPUT
+from hsdag.runtime.cutting.cut import MODEL_INPUT, Tensor
 from hsdag.runtime.openvino_backend.submodels import Submodel
 from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked
 
@@ -67,8 +67,12 @@ class Slot:
             if request is not None:
                 self._bind(wiring.reads[s], s)
 
-    def tensor(self, s: int, k: int) -> Any:
-        """What holds output k of subgraph s. Raises ExecutionError where its inference hung, and was not run again."""
+    def tensor(self, tensor: Tensor) -> Any:
+        """The ov.Tensor that holds what a subgraph handed out.
+
+        Raises ExecutionError where its inference hung, and was not run again.
+        """
+        s, k = self._wiring.output_of[tensor]
         if self._requests[s] is None:
             raise ExecutionError("the inference was abandoned, so there is no result; run it again")
         return self._requests[s].get_output_tensor(k)
@@ -141,10 +145,7 @@ class Slot:
         """Give a new request its outputs."""
         for k, tensor in self._shared_outputs(s):
             self._requests[s].set_output_tensor(k, tensor)
-        self._mark(s)
-
-    def _mark(self, s: int) -> None:
-        """Have the constant output written where ``infer`` looks for it."""
+        # the constant output is written where ``infer`` looks for it
         self._marks[s] = np.zeros(1, dtype=np.float32)
         self._requests[s].set_output_tensor(self._wiring.num_outputs[s], ov.Tensor(self._marks[s], shared_memory=True))
 

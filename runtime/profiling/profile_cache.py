@@ -48,12 +48,10 @@ class ProfileCache:
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(stored, dict) or stored.get("key") != _full(key) or not isinstance(stored.get("value"), dict):
+        if not isinstance(stored, dict) or stored.get("key") != _full(key) or stored.get("effort_s", 0.0) < effort_s:
             return None
-        if not stored.get("effort_s", 0.0) >= effort_s:
-            return None
-        value: dict[str, Any] = stored["value"]
-        return value
+        value = stored.get("value")
+        return value if isinstance(value, dict) else None
 
     def put(self, key: Mapping[str, Any], value: Mapping[str, Any], effort_s: float = 0.0) -> None:
         """Keep a document under a key, with the seconds that were allowed for each of its measurements."""

@@ -10,8 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
-from hsdag.runtime.simulator.machine import CHANNEL, PLACE, Machine, link_s, note_op, note_transfer, op_s
-from hsdag.runtime.simulator.order import BY_ARRIVAL, BY_LATEST_ARRIVAL
+from hsdag.runtime.simulator.machine import (
+    BY_ARRIVAL,
+    BY_LATEST_ARRIVAL,
+    CHANNEL,
+    PLACE,
+    Machine,
+    link_s,
+    note_op,
+    note_transfer,
+    op_s,
+)
 
 
 @bare

@@ -18,18 +18,16 @@ Records = NDArray[np.void]
 ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)
 
 
-def bare(function: F) -> F:
+def bare(function: F, **options: Any) -> F:
     """Compile a function that allocates nothing."""
-    options: dict[str, Any] = {"_nrt": False}
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, **options}
+    compiled: F = numba.njit(**options)(function)
     return compiled
 
 
 def inlined(function: F) -> F:
     """Compile a function that allocates nothing into its callers."""
-    options: dict[str, Any] = {"_nrt": False, "forceinline": True}
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-    return compiled
+    return bare(function, forceinline=True)
 
 
 @inlined

@@ -19,6 +19,10 @@ from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
 
 INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # as Links has them
+SEQUENTIAL = -1
+"""The mode of a simulation that needs no queue."""
+BY_RANK, BY_ARRIVAL, BY_LATEST_ARRIVAL, BY_PATH = 0, 1, 2, 3
+"""What queues are ordered by: given ranks; arrival of the last input, early or late ones first; the way to the end."""
 PLACE = (1 << 32) - 1
 """The bits of a key that hold an op's place."""
 

@@ -16,13 +16,24 @@ from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Links, Semantics
+from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
 from hsdag.runtime.simulator.heaps import Records, bare
 from hsdag.runtime.simulator.independent import run_independent
-from hsdag.runtime.simulator.machine import INDEPENDENT, Machine, load_placement, machine_for, noise, set_path_values
+from hsdag.runtime.simulator.machine import (
+    BY_ARRIVAL,
+    BY_LATEST_ARRIVAL,
+    BY_PATH,
+    BY_RANK,
+    INDEPENDENT,
+    SEQUENTIAL,
+    Machine,
+    load_placement,
+    machine_for,
+    noise,
+    set_path_values,
+)
 from hsdag.runtime.simulator.memory import peak_memory_bytes
-from hsdag.runtime.simulator.order import BY_PATH, SEQUENTIAL, mode_and_ranks
 from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.timeline.timeline import TransferIntervals
 
@@ -68,7 +79,7 @@ def simulate(
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
+    mode, ranks = _mode_and_ranks(semantics, priority, problem.num_ops)
     machine = machine_for(problem, semantics, mode, ranks, keep=True)
     makespan_s = np.empty(1)
     _run_many(machine, placements, makespan_s)
@@ -89,7 +100,7 @@ def simulate_makespans(
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
+    mode, ranks = _mode_and_ranks(semantics, priority, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)
     if not supported.all():
@@ -131,6 +142,27 @@ def simulated(semantics: Semantics | None) -> Semantics:
     if semantics is not None and semantics.links is Links.BLOCKING:
         raise OptionError("links 'blocking' are for the throughput objective only; simulate with another kind of links")
     return semantics or Semantics()
+
+
+def _mode_and_ranks(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
+    """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
+
+    Raises OptionError for PRIORITY without priorities, or they are not [N] or not numbers.
+    """
+    given = None if priority is None else np.asarray(priority, dtype=np.float64)
+    if given is not None and (given.shape != (num_ops,) or np.isnan(given).any()):
+        raise OptionError(f"priorities must be {num_ops} numbers, one for each op")
+    order = semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
+    if order is Order.PRIORITY and priority is None:
+        raise OptionError("order 'priority' needs priorities; the placement has none")
+    if semantics.execution is Execution.SEQUENTIAL:
+        return SEQUENTIAL, None
+    if order is Order.PRIORITY:
+        return BY_RANK, given
+    if order is Order.RANDOM:
+        return BY_RANK, np.random.default_rng(semantics.seed).permutation(num_ops).astype(np.float64)
+    modes = {Order.FIFO: BY_ARRIVAL, Order.DEPTH_FIRST: BY_LATEST_ARRIVAL, Order.CRITICAL_PATH: BY_PATH}
+    return modes[order], None
 
 
 def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:

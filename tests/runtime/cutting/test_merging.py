@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir import graph_from_edges
 from hsdag.ir.partition import Partition
+from hsdag.runtime.cutting import merging
 from hsdag.runtime.cutting.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.cutting.merging import merge_parts
 from hsdag.runtime.openvino_backend import CutCosts, part_schedule
@@ -160,11 +161,12 @@ def test_parts_that_only_cost_launches_become_one() -> None:
     assert merge_parts(graph, instances, Partition.identity(4), costs).num_groups == 1
 
 
-def test_no_trials_leave_parts_as_they_are() -> None:
+def test_no_trials_leave_parts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
     graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3)])
     instances = instances_of(graph, np.zeros(4, dtype=np.int64))
     costs = CutCosts(np.ones((4, 1)), np.ones(1), np.ones(1), np.ones(1))
-    assert merge_parts(graph, instances, Partition.identity(2), costs, most_trials=0).num_groups == 2
+    assert merge_parts(graph, instances, Partition.identity(2), costs).num_groups == 2
 
 
 def test_an_op_that_is_read_twice_by_one_reader_is_read_once() -> None:
