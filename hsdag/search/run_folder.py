@@ -62,7 +62,8 @@ class _EventRecord(_PlanRecord):
 
     @model_validator(mode="after")
     def _has_a_score(self) -> _EventRecord:
-        assert self.score
+        if (self.value is None) == (self.failure is None):
+            raise ValueError("an event has either a value or a failure")
         return self
 
     @property
