@@ -35,15 +35,12 @@ class Status(Enum):
     @property
     def sentence(self) -> str:
         """The ending in words."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
-    Status.FEASIBLE: "The method finished; a better placement may exist.",
-    Status.INFEASIBLE: "No placement fits into the memory of the devices.",
-    Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
-}
+        return {
+            Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
+            Status.FEASIBLE: "The method finished; a better placement may exist.",
+            Status.INFEASIBLE: "No placement fits into the memory of the devices.",
+            Status.TIME_LIMIT: "The budget ended the search; a better placement may exist.",
+        }[self]
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,10 @@ class BatchedProblem:
         """[K, D] the ways to divide the groups over ``most_shares`` devices, whether an op allows them or not."""
         devices, groups, rows = self.costs.num_devices, self.num_groups, []
         for shares in range(1, self.most_shares + 1):
-            for homes in itertools.combinations(range(devices), shares):
-                for cuts in itertools.combinations(range(1, groups), shares - 1):
-                    row = [0] * devices
-                    for d, first, end in zip(homes, (0, *cuts), (*cuts, groups), strict=True):
-                        row[d] = end - first
-                    rows.append(row)
+            ways = itertools.combinations(range(devices), shares), itertools.combinations(range(1, groups), shares - 1)
+            for homes, cuts in itertools.product(*ways):
+                count = dict(zip(homes, np.diff([0, *cuts, groups]).tolist(), strict=True))
+                rows.append([count.get(d, 0) for d in range(devices)])
         return np.asarray(sorted(rows), dtype=np.int64)
 
     def within(self, horizon_s: float) -> BatchedProblem:

@@ -46,8 +46,7 @@ def pivots(f: Formulation) -> list[int]:
     num_before = f.reach.sum(axis=0)
     comparable = np.flatnonzero(num_before + f.reach.sum(axis=1) == n - 1)
     farthest = np.zeros(n + 1, dtype=np.int64)  # by number of ancestors: how far edges from there lead
-    for u, v in f.edges:
-        farthest[num_before[u]] = max(farthest[num_before[u]], num_before[v])
+    np.maximum.at(farthest, num_before[f.problem.edge_src], num_before[f.problem.edge_dst])
     furthest = np.maximum.accumulate(farthest)
     found = []
     for o in comparable[np.argsort(num_before[comparable], kind="stable")].tolist():
@@ -146,13 +145,11 @@ def _line(f: Formulation, block: IntArray) -> IntArray:
 
 def _crossing(f: Formulation, line: IntArray) -> FloatArray:
     """[N + 1] results that cross before each place of a line."""
-    n = len(line)
-    place = inverse_of(line)
-    change = np.zeros(n + 2)
-    for u, consumers in enumerate(f.consumers):
-        if consumers:
-            change[place[u] + 1] += 1
-            change[max(int(place[v]) for v in consumers) + 1] -= 1
+    p, n, place = f.problem, len(line), inverse_of(line)
+    last = np.full(n, -1, dtype=np.int64)
+    np.maximum.at(last, p.edge_src, place[p.edge_dst])
+    begins, ends = place[last >= 0] + 1, last[last >= 0] + 1
+    change = np.bincount(begins, minlength=n + 1) - np.bincount(ends, minlength=n + 1)
     return np.asarray(np.cumsum(change)[: n + 1], dtype=np.float64)
 
 

@@ -213,6 +213,8 @@ class BatchedModel:
     def _order_identical_devices(self) -> None:
         """By tasks (section VI)."""
         for a, b in self._f.twins:
+            if not np.array_equal(self._time[:, a], self._time[:, b], equal_nan=True):
+                continue
             terms = [(on[d], s) for each in self.on for on in each for d, s in ((a, 1.0), (b, -1.0)) if d in on]
             self.linear.row(terms, low=0)
 
