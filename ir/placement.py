@@ -290,7 +290,7 @@ def first_problem(error: ValidationError) -> str:
     """The first complaint of a schema error as ``path.inside[3].document: message``."""
     detail = error.errors()[0]
     path = ""
-    for part in detail["loc"]:
+    for part in (part for part in detail["loc"] if part != "[key]"):  # which stands behind a wrong key
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     message = detail["msg"].removeprefix("Value error, ")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

@@ -41,7 +41,6 @@ from hsdag.runtime.measuring.messages import (
     Opened,
     OpTimes,
     Probe,
-    Probed,
     Request,
     Run,
     Throughput,
@@ -90,7 +89,7 @@ class Worker:
             Difference: self.difference,
             Choices: self.choices,
             OpTimes: self.op_times,
-            Probe: self.probe,
+            Probe: lambda given: probe(self.core, self.specs, given),
             TimelineOf: self.timeline,
         }
         return actions[type(request)](request)
@@ -191,10 +190,6 @@ class Worker:
         memory = {"resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request.of)}
         return {**answer, **memory, "compile_s": compile_s}
 
-    def probe(self, request: Probe) -> Probed:
-        """What is left of a small model's time when that of its ops is taken away."""
-        return probe(self.core, self.specs, request)
-
     def _open_reference(self, request: Open) -> Opened:
         """Keep outputs that were computed without compiling the model."""
         begin = time.perf_counter()
@@ -275,24 +270,25 @@ def make_inputs(model: ov.Model, seed: int, source: Path | None) -> list[ov.Tens
     tensors = []
     for port in model.inputs:
         shape, element_type = tuple(port.get_shape()), port.get_element_type()
-        tensor = ov.Tensor(element_type, ov.Shape(list(shape)))
+        tensor, is_text = ov.Tensor(element_type, ov.Shape(list(shape))), element_type == ov.Type.string
         if source:
             name = next((n for n in sorted(port.get_names()) if n in arrays), input_name(port))
             if name not in arrays or arrays[name].shape != shape:
                 raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
-            if (element_type == ov.Type.string) != (arrays[name].dtype.kind in "SU"):
-                kind = "strings" if element_type == ov.Type.string else "numbers"
-                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {arrays[name].dtype}")
-            if element_type == ov.Type.string:
-                tensor.str_data = arrays[name]
-            else:
-                tensor.data[...] = arrays[name]
-        elif element_type == ov.Type.string:
-            tensor.str_data = rng.integers(0, 2, shape).astype(str)
+            values = arrays[name]
+            if is_text != (values.dtype.kind in "SU"):
+                kind = "strings" if is_text else "numbers"
+                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {values.dtype}")
+        elif is_text:
+            values = rng.integers(0, 2, shape).astype(str)
         elif element_type.is_real():
-            tensor.data[...] = rng.standard_normal(shape).astype(np.float32)
+            values = rng.standard_normal(shape).astype(np.float32)
         else:
-            tensor.data[...] = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
+            values = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
+        if is_text:
+            tensor.str_data = values
+        else:
+            tensor.data[...] = values
         tensors.append(tensor)
     return tensors
 

@@ -60,12 +60,11 @@ class Slot:
         self.lock = threading.Lock()  # for who changes requests, and who gives them up
         self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
         self._in_thread = [not any(found) for found in wiring.is_dynamic]
-        for s, request in enumerate(self._requests):
-            if request is not None:
-                self._prepare(s)
-        for s, request in enumerate(self._requests):
-            if request is not None:
-                self._bind(wiring.reads[s], s)
+        made = [s for s, request in enumerate(self._requests) if request is not None]
+        for s in made:
+            self._prepare(s)
+        for s in made:
+            self._bind(wiring.reads[s], s)
 
     def tensor(self, tensor: Tensor) -> Any:
         """The ov.Tensor that holds what a subgraph handed out.

@@ -90,6 +90,7 @@ MISTAKES = {
     "small.toml: devices[0].memory_bytes: Input should be greater than 0": ("memory_bytes = 1e9", "memory_bytes = -1"),
     "small.toml: devices[0].launch_s: Input should be a valid number": ("launch_s = 0", 'launch_s = "0"'),
     "small.toml: devices[0].efficiency.other: Input should be less than or equal to 1": ("other = 1", "other = 2"),
+    "small.toml: devices[0].efficiency.nick: Input should be 'convolution', 'product'": ("other = 1", "nick = 1"),
     "small.toml: devices[0].efficiency: no figure for other": (", other = 1", ""),
     "small.toml: devices[0].peak_flops_per_s: no figure for f32": ("f32 = 1e12", "f16 = 1e12"),
     "small.toml: devices[0].names[1]: 'a' is already the name": ('["a", "b"]', '["a", "a"]'),
