@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import queue
 import subprocess
 import sys
@@ -92,7 +91,7 @@ def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        pickle.dump(request, process.stdin)
+        process.stdin.write(json.dumps(request, default=lambda array: array.tolist()).encode())
         process.stdin.close()
         for line in process.stdout:
             events.put(tuple(json.loads(line)))

@@ -1,13 +1,12 @@
 """HiGHS in a process of its own, because it cannot share one with OR-Tools; run as a module.
 
-It reads a pickled program from stdin and writes events to stdout, a JSON list a line: ["solution", values],
+It reads a program as JSON from stdin and writes events to stdout, a JSON list a line: ["solution", values],
 ["bound", value] and at last ["end", status, bound].
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 import sys
 from typing import Any, TextIO
 
@@ -17,7 +16,7 @@ import numpy as np
 
 def main() -> None:
     """Solve the one program that comes in."""
-    request = pickle.load(sys.stdin.buffer)
+    request = json.load(sys.stdin)
     out = sys.stdout
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
