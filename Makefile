@@ -11,11 +11,11 @@ place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
 
 # The same with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 --hypothesis-profile new_examples
+	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0 --hypothesis-profile new_examples
 
 # Every benchmark with small settings: whether it still runs and prints its figure.
 benchmarks: $(VENV)/.installed
