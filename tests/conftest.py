@@ -11,8 +11,9 @@ import torch
 from hypothesis import settings
 
 from hsdag.models import save_model_files
+from hsdag.runtime.measuring.latency import Protocol
 
-settings.register_profile("same_examples", max_examples=25, deadline=None, derandomize=True)  # make test
+settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
 settings.load_profile("same_examples")
 torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
@@ -21,6 +22,13 @@ torch.set_num_threads(1)  # the policies under test are small: more threads only
 def pytest_collection_finish() -> None:
     """What collecting the tests made stays: no garbage collection of a test looks at it."""
     gc.freeze()
+
+
+@pytest.fixture
+def short_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons that are not told how long to measure end after a few rounds."""
+    defaults = Protocol.__init__.__defaults__ or ()
+    monkeypatch.setattr(Protocol.__init__, "__defaults__", (4, 6, 0.02, *defaults[3:]))
 
 
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"

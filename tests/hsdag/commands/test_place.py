@@ -27,6 +27,7 @@ from hsdag.search.options import PlaceOptions
 from hsdag.search.verifying import Check
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast_slow: str) -> None:
@@ -69,12 +70,6 @@ def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path
 def test_a_module_that_does_not_convert_is_a_users_error() -> None:
     with pytest.raises(hsdag.ir.HsdagError, match="cannot convert this"):
         hsdag.place(object(), "CPU")
-
-
-def test_the_search_keeps_out_of_the_callers_torch_threads(tiny_resnet: Path) -> None:
-    before = torch.get_num_threads()
-    run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward="measured", max_evaluations=3, protocol=QUICK))
-    assert torch.get_num_threads() == before
 
 
 def test_the_sentence_claims_no_more_than_the_intervals() -> None:
@@ -158,9 +153,14 @@ def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_both_presets_search(tiny_resnet: Path, preset: str) -> None:
+def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resnet: Path, preset: str) -> None:
     options = PlaceOptions(partition_cpu=2, preset=preset, max_evaluations=6, reward="measured", protocol=QUICK)
-    assert run_place(tiny_resnet, options).tally.tried == 6
+    torch.set_num_threads(2)
+    try:
+        assert run_place(tiny_resnet, options).tally.tried == 6
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("reward", ["hybrid", "simulated"])

@@ -83,7 +83,7 @@ def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Pa
     out = tmp_path / "out.json"
     events = tmp_path / "out.run" / "events.jsonl"
     with subprocess.Popen(place_command(tiny_resnet, out), stderr=subprocess.DEVNULL) as process:
-        wait_for_events(events, 9)
+        wait_for_events(events, 6)
         process.send_signal(signal.SIGKILL)
     before = events.read_text().splitlines()
     assert not out.exists()

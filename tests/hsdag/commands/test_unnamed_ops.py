@@ -18,6 +18,7 @@ from hsdag.ir import DeviceSpec, graph_of, load_model
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.search.session import Session
 
+pytestmark = pytest.mark.usefixtures("short_comparisons")
 CPU = DeviceSet((DeviceSpec("CPU", "CPU"),), ())
 SHAPE = {"x": (2, 3, 8, 8)}
 

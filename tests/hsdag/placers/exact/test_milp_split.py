@@ -67,7 +67,7 @@ def improvements(problem: ScheduleProblem) -> list[float]:
 
 @pytest.mark.usefixtures("many_channels")
 def test_the_same_seed_takes_the_same_steps() -> None:
-    problem = random_problem(5, 30, 3, density=0.1)
+    problem = random_problem(5, 20, 3, density=0.1)
     values_s = [improvements(problem), improvements(problem)]
     assert values_s[0] == values_s[1]
     assert len(values_s[0]) > 1
