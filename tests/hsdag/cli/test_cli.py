@@ -79,7 +79,7 @@ def test_place_for_throughput_measures_the_period(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    arguments = ("--partition-cpu", 2, "--objective", "throughput", "--max-evaluations", 4, "-o", out)
+    arguments = ("--partition-cpu", 2, "--objective", "throughput", "--budget", "8s", "--max-evaluations", 4, "-o", out)
     document = answer(capsys, "place", tiny_resnet, *arguments)
     assert Placement.load(out).objective == "throughput"
     assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
@@ -89,7 +89,23 @@ def test_place_shows_a_table_and_one_sentence(
     capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    assert run(["place", str(tiny_bert), "--partition-cpu", "2", "--max-evaluations", "4", "-o", str(out)]) == 0
+    assert (
+        run(
+            [
+                "place",
+                str(tiny_bert),
+                "--partition-cpu",
+                "2",
+                "--budget",
+                "8s",
+                "--max-evaluations",
+                "4",
+                "-o",
+                str(out),
+            ]
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     assert all(word in text for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
     assert all(name in text for name in ("CPU_0", "CPU_1", "HETERO:CPU_0,CPU_1", "AUTO:CPU"))
@@ -100,7 +116,7 @@ def test_bench_measures_devices_and_placements_side_by_side(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--max-evaluations", 3, "-o", out)
+    answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--budget", "8s", "--max-evaluations", 3, "-o", out)
     document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--placement", out, "--time", "2s")
     assert document["versus"] == "CPU"
     assert {row["name"] for row in document["rows"]} == {"CPU", str(out)}
