@@ -24,6 +24,7 @@ from hsdag.models import save_model_files
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
@@ -36,7 +37,7 @@ def measured_s(session: Session, problem: object, placements: np.ndarray, rounds
     taken: dict[str, list[float]] = {}
     for i, placement in enumerate(placements):
         try:
-            session.runner.open(str(i), session.placed(problem, placement))
+            session.runner.open(str(i), session.placed(problem, Plan(placement)))
             session.runner.run(str(i), 2)
             taken[str(i)] = []
         except CandidateFailed as failure:

@@ -30,6 +30,7 @@ from hsdag.placers.registry import find_preset
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.plan import Plan
 from hsdag.search.final import FinalResult, final_comparison
 from hsdag.search.options import parse_duration
 from hsdag.search.run_folder import RunFolder, RunRecord
@@ -61,8 +62,8 @@ def search(session: Session, folder: Path, budget_s: float, config: HsdagConfig,
     result = final_comparison(
         session.runner,
         {
-            "policy's choice": session.placed(problem, placer.most_probable()),
-            "best split sampled": session.placed(problem, best.placement),
+            "policy's choice": session.placed(problem, Plan(placer.most_probable())),
+            "best split sampled": session.placed(problem, best),
         },
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
         {},

@@ -26,6 +26,7 @@ from hsdag.models import save_model_files
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
@@ -76,7 +77,7 @@ def measured_s(session: Session, problem: Problem, placements: np.ndarray, round
     taken: dict[int, list[float]] = {}
     for i, placement in enumerate(placements):
         try:
-            session.runner.open(str(i), session.placed(problem, placement, "work-conserving"))
+            session.runner.open(str(i), session.placed(problem, Plan(placement), "work-conserving"))
             session.runner.run(str(i), 2)
             taken[i] = []
         except CandidateFailed as failure:
