@@ -19,8 +19,10 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], gantt: P
         check_writable(path)
         if path.resolve() in read:
             raise OutputError(f"{path} is read by this command; name another file to write")
-    if len({path.resolve() for path in named}) < len(named):
-        raise OutputError(f"{named[-1]} would be written twice; name two files")
+    resolved = [path.resolve() for path in named]
+    for path in named:
+        if resolved.count(path.resolve()) > 1:
+            raise OutputError(f"{path} would be written twice; name two files")
     if gantt is not None:
         check_picture(gantt)
 

@@ -28,6 +28,8 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
             return replace(session.client.call(TimelineOf(opening, runs), 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
         shown = [spec for spec in session.devices.all if spec.openvino_name in used]
+        if not shown:
+            raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
         asked = OpTimes(candidate.target, candidate.devices, shown[0].openvino_name, runs, 10.0)
         answer = session.client.call(asked, 300.0)
     except CandidateFailed as failure:

@@ -99,12 +99,12 @@ class Driver:
             self._watcher.on_event(event, self.recorder)
 
 
-def budget_shortage(budget_s: float, each_s: float, left_s: float) -> str | None:
+def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:
     """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
-    if left_s >= ENOUGH_PLACEMENTS * each_s:
+    if left_s >= enough * each_s:
         return None
-    enough_s = budget_s + ENOUGH_PLACEMENTS * each_s - left_s
+    enough_s = budget_s + enough * each_s - left_s
     return (
         f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
-        f"--budget {enough_s:.0f}s is enough for {ENOUGH_PLACEMENTS}"
+        f"--budget {enough_s:.0f}s is enough for {enough}"
     )

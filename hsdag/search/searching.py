@@ -27,7 +27,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
-from hsdag.search.driver import Driver, Watcher, budget_shortage
+from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session, with_costs
@@ -83,9 +83,10 @@ def search_placements(
     folder = _open_folder(run_folder, session, problem, options, resume)
     if ground.costs is not None:
         left_s = max(left_s - (time.monotonic() - begin_s), LEAST_SEARCH_SHARE * left_s)
-    is_short = options.resolved_reward == "hybrid" and left_s < (problem.num_devices + 1) * ground.compile_s
+    num_first = problem.num_devices + 1
+    is_short = options.resolved_reward == "hybrid" and left_s < num_first * ground.compile_s
     if is_short:
-        lack = budget_shortage(options.budget_s, ground.compile_s, left_s)
+        lack = budget_shortage(options.budget_s, ground.compile_s, left_s, max(ENOUGH_PLACEMENTS, num_first))
         watcher.on_phase(f"{lack}; nothing is measured before the comparison")
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)

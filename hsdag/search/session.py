@@ -189,10 +189,10 @@ def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> 
     time_s = np.stack(columns, axis=1).astype(np.float64)
     time_s[~problem.supported] = np.nan
     by_unit = ScheduleProblem.from_graph(units, replace(costs, time_s=time_s), problem.devices, memory_bytes)
-    by_op = ScheduleProblem.from_graph(fine, replace(costs, time_s=np.nan_to_num(costs.time_s)), problem.devices)
     floats = floating_ops(fine)
     sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
-    edges, edge_bytes, edge_port = unit_edges(by_op, labels, sent)
+    tensors = (fine.edge_src, fine.edge_dst, fine.edge_src_port, fine.edge_bytes)
+    edges, edge_bytes, edge_port = unit_edges(*tensors, labels, sent)
     src, dst = edges.T.copy()
     return replace(
         problem, costs=replace(by_unit, edge_src=src, edge_dst=dst, edge_bytes=edge_bytes, edge_port=edge_port)

@@ -106,7 +106,8 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     members = np.bincount(unit, minlength=num_units)
     time_s = np.zeros((num_units, problem.num_devices))
     np.add.at(time_s, unit, problem.time_s)  # NaN where one of them is
-    edges, edge_bytes, edge_port = unit_edges(problem, unit, kept)
+    tensors = (problem.edge_src, problem.edge_dst, problem.edge_port, problem.edge_bytes)
+    edges, edge_bytes, edge_port = unit_edges(*tensors, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
     labels = problem.labels
     order = unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order
@@ -130,18 +131,25 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     )
 
 
-def unit_edges(problem: ScheduleProblem, unit: IntArray, kept: BoolArray) -> tuple[IntArray, FloatArray, IntArray]:
+def unit_edges(
+    edge_src: IntArray,
+    edge_dst: IntArray,
+    edge_port: IntArray,
+    edge_bytes: IntArray | FloatArray,
+    unit: IntArray,
+    kept: BoolArray,
+) -> tuple[IntArray, FloatArray, IntArray]:
     """Edges between units [E', 2], their bytes and ports: of every result that is sent, its largest edge to that unit.
 
     The results of a unit are numbered by op and port.
     """
-    chosen = np.flatnonzero(kept & (unit[problem.edge_src] != unit[problem.edge_dst]))
-    src, dst = problem.edge_src[chosen], unit[problem.edge_dst[chosen]]
-    results, result = np.unique(np.stack([unit[src], src, problem.edge_port[chosen]]), axis=1, return_inverse=True)
+    chosen = np.flatnonzero(kept & (unit[edge_src] != unit[edge_dst]))
+    src, dst = edge_src[chosen], unit[edge_dst[chosen]]
+    results, result = np.unique(np.stack([unit[src], src, edge_port[chosen]]), axis=1, return_inverse=True)
     port = np.arange(results.shape[1]) - np.searchsorted(results[0], results[0])
     sent, of_sent = np.unique(np.stack([result.reshape(-1), dst]), axis=1, return_inverse=True)
     size = np.zeros(sent.shape[1])
-    np.maximum.at(size, of_sent.reshape(-1), problem.edge_bytes[chosen])
+    np.maximum.at(size, of_sent.reshape(-1), edge_bytes[chosen])
     return np.stack([results[0][sent[0]], sent[1]], axis=1), size, port[sent[0]]
 
 

@@ -146,6 +146,11 @@ def test_a_target_that_does_not_run(complains: Complains, tiny_resnet: Path) -> 
     assert "no candidate ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "1s")
 
 
+def test_a_trace_of_what_is_no_device(complains: Complains, tiny_resnet: Path, tmp_path: Path) -> None:
+    files = ("--trace", tmp_path / "trace.json", "--time", "1s")
+    assert "AUTO:CPU is no device" in complains("bench", tiny_resnet, "--device", "AUTO:CPU", *files)
+
+
 def test_a_placement_of_another_model(complains: Complains, tiny_resnet: Path, tiny_bert: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     placement_for(tiny_bert).save(path)

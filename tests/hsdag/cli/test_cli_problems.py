@@ -374,6 +374,8 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(
 def test_one_file_is_not_written_twice(complains: Complains, problem: Path, placement: Path) -> None:
     twice = problem.with_name("out.svg")
     assert "written twice" in complains("simulate", problem, placement, "--trace", twice, "--gantt", twice)
+    files = ("--output", twice, "--trace", twice, "--gantt", problem.with_name("other.svg"))
+    assert f"{twice} would be written twice" in complains("solve", problem, *files)
 
 
 def test_pictures_without_matplotlib_name_the_install_line(

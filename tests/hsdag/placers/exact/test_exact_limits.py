@@ -125,9 +125,9 @@ def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: p
         return search(self, problem, evaluator, limits)
 
     monkeypatch.setattr(Placer, "search", noted)
-    Judge(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=8.0))).warm_start()
+    Judge(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=800.0))).warm_start()
     assert len(given) == len(HEURISTICS)
-    assert 0 < given[-1] <= given[0] <= 8.0 * SHARE_OF_HEURISTIC
+    assert 0 < given[-1] <= given[0] <= 800.0 * SHARE_OF_HEURISTIC
 
 
 def test_a_stop_is_heard_before_there_is_an_answer() -> None:
