@@ -16,6 +16,7 @@ from hsdag.runtime.simulator.machine import (
     CHANNEL,
     PLACE,
     Machine,
+    is_late,
     link_s,
     note_op,
     note_transfer,
@@ -25,7 +26,7 @@ from hsdag.runtime.simulator.machine import (
 
 @bare
 def run_buses(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite when a transfer never ends."""
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
     _reset(m)
     for i in range(len(m.sources)):
         _enqueue(m, m.sources[i])
@@ -36,6 +37,8 @@ def run_buses(m: Machine) -> float:
             _start_transfers(m)
             _clear_events(m)
         next_s = _start_ops(m)
+        if next_s < 0.0:
+            return np.inf
         if m.run[0].num_events > 0:
             next_s = min(next_s, m.events[0].value)
         if m.run[0].num_done == len(m.order):
@@ -211,7 +214,10 @@ def _land(m: Machine, result: int, to: int, end_s: float) -> None:
 
 @inlined
 def _start_ops(m: Machine) -> float:
-    """Idle devices start the first op of their queues; the next time at which any device ends something."""
+    """Idle devices start the first op of their queues; the next time at which any device ends something.
+
+    It is -1 where an op that starts makes the run exceed its limit.
+    """
     next_s = np.inf
     for d in range(len(m.devices)):
         if m.devices[d].until_s == np.inf and m.devices[d].queued > 0:
@@ -220,5 +226,7 @@ def _start_ops(m: Machine) -> float:
             m.devices[d].running = v
             m.devices[d].until_s = m.run[0].now_s + op_s(m, v, d)
             note_op(m, v, m.run[0].now_s, m.devices[d].until_s)
+            if is_late(m, v, d, m.run[0].now_s, m.devices[d].until_s):
+                return -1.0
         next_s = min(next_s, m.devices[d].until_s)
     return next_s

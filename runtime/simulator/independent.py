@@ -15,6 +15,7 @@ from hsdag.runtime.simulator.machine import (
     BY_LATEST_ARRIVAL,
     PLACE,
     Machine,
+    is_late,
     link_s,
     note_op,
     note_transfer,
@@ -24,7 +25,7 @@ from hsdag.runtime.simulator.machine import (
 
 @bare
 def run_independent(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite when a transfer never ends."""
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
     m.run[0].num_done = 0
     m.run[0].now_s = 0.0
     for d in range(len(m.devices)):
@@ -40,6 +41,8 @@ def run_independent(m: Machine) -> float:
         if first < 0:
             return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
         _start(m, first, now_s)
+        if is_late(m, m.devices[first].running, first, now_s, m.devices[first].until_s):
+            return np.inf
         if m.devices[first].until_s > now_s:
             _end(m, first)
         else:

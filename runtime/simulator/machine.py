@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph import Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
@@ -30,6 +31,7 @@ OP = np.dtype(
     [
         ("arrival_s", "f8"),  # of the last input known so far
         ("value", "f8"),  # its rank in its device's queue, where that does not depend on arrivals
+        ("after_s", "f8"),  # what follows its end at least: ops on their fastest devices, transfers free
         ("key", "i8"),
         ("waiting", "i4"),  # edges over which nothing is known to arrive yet
         ("device", "i4"),
@@ -53,6 +55,7 @@ DEVICE = np.dtype(
         ("stamp", "i8"),  # last result sent to it, or through it
         ("landing_s", "f8"),  # when that arrives
         ("launch_s", "f8"),
+        ("left_s", "f8"),  # of the ops that it has not started
     ],
     align=True,
 )
@@ -70,6 +73,7 @@ RUN = np.dtype(
         ("keep", "i8"),  # whether to record intervals
         ("op_overhead_s", "f8"),
         ("transfer_overhead_s", "f8"),
+        ("limit_s", "f8"),  # a run that is sure to take longer may end at once, with an infinite makespan
         ("now_s", "f8"),
         ("num_done", "i8"),
         ("num_events", "i8"),
@@ -130,6 +134,7 @@ def machine_for(
     devices["launch_s"] = problem.launch_s
     run["mode"], run["links"], run["keep"] = mode, links, keep
     run["op_overhead_s"], run["transfer_overhead_s"] = problem.op_overhead_s, problem.transfer_overhead_s
+    run["limit_s"] = np.inf
     op_factor, link_factor = noise(semantics, n, d)
     return Machine(
         ops=ops,
@@ -167,6 +172,8 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
     ops["key"][:n] = (order << 32) | np.arange(n)
     edges["producer"], edges["consumer"], edges["size_bytes"] = src, dst, problem.edge_bytes[by_src]
     edges["result"] = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    best_s, readers = np.nanmin(problem.time_s, axis=1), Csr.build(n, problem.edge_src, problem.edge_dst)
+    ops["after_s"][:n] = longest_before(order[::-1].copy(), readers, best_s, np.zeros(len(src)))[order]
     return ops, edges, ports
 
 
@@ -181,18 +188,27 @@ def noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatAr
 
 @inlined
 def load_placement(m: Machine, placement: IntArray) -> None:
-    """Put every op on its device, all its inputs outstanding, and lay out the devices' heaps, all empty."""
+    """Put every op on its device, and make ready for a run."""
+    for v in range(len(m.order)):
+        m.ops[v].device = placement[m.order[v]]
+    rewind(m)
+
+
+@inlined
+def rewind(m: Machine) -> None:
+    """All inputs of all ops are outstanding, and the devices' heaps are laid out and empty."""
     for d in range(len(m.devices)):
         m.devices[d].base = 0
         m.devices[d].queued = 0
         m.devices[d].arriving = 0
         m.devices[d].stamp = -1
+        m.devices[d].left_s = 0.0
     for v in range(len(m.order)):
-        d = placement[m.order[v]]
-        m.ops[v].device = d
+        d = m.ops[v].device
         m.ops[v].waiting = m.ops[v].num_inputs
         m.ops[v].arrival_s = 0.0
         m.devices[d].base += 1
+        m.devices[d].left_s += op_s(m, v, d)
     base = 0
     for d in range(len(m.devices)):
         size = m.devices[d].base
@@ -228,6 +244,14 @@ def link_s(m: Machine, k: int, home: int, away: int) -> float:
     link = m.links[home, away]
     cost_s: float = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s
     return cost_s * m.link_factor[m.edges[k].producer, away] if len(m.link_factor) else cost_s
+
+
+@inlined
+def is_late(m: Machine, v: int, d: int, now_s: float, end_s: float) -> bool:
+    """Whether op v, which device d starts now, makes the run exceed its limit: by what follows it, or by d's load."""
+    busy_s: float = m.devices[d].left_s
+    m.devices[d].left_s -= end_s - now_s
+    return (end_s + m.ops[v].after_s > m.run[0].limit_s) | (now_s + busy_s > m.run[0].limit_s)
 
 
 @inlined

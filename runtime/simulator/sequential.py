@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.machine import EGRESS, Machine, link_s, note_op, note_transfer, op_s
 
@@ -11,7 +13,7 @@ def run_sequential(m: Machine) -> float:
     """Seconds until the last op ends, in topological order, of the placement that is loaded.
 
     A change of device costs a launch. After an op come its overhead and then the transfers of its results, one after
-    another by port and destination index, each with its overhead.
+    another by port and destination index, each with its overhead. Infinite beyond the limit.
     """
     now_s, makespan_s, previous = 0.0, 0.0, -1
     for v in range(len(m.order)):
@@ -20,6 +22,8 @@ def run_sequential(m: Machine) -> float:
             now_s += m.devices[home].launch_s
         previous = home
         makespan_s = now_s + op_s(m, v, home)
+        if makespan_s > m.run[0].limit_s:
+            return np.inf
         note_op(m, v, now_s, makespan_s)
         now_s = makespan_s + m.run[0].op_overhead_s
         for k in range(m.ops[v].first, m.ops[v + 1].first):

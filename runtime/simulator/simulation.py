@@ -127,14 +127,17 @@ def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None
     """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported."""
     for b in range(len(placements)):
         load_placement(m, placements[b])
-        if m.run[0].mode == BY_PATH:
-            set_path_values(m)
-        if m.run[0].mode == SEQUENTIAL:
-            makespans_s[b] = run_sequential(m)
-        elif m.run[0].links == INDEPENDENT:
-            makespans_s[b] = run_independent(m)
-        else:
-            makespans_s[b] = run_buses(m)
+        makespans_s[b] = run_loaded(m)
+
+
+@bare
+def run_loaded(m: Machine) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
+    if m.run[0].mode == SEQUENTIAL:
+        return run_sequential(m)
+    if m.run[0].mode == BY_PATH:
+        set_path_values(m)
+    return run_independent(m) if m.run[0].links == INDEPENDENT else run_buses(m)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:

@@ -58,19 +58,25 @@ def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: F
     """Fill ``periods_s`` [B]; ``load_s`` is room for the loads of all resources."""
     for b in range(len(placements)):
         load_placement(m, placements[b])
-        for i in range(len(load_s)):
-            load_s[i] = 0.0
-        for v in range(len(m.order)):
-            home = m.ops[v].device
-            load_s[home] += op_s(m, v, home) + m.run[0].op_overhead_s
-            if m.run[0].links != INDEPENDENT:
-                for k in range(m.ops[v].first, m.ops[v + 1].first):
-                    if m.edges[k].result == k:
-                        _send(m, v, k, load_s)
-        longest_s = 0.0
-        for i in range(len(load_s)):
-            longest_s = max(longest_s, load_s[i])
-        periods_s[b] = longest_s
+        periods_s[b] = period_of_loaded(m, load_s)
+
+
+@bare
+def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
+    """Seconds of the busiest resource under the placement that is loaded; ``load_s`` is as in ``_run_many``."""
+    for i in range(len(load_s)):
+        load_s[i] = 0.0
+    for v in range(len(m.order)):
+        home = m.ops[v].device
+        load_s[home] += op_s(m, v, home) + m.run[0].op_overhead_s
+        if m.run[0].links != INDEPENDENT:
+            for k in range(m.ops[v].first, m.ops[v + 1].first):
+                if m.edges[k].result == k:
+                    _send(m, v, k, load_s)
+    longest_s = 0.0
+    for i in range(len(load_s)):
+        longest_s = max(longest_s, load_s[i])
+    return longest_s
 
 
 @inlined

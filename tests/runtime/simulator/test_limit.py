@@ -1,0 +1,50 @@
+"""A limit ends a simulated run early where it is exceeded, and changes nothing where it is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.runtime.problems.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.machine import BY_RANK, SEQUENTIAL, Machine, load_placement, machine_for
+from hsdag.runtime.simulator.simulation import run_loaded, simulate
+from tests.runtime.simulator.reference_simulator import SIMULATED, random_case
+
+ROUNDING = 1e-9
+
+
+def limited(machine: Machine, limit_s: float) -> tuple[float, int]:
+    """The makespan under a limit, and how many ops were still waited for at its end."""
+    machine.run["limit_s"] = limit_s
+    found: float = run_loaded(machine)
+    return found, int((machine.ops["waiting"] > 0).sum())
+
+
+@given(
+    st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from(list(Execution)),
+    st.sampled_from(SIMULATED), st.sampled_from([0.0, 0.5]),
+)  # fmt: skip
+def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
+    seed: int, num_ops: int, num_devices: int, how: Execution, links: Links, overhead_s: float
+) -> None:
+    problem, placement, ranks = random_case(seed, num_ops, num_devices, overhead_s, overhead_s)
+    mode = SEQUENTIAL if how is Execution.SEQUENTIAL else BY_RANK
+    expected = simulate(problem, placement, Semantics(how, links=links), ranks).makespan_s
+    for limit_s in (expected * (1 + ROUNDING), np.inf):
+        machine = machine_for(problem, Semantics(how, links=links), mode, ranks)
+        load_placement(machine, placement)
+        assert limited(machine, limit_s)[0] == expected
+    if expected > 0:
+        machine = machine_for(problem, Semantics(how, links=links), mode, ranks)
+        load_placement(machine, placement)
+        assert limited(machine, expected * (1 - ROUNDING))[0] == np.inf
+
+
+def test_a_run_ends_at_the_first_op_that_is_too_late() -> None:
+    problem, placement, ranks = random_case(1, 60, 2)
+    machine = machine_for(problem, Semantics(), BY_RANK, ranks)
+    load_placement(machine, placement)
+    makespan_s, waiting = limited(machine, simulate(problem, placement, Semantics(), ranks).makespan_s / 2)
+    assert makespan_s == np.inf
+    assert waiting > 0
