@@ -226,7 +226,8 @@ def _start_ops(m: Machine) -> float:
             m.devices[d].running = v
             m.devices[d].until_s = m.run[0].now_s + op_s(m, v, d)
             note_op(m, v, m.run[0].now_s, m.devices[d].until_s)
-            if is_late(m, v, d, m.run[0].now_s, m.devices[d].until_s):
+            m.devices[d].left_s -= op_s(m, v, d)
+            if is_late(m, v, d):
                 return -1.0
         next_s = min(next_s, m.devices[d].until_s)
     return next_s

@@ -41,7 +41,7 @@ def run_independent(m: Machine) -> float:
         if first < 0:
             return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
         _start(m, first, now_s)
-        if is_late(m, m.devices[first].running, first, now_s, m.devices[first].until_s):
+        if is_late(m, m.devices[first].running, first):
             return np.inf
         if m.devices[first].until_s > now_s:
             _end(m, first)
@@ -86,6 +86,7 @@ def _start(m: Machine, d: int, now_s: float) -> None:
     end_s = now_s + op_s(m, v, d)
     m.devices[d].running = v
     m.devices[d].until_s = end_s
+    m.devices[d].left_s -= op_s(m, v, d)
     m.devices[d].free_s = end_s + m.run[0].op_overhead_s
     next_s = np.inf
     if m.devices[d].queued > 0:

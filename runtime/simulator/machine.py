@@ -247,11 +247,11 @@ def link_s(m: Machine, k: int, home: int, away: int) -> float:
 
 
 @inlined
-def is_late(m: Machine, v: int, d: int, now_s: float, end_s: float) -> bool:
-    """Whether op v, which device d starts now, makes the run exceed its limit: by what follows it, or by d's load."""
-    busy_s: float = m.devices[d].left_s
-    m.devices[d].left_s -= end_s - now_s
-    return (end_s + m.ops[v].after_s > m.run[0].limit_s) | (now_s + busy_s > m.run[0].limit_s)
+def is_late(m: Machine, v: int, d: int) -> bool:
+    """Whether op v, which device d has started, makes the run exceed its limit: by what follows it, or by d's load."""
+    left_s = max(m.ops[v].after_s, m.devices[d].left_s)
+    late: bool = m.devices[d].until_s + left_s > m.run[0].limit_s
+    return late
 
 
 @inlined
