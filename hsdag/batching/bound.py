@@ -20,6 +20,7 @@ from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.recursive_bound import recursive_bound_s
 from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.incumbent import Limits, Status
+from hsdag.runtime.problems.bounds import CRITICAL_PATH, LOAD, Bound, largest
 from hsdag.runtime.simulator.heaps import bare
 
 ROUNDS_FIRST, ROUNDS = 400, 40
@@ -50,7 +51,7 @@ class BatchedBounds:
         self._horizon_s = horizon_s
         self._relaxed = relaxed(problem.within(horizon_s * (1 + 1e-9)))
         self.prices = np.full(problem.costs.num_devices, 1.0 / problem.costs.num_devices)
-        self._known: dict[tuple[bytes, int], float] = {}
+        self._known: dict[tuple[bytes, int], Bound] = {}
         self._solved: dict[tuple[bytes, int], float] = {}
         self.prices = self._load(np.ones(problem.costs.num_ops, dtype=np.bool_), problem.num_groups, ROUNDS_FIRST)[1]
 
@@ -59,21 +60,27 @@ class BatchedBounds:
         """Whether time is left."""
         return self._left_s() > 0
 
-    def whole_s(self) -> float:
+    def whole(self) -> Bound:
         """The larger of load and longest path of all."""
-        return self.simple_s(np.ones(self.problem.costs.num_ops, dtype=np.bool_), self.problem.num_groups)
+        return self.simple(np.ones(self.problem.costs.num_ops, dtype=np.bool_), self.problem.num_groups)
 
-    def recursive_s(self, parts: Sequence[IntArray]) -> float:
+    def recursive(self, parts: Sequence[IntArray]) -> Bound:
         """The recursive bound over modules; what no time is left for counts as 0."""
         f = Formulation(self.problem.costs)
         groups = self.problem.num_groups
-        return recursive_bound_s(f, parts, groups, self.module_s, self.simple_s, lambda: self.has_time)
+        found_s = recursive_bound_s(f, parts, groups, self.module_s, self.simple_s, lambda: self.has_time)
+        return Bound(found_s, "modules solved one by one")
 
     def simple_s(self, ops: BoolArray, groups: int) -> float:
+        """Seconds of the larger of load and longest path."""
+        return self.simple(ops, groups).value_s
+
+    def simple(self, ops: BoolArray, groups: int) -> Bound:
         """Load and longest path."""
         key = ops.tobytes(), groups
         if key not in self._known:
-            self._known[key] = max(self._load(ops, groups, ROUNDS)[0], self._longest_s(ops)) * SLACK
+            load_s, path_s = self._load(ops, groups, ROUNDS)[0] * SLACK, self._longest_s(ops) * SLACK
+            self._known[key] = largest(Bound(load_s, LOAD), Bound(path_s, CRITICAL_PATH))
         return self._known[key]
 
     def module_s(self, ops: BoolArray, groups: int) -> float:
@@ -132,7 +139,7 @@ class BatchedBounds:
 def bounded(incumbent: BatchIncumbent, limits: Limits | None = None) -> BatchedBounds:
     """Bounds while there is time, of which the simple ones are proven; ``limits`` are those of one module."""
     bounds = BatchedBounds(incumbent.problem, limits or Limits(), lambda: incumbent.left_s, incumbent.best_s)
-    incumbent.prove(bounds.whole_s())
+    incumbent.prove(bounds.whole())
     return bounds
 
 

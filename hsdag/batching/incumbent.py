@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.problems.bounds import Bound, largest
 
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the time that is left when it begins."""
@@ -30,7 +32,7 @@ class BatchIncumbent:
     ) -> None:
         self.problem, self.dispatcher, self.seed = problem, Dispatcher(problem), seed
         self.best: BatchSchedule | None = None
-        self.best_s, self.bound_s, self.best_after_s = np.inf, 0.0, 0.0
+        self.best_s, self.best_after_s, self.bound = np.inf, 0.0, Bound(0.0, "nothing yet")
         self.num_considered = 0
         self.hit_limit = False
         self.should_stop, self._begin = should_stop, time.monotonic()
@@ -55,7 +57,7 @@ class BatchIncumbent:
     @property
     def is_closed(self) -> bool:
         """Whether nothing is left to find: the best, or the absence of a schedule, is proven."""
-        return self.bound_s >= self.best_s
+        return self.bound.value_s >= self.best_s
 
     def wake(self) -> None:
         """Raises SearchStopped when the search was asked to end, or its time is over."""
@@ -78,9 +80,9 @@ class BatchIncumbent:
         """Time a schedule, its batches in their order."""
         self.consider(found.device, found.start_s)
 
-    def prove(self, bound_s: float) -> None:
+    def prove(self, bound: Bound) -> None:
         """Take note that no schedule is faster; rounding puts no bound above what was found."""
-        self.bound_s = max(self.bound_s, min(bound_s, self.best_s))
+        self.bound = largest(self.bound, replace(bound, value_s=min(bound.value_s, self.best_s)))
 
 
 def end_s(problem: BatchedProblem, schedule: BatchSchedule) -> float:

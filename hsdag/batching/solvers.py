@@ -9,12 +9,15 @@ from hsdag.batching.bound import bounded
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.lists import warm_start
 from hsdag.ir.errors import OptionError
+from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import TOLERANCE
+from hsdag.placers.exact.milp import MilpPlacer
 from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import Program, cpsat_program
 from hsdag.placers.incumbent import Status
+from hsdag.runtime.problems.bounds import Bound
 
 MOST_ROWS = 3_000_000
 """Of a program: one of more takes longer to build than anybody waits, and gigabytes."""
@@ -30,7 +33,7 @@ def search_cpsat(incumbent: BatchIncumbent) -> None:
     model = IntervalModel.of_batches(problem, min(incumbent.best_s, problem.horizon_s), incumbent.wake)
     if incumbent.best is not None:
         model.hint(incumbent.best)
-    _follow(incumbent, cpsat_program(model, model.ticks, incumbent.consider_schedule))
+    _follow(incumbent, cpsat_program(model, model.ticks, incumbent.consider_schedule), CpSatPlacer.argument)
 
 
 def search_milp(incumbent: BatchIncumbent) -> None:
@@ -48,7 +51,7 @@ def search_milp(incumbent: BatchIncumbent) -> None:
     horizon_s = min(incumbent.best_s, problem.horizon_s) * (1 + TOLERANCE)
     model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), horizon_s, problem.within(horizon_s).batches)
     start = None if incumbent.best is None else incumbent.best.device
-    _follow(incumbent, model.program(incumbent.consider_schedule, start))
+    _follow(incumbent, model.program(incumbent.consider_schedule, start), MilpPlacer.argument)
 
 
 def _begin(incumbent: BatchIncumbent, num_rows: int) -> bool:
@@ -64,6 +67,9 @@ def _begin(incumbent: BatchIncumbent, num_rows: int) -> bool:
     return not incumbent.is_closed
 
 
-def _follow(incumbent: BatchIncumbent, program: Program) -> None:
-    ending = program.follow(incumbent.limits, incumbent.prove, incumbent.wake, incumbent.best_s)
+def _follow(incumbent: BatchIncumbent, program: Program, argument: str) -> None:
+    def prove(bound_s: float) -> None:
+        incumbent.prove(Bound(bound_s, argument))
+
+    ending = program.follow(incumbent.limits, prove, incumbent.wake, incumbent.best_s)
     incumbent.hit_limit = ending in (Status.FEASIBLE, Status.TIME_LIMIT)

@@ -48,7 +48,7 @@ def search_split(incumbent: BatchIncumbent) -> None:
     parts = modules(Formulation(chains.problem.costs))
     limits = replace(incumbent.limits, seconds=incumbent.left_s / (4 * len(parts)))
     bounds = bounded(incumbent, limits)
-    incumbent.prove(bounds.recursive_s([np.flatnonzero(np.isin(chains.op2chain, part)) for part in parts]))
+    incumbent.prove(bounds.recursive([np.flatnonzero(np.isin(chains.op2chain, part)) for part in parts]))
 
 
 def _on_chains(incumbent: BatchIncumbent, chains: FusedChains, prices: FloatArray, seconds: float) -> None:

@@ -111,7 +111,7 @@ def search_walks(incumbent: BatchIncumbent, price: FloatArray, cooling: Cooling,
     each, begin, makespan_s = max(int(steps / NUM_TEMPERATURES), 1), time.monotonic(), incumbent.best_s
     done, share = 0, 0.0
     with ThreadPoolExecutor(NUM_WALKS) as pool:
-        while share < 1.0 and incumbent.bound_s < incumbent.best_s:
+        while share < 1.0 and not incumbent.is_closed:
             heat_s = cooling.heat_s(share, makespan_s)
             for running in [pool.submit(walk.run, each, heat_s) for walk in walks]:
                 running.result()

@@ -133,7 +133,7 @@ def _show_batch(solution: BatchSolution) -> None:
 
 
 def _show_value(solution: Solution, name: str, answer: str, rate: str = "") -> None:
-    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms"
+    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms by {solution.bound.argument}"
     if solution.value_s is None or solution.gap is None:
         typer.echo(f"No {answer}; {bound}")
     else:

@@ -16,6 +16,7 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.placers.incumbent import Limits, Status
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed
@@ -151,7 +152,7 @@ def solve_batched(
     left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
     end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * options.budget_s, BOUND_S))
     bounds = BatchedBounds(problem, Limits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
-    incumbent.prove(bounds.whole_s())
+    incumbent.prove(bounds.whole())
     watcher.on_phase("done")
     return _concluded(incumbent, options, assumption, watcher.should_stop())
 
@@ -161,10 +162,10 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
     value_s = None
     if schedule is not None:
         value_s = makespan_s(problem, schedule)
-        is_proven = relative_gap(value_s, incumbent.bound_s) <= PROVEN_GAP
+        is_proven = relative_gap(value_s, incumbent.bound.value_s) <= PROVEN_GAP
         ended = Status.TIME_LIMIT if incumbent.hit_limit and not interrupted else Status.FEASIBLE
         status = Status.OPTIMAL if is_proven else ended
-    elif np.isinf(incumbent.bound_s):
+    elif np.isinf(incumbent.bound.value_s):
         status = Status.INFEASIBLE
     elif incumbent.hit_limit or interrupted:
         status = Status.TIME_LIMIT
@@ -178,7 +179,7 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
         status=status,
         schedule=schedule,
         value_s=value_s,
-        lower_bound_s=incumbent.bound_s if np.isfinite(incumbent.bound_s) else 0.0,
+        bound=incumbent.bound if np.isfinite(incumbent.bound.value_s) else Bound(0.0, incumbent.bound.argument),
         elapsed_s=incumbent.elapsed_s,
         best_after_s=incumbent.best_after_s,
         num_evaluations=incumbent.num_considered,

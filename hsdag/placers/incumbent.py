@@ -15,6 +15,7 @@ import numpy as np
 from hsdag.evaluators.base import Checkpoint, Evaluator, Score
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -74,7 +75,7 @@ class Result:
 
     plan: Plan | None
     score: float
-    lower_bound: float | None
+    lower_bound: Bound | None
     status: Status
     spent: Spent
     note: str = ""
@@ -93,7 +94,7 @@ class Incumbent(Evaluator):
         self.is_cheap, self.takes_order = evaluator.is_cheap, evaluator.takes_order
         self.best: Plan | None = None
         self.best_score, self.best_after_s = np.inf, 0.0
-        self.lower_bound: float | None = None
+        self.lower_bound: Bound | None = None
         self._begin, self._num_plans, self._scored_in = time.monotonic(), 0, evaluator.version
 
     @property
@@ -148,9 +149,9 @@ class Incumbent(Evaluator):
         plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered
         return min(score.value for score in self.evaluate(plans))
 
-    def prove(self, bound: float) -> None:
+    def prove(self, bound: Bound) -> None:
         """Take note that no plan of the units costs less."""
-        self.lower_bound = max(self.lower_bound or 0.0, bound)
+        self.lower_bound = largest(self.lower_bound, bound)
 
     def result(self, status: Status, note: str = "") -> Result:
         """What the search ends with."""

@@ -19,6 +19,7 @@ from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Result, Status
+from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -48,10 +49,15 @@ class Solution:
     status: Status
     value_s: float | None
     best_after_s: float
-    lower_bound_s: float
+    bound: Bound
     num_evaluations: int
     elapsed_s: float
     interrupted: bool
+
+    @property
+    def lower_bound_s(self) -> float:
+        """What no plan is below."""
+        return self.bound.value_s
 
     @property
     def gap(self) -> float | None:
@@ -62,6 +68,7 @@ class Solution:
         """What every answer says in JSON, beside the value and the answer itself."""
         return {
             "lower_bound_s": self.lower_bound_s,
+            "bound_by": self.bound.argument,
             "gap": self.gap,
             "status": self.status.value,
             "elapsed_s": self.elapsed_s,
@@ -199,7 +206,7 @@ class _Search:
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
         is_proof = self._units.num_units == self._problem.num_ops and not self._problem.has_ports
         if result is not None and is_proof:
-            self._bound = max(self._bound, result.lower_bound or 0.0)
+            self._bound = largest(self._bound, result.lower_bound)
         best = next(iter(self._driver.recorder.best()), None)
         if best is None:
             return self._without_answer(ended, result, is_proof=is_proof)
@@ -209,7 +216,7 @@ class _Search:
 
     def _is_proven(self, value: float) -> bool:
         """Whether nothing better can be found."""
-        return relative_gap(value, self._bound) <= PROVEN_GAP
+        return relative_gap(value, self._bound.value_s) <= PROVEN_GAP
 
     def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
         """Where there are few placements, all are tried before an answer is given up."""
@@ -256,7 +263,7 @@ class _Search:
             problem=self._problem,
             options=self._options,
             status=status,
-            lower_bound_s=self._bound,
+            bound=self._bound,
             device=device,
             priority=ranks,
             value_s=None if found is None else found.score.value,

@@ -22,6 +22,7 @@ from hsdag.placers.cuts.cut_program import solved_program
 from hsdag.placers.cuts.memory_prices import fitting
 from hsdag.placers.cuts.pipeline import stages
 from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -75,7 +76,7 @@ class MincutPlacer(Placer[NoOptions]):
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
         bound_s, proven = _proven(problem, costs)
         if bound_s is not None:
-            incumbent.prove(bound_s)
+            incumbent.prove(Bound(bound_s, "the minimum cut"))
         cuts = _within(judge, left_s) if judge.has_limits else itertools.chain(proven, _cuts(costs))
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)

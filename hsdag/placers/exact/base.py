@@ -16,6 +16,7 @@ from hsdag.placers.exact.judging import Judge, OutOfTime
 from hsdag.placers.exact.solving import Program
 from hsdag.placers.exact.ticks import MOST_TICKS
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links
@@ -37,6 +38,8 @@ class ExactPlacer(Placer[O]):
 
     objectives = ("latency", "throughput")
     gives_order = True
+    argument: ClassVar[str]
+    """What proves the bound, in a few words."""
     knows_peaks: ClassVar[bool] = False
     is_cut_off = False
     """Whether the last program was not solved to its end; then nothing is proven of the optimum."""
@@ -72,8 +75,9 @@ class ExactPlacer(Placer[O]):
         """OPTIMAL up to a ``tolerance`` that a finished solver leaves open, a share of the value."""
         if self.is_proven_infeasible:
             return Status.INFEASIBLE
-        bound_s, best_s = incumbent.lower_bound, incumbent.best_score
-        if bound_s is not None and incumbent.best is not None and best_s - bound_s <= tolerance * best_s and tolerance:
+        bound, best_s = incumbent.lower_bound, incumbent.best_score
+        least_s = -np.inf if bound is None else bound.value_s
+        if incumbent.best is not None and tolerance and best_s - least_s <= tolerance * best_s:
             return Status.OPTIMAL
         if self.is_cut_off:
             return Status.TIME_LIMIT
@@ -126,7 +130,7 @@ class ExactPlacer(Placer[O]):
         if judge.best is None and bound_s > horizon_of(formulation.problem, judge):
             self.is_proven_infeasible |= are_units_ops(judge.problem) and bool(np.isposinf(bound_s))
             return
-        judge.incumbent.prove(min(bound_s, judge.best_s))
+        judge.incumbent.prove(Bound(min(bound_s, judge.best_s), self.argument))
 
 
 def are_units_ops(problem: Problem) -> bool:

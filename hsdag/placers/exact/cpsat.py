@@ -34,6 +34,7 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
     """The whole problem as one program, with optional intervals for latency."""
 
     name = "cpsat"
+    argument = "CP-SAT"
     knows_peaks = True
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:

@@ -25,6 +25,7 @@ class MilpPlacer(ExactPlacer[NoOptions]):
     """
 
     name = "milp"
+    argument = "the integer program"
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
         most = min(MOST_ENTRIES, ENTRIES_PER_S * judge.left_s(deadline))

@@ -53,6 +53,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
     """
 
     name = "milp-split"
+    argument = "modules solved one by one"
     options_type = MilpSplitOptions
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Semantics
 
@@ -64,8 +65,8 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
-        """A value that no plan is below, for any order and links, without noise."""
+    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> Bound:
+        """A value that no plan is below, for any order and links, without noise, and what proves it."""
 
     @abstractmethod
     def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:

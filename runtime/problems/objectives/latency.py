@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problems.bounds import makespan_bound_s, sequential_bound_s
+from hsdag.runtime.problems.bounds import Bound, makespan_bound, sequential_bound
 from hsdag.runtime.problems.objectives.base import Meter, Objective
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Semantics
@@ -37,8 +37,8 @@ class Latency(Objective):
     ) -> FloatArray:
         return simulate_makespans(problem, placements, semantics, priority)
 
-    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> float:
-        return sequential_bound_s(problem) if execution is Execution.SEQUENTIAL else makespan_bound_s(problem)
+    def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> Bound:
+        return sequential_bound(problem) if execution is Execution.SEQUENTIAL else makespan_bound(problem)
 
     def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         return costs.latency_s(placements, ranks)

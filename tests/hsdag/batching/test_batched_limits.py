@@ -106,7 +106,7 @@ def test_the_bound_of_many_devices_needs_no_table_of_divisions() -> None:
     costs = wide(40, 30)
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 4, 0.0))
     tracemalloc.start()
-    bound_s = BatchedBounds(problem, Limits(10.0, 1), lambda: 0.0).whole_s()
+    bound_s = BatchedBounds(problem, Limits(10.0, 1), lambda: 0.0).whole().value_s
     assert tracemalloc.get_traced_memory()[1] < 20e6  # 40 ops x 40,920 divisions x 30 devices are 400 MB
     tracemalloc.stop()
     found = BatchIncumbent(problem, 10.0)

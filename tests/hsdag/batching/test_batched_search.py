@@ -60,14 +60,14 @@ def test_no_bound_is_above_the_optimum(seed: int, shape: tuple[int, int, int], c
     optimum_s = BatchedBruteForce(problem).makespan_s()
     bounds = BatchedBounds(problem, Limits(1.0, 1))
     parts: list[IntArray] = [np.arange(cut), np.arange(cut, shape[0])]
-    assert bounds.whole_s() <= optimum_s
-    assert bounds.recursive_s(parts) <= optimum_s
+    assert bounds.whole().value_s <= optimum_s
+    assert bounds.recursive(parts).value_s <= optimum_s
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_three_modules_have_no_bound_above_the_optimum(seed: int) -> None:
     problem = random_batched(seed, 3, 2, 3)
-    bound_s = BatchedBounds(problem, Limits(1.0, 1)).recursive_s([np.array([t]) for t in range(3)])
+    bound_s = BatchedBounds(problem, Limits(1.0, 1)).recursive([np.array([t]) for t in range(3)]).value_s
     assert bound_s <= BatchedBruteForce(problem).makespan_s()
 
 
@@ -77,13 +77,13 @@ def test_the_recursive_bound_of_a_chain_counts_what_no_two_devices_can_share() -
     problem = BatchedProblem.of(CHAIN, replace(table, time_s=only))
     bounds = BatchedBounds(problem, Limits(1.0, 1))
     # one input through the first op (3), then both through the second (6)
-    assert bounds.recursive_s([np.array([0]), np.array([1])]) == pytest.approx(9.0)
+    assert bounds.recursive([np.array([0]), np.array([1])]).value_s == pytest.approx(9.0)
 
 
 def test_the_load_is_shared_as_devices_are_fast() -> None:
     problem = BatchedProblem.of(ScheduleProblem.from_arrays([[1.0, 3.0]], []),
                                 BatchTable(4, (1, 2, 3, 4), np.array([[[1.0, 2, 3, 4], [3.0, 6, 9, 12]]])))  # fmt: skip
-    assert BatchedBounds(problem, Limits(10.0, 1)).whole_s() == pytest.approx(3.0, rel=1e-3)
+    assert BatchedBounds(problem, Limits(10.0, 1)).whole().value_s == pytest.approx(3.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(

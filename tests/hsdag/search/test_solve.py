@@ -22,6 +22,7 @@ from hsdag.placers.incumbent import GaveUp, Incumbent, Status
 from hsdag.placers.lists.best_device import BestDevicePlacer
 from hsdag.placers.lists.enumerative import EnumerativePlacer
 from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -316,7 +317,7 @@ class Proves(Everything):
     """A method that ends with a bound of its own."""
 
     def _search(self, incumbent: Incumbent) -> Status:
-        incumbent.prove(2.5)
+        incumbent.prove(Bound(2.5, "a proof of its own"))
         return Status.FEASIBLE
 
 
@@ -330,7 +331,8 @@ def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_i
     times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)], link_latency_s=9.0)
     tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
-    assert [solve(p, Proves(), OPTIONS).lower_bound_s for p in (plain, tied)] == [2.5, 2.0]
+    found = [solve(p, Proves(), OPTIONS).bound for p in (plain, tied)]
+    assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
 
 
 def crossed() -> ScheduleProblem:

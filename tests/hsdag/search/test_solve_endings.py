@@ -22,6 +22,7 @@ from hsdag.placers.exact.judging import Judge
 from hsdag.placers.incumbent import Incumbent, Limits, Status
 from hsdag.placers.lists.best_device import BestDevicePlacer
 from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -187,10 +188,10 @@ def test_a_bound_beyond_every_schedule_is_no_bound_and_only_infinity_a_proof() -
     for bound_s, rule in ((1e30, MemoryRule.RUNNING), (np.inf, MemoryRule.RESERVED), (2.0, MemoryRule.RUNNING)):
         placer._prove(Formulation(problem, rule), bound_s, judge)
         assert not placer.is_proven_infeasible
-    assert judge.incumbent.lower_bound == 2.0
+    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
     placer._prove(Formulation(problem, MemoryRule.RUNNING), np.inf, judge)
     assert placer.is_proven_infeasible
-    assert judge.incumbent.lower_bound == 2.0
+    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
 
 
 def irregular(seed: int) -> ScheduleProblem:

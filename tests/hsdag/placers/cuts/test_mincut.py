@@ -133,7 +133,8 @@ def search(
     result = MincutPlacer().search(units, recorder)
     if result.plan is None:
         raise SearchError(result.note)
-    return units.expand(result.plan.placement), result.lower_bound, recorder.events
+    bound = result.lower_bound
+    return units.expand(result.plan.placement), None if bound is None else bound.value_s, recorder.events
 
 
 def evaluator(
