@@ -23,6 +23,7 @@ LARGEST = 1e24
 """Bound of all amounts, and of the reciprocal of bandwidths: sums stay far from infinity."""
 
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Factor = Annotated[float, Field(ge=1, le=LARGEST)]
 _Name = Annotated[str, Field(min_length=1)]
 
 
@@ -48,7 +49,7 @@ class _Device(_Record):
 
 
 def _with_diagonal(value: float | None) -> BeforeValidator:
-    """Puts a value on the diagonal of a link table, whose entries there mean nothing."""
+    """Puts a value on the diagonal of a table of pairs of devices, whose entries there mean nothing."""
 
     def put(rows: object) -> object:
         if not isinstance(rows, list):
@@ -93,6 +94,7 @@ class _Document(_Record):
     links: _Links | None = None
     op_overhead_s: _Amount = 0.0
     transfer_overhead_s: _Amount = 0.0
+    slowdown: Annotated[list[list[_Factor]], _with_diagonal(1.0)] | None = None
     ops: list[_Op] = Field(min_length=1)
     edges: list[_Edge] = []
 
@@ -161,6 +163,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         ),
         op_overhead_s=problem.op_overhead_s,
         transfer_overhead_s=problem.transfer_overhead_s,
+        slowdown=None if problem.slowdown is None else problem.slowdown.tolist(),
         ops=ops,
         edges=[_Edge(src=problem.op_names[u], dst=problem.op_names[v], bytes=b, port=p or None) for u, v, b, p in rows],
     )
@@ -206,6 +209,7 @@ def _problem(document: _Document) -> ScheduleProblem:
         )
         if any(d.plugin for d in document.devices)
         else (),
+        slowdown=None if document.slowdown is None else _square("slowdown", document.slowdown, k),
     )
 
 
@@ -285,15 +289,15 @@ def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
         if k > 1:
             raise FileFormatError(f"links: missing, but there are {k} devices")
         return np.zeros((1, 1)), np.full((1, 1), FREE)
-    bandwidth = _square("bandwidth_bytes_per_s", links.bandwidth_bytes_per_s, k)
-    return _square("latency_s", links.latency_s, k), bandwidth
+    bandwidth = _square("links.bandwidth_bytes_per_s", links.bandwidth_bytes_per_s, k)
+    return _square("links.latency_s", links.latency_s, k), bandwidth
 
 
 def _square(field: str, rows: Sequence[Sequence[float | None]], k: int) -> FloatArray:
     """[k, k] table; null means a free link."""
     if len(rows) != k:
-        raise FileFormatError(f"links.{field}: {k} rows expected, one per device, not {len(rows)}")
+        raise FileFormatError(f"{field}: {k} rows expected, one per device, not {len(rows)}")
     for i, row in enumerate(rows):
         if len(row) != k:
-            raise FileFormatError(f"links.{field}[{i}]: {k} entries expected, one per device, not {len(row)}")
+            raise FileFormatError(f"{field}[{i}]: {k} entries expected, one per device, not {len(row)}")
     return np.array([[FREE if x is None else x for x in row] for row in rows], dtype=np.float64)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, topological_order
 from hsdag.ir.placement import DeviceRecord, ModelRecord
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
 
 FREE = float("inf")
 """Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""
@@ -44,7 +44,9 @@ class ScheduleProblem:
 
     ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored; an
     infinite bandwidth means a link that costs its latency alone. ``launch_s`` is what sequential execution
-    pays at the start of each subgraph. ``topological_order`` is the order of sequential execution. ``source``
+    pays at the start of each subgraph. ``slowdown[a, b]`` is how many times as long an op takes on device a while
+    device b runs one too, by which the factors of several devices add up, less 1 each; None where devices do not slow
+    each other down, and its diagonal is ignored. ``topological_order`` is the order of sequential execution. ``source``
     says where the figures come from, ``model`` which model they are of, where that is known, and ``devices`` what
     OpenVINO devices the names stand for, or nothing.
 
@@ -73,6 +75,7 @@ class ScheduleProblem:
     source: CostSource = CostSource.FILE
     model: ModelRecord | None = None
     devices: tuple[DeviceRecord, ...] = ()
+    slowdown: FloatArray | None = None  # [D, D]
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -132,6 +135,10 @@ class ScheduleProblem:
             raise ValueError(f"link_bandwidth_bytes_per_s of problem {self.name!r} must be positive")
         if not np.all(self.memory_bytes >= 0):
             raise ValueError(f"memory_bytes of problem {self.name!r} must not be negative")
+        try:
+            excess_of(self.slowdown, self.num_devices)
+        except ValueError as error:
+            raise ValueError(f"in problem {self.name!r}, {error}") from error
         if not self.supported.any(axis=1).all():
             op = self.op_names[int(np.argmin(self.supported.any(axis=1)))]
             raise ValueError(f"op {op!r} of problem {self.name!r} runs on no device")
@@ -162,6 +169,11 @@ class ScheduleProblem:
     def canonical_names(self) -> tuple[str, ...]:
         """[N] the names of the ops in placement files."""
         return self.labels.canonical or self.op_names
+
+    @property
+    def excess(self) -> FloatArray:
+        """[D, D] what slow-downs exceed 1 by; [0, 0] where devices do not slow each other down."""
+        return excess_of(self.slowdown, self.num_devices)
 
     @property
     def num_devices(self) -> int:
@@ -206,6 +218,7 @@ class ScheduleProblem:
         source: CostSource = CostSource.FILE,
         model: ModelRecord | None = None,
         devices: tuple[DeviceRecord, ...] = (),
+        slowdown: ArrayLike | None = None,
     ) -> ScheduleProblem:
         """A problem from plain tables; a single number fills a table.
 
@@ -242,6 +255,7 @@ class ScheduleProblem:
             source=source,
             model=model,
             devices=devices,
+            slowdown=None if slowdown is None else _table(slowdown, (d, d)),
         )
 
     @staticmethod
@@ -269,6 +283,7 @@ class ScheduleProblem:
             labels=replace(OpLabels.empty(graph.num_ops, graph.op_types), canonical=graph.canonical_names),
             order=graph.topological_order,
             source=costs.source,
+            slowdown=costs.slowdown,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hsdag.runtime.simulator.contended import stretch
 from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
@@ -39,10 +40,12 @@ def run_buses(m: Machine) -> float:
         next_s = _start_ops(m)
         if next_s < 0.0:
             return np.inf
+        if len(m.excess) > 0:
+            next_s = stretch(m)
         if m.run[0].num_events > 0:
             next_s = min(next_s, m.events[0].value)
         if m.run[0].num_done == len(m.order):
-            return m.run[0].now_s  # type: ignore[no-any-return]
+            return m.run[0].now_s if m.run[0].now_s <= m.run[0].limit_s else np.inf
         if next_s == np.inf:
             return np.inf
         m.run[0].now_s = next_s
@@ -224,6 +227,7 @@ def _start_ops(m: Machine) -> float:
             v = pop(m.queue, m.devices[d].base, m.devices[d].queued) & PLACE
             m.devices[d].queued -= 1
             m.devices[d].running = v
+            m.devices[d].slow = 1.0
             m.devices[d].until_s = m.run[0].now_s + op_s(m, v, d)
             note_op(m, v, m.run[0].now_s, m.devices[d].until_s)
             m.devices[d].left_s -= op_s(m, v, d)

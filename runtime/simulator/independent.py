@@ -32,7 +32,7 @@ def run_independent(m: Machine) -> float:
         m.devices[d].free_s = 0.0
         m.devices[d].next_s = np.inf
     for i in range(len(m.sources)):
-        _await(m, m.sources[i], 0.0)
+        expect(m, m.sources[i], 0.0)
     while True:
         now_s, first = np.inf, -1
         for d in range(len(m.devices)):
@@ -67,11 +67,11 @@ def _end(m: Machine, d: int) -> None:
     """What device d has started will end, and its result set off."""
     m.run[0].now_s = max(m.run[0].now_s, m.devices[d].until_s)
     m.run[0].num_done += 1
-    _send(m, m.devices[d].running, m.devices[d].until_s)
+    send(m, m.devices[d].running, m.devices[d].until_s)
 
 
 @inlined
-def _await(m: Machine, v: int, at_s: float) -> None:
+def expect(m: Machine, v: int, at_s: float) -> None:
     """The last input of v will be at its device at ``at_s``."""
     d = m.ops[v].device
     push(m.arriving, m.devices[d].base, m.devices[d].arriving, at_s, m.ops[v].key)
@@ -82,7 +82,7 @@ def _await(m: Machine, v: int, at_s: float) -> None:
 @inlined
 def _start(m: Machine, d: int, now_s: float) -> None:
     """Device d takes the first op of its queue."""
-    v = _take(m, d, now_s)
+    v = take(m, d, now_s)
     end_s = now_s + op_s(m, v, d)
     m.devices[d].running = v
     m.devices[d].until_s = end_s
@@ -98,7 +98,7 @@ def _start(m: Machine, d: int, now_s: float) -> None:
 
 
 @inlined
-def _take(m: Machine, d: int, now_s: float) -> int:
+def take(m: Machine, d: int, now_s: float) -> int:
     """The first op of the queue, which is that of arrivals itself where arrival is the order."""
     base = m.devices[d].base
     if m.run[0].mode == BY_ARRIVAL:
@@ -118,7 +118,7 @@ def _take(m: Machine, d: int, now_s: float) -> int:
 
 
 @inlined
-def _send(m: Machine, v: int, end_s: float) -> None:
+def send(m: Machine, v: int, end_s: float) -> None:
     """v ends at ``end_s``; then each of its results sets off, once, to every other device that reads it."""
     home = m.ops[v].device
     for k in range(m.ops[v].first, m.ops[v + 1].first):
@@ -132,4 +132,4 @@ def _send(m: Machine, v: int, end_s: float) -> None:
         m.ops[u].arrival_s = max(m.ops[u].arrival_s, m.devices[away].landing_s)
         m.ops[u].waiting -= 1
         if m.ops[u].waiting == 0:
-            _await(m, u, m.ops[u].arrival_s)
+            expect(m, u, m.ops[u].arrival_s)

@@ -56,6 +56,7 @@ DEVICE = np.dtype(
         ("landing_s", "f8"),  # when that arrives
         ("launch_s", "f8"),
         ("left_s", "f8"),  # of the ops that it has not started
+        ("slow", "f8"),  # by how much its op is stretched, where devices slow each other down
     ],
     align=True,
 )
@@ -94,6 +95,7 @@ class Machine(NamedTuple):
     ops: Records  # [N + 1] OP
     edges: Records  # [E] EDGE
     links: Records  # [D, D] LINK, nothing on the diagonal
+    excess: FloatArray  # [D, D] of slow-down factors over 1, or [0, 0] where devices do not slow each other down
     time_s: FloatArray  # [N, D]
     op_factor: FloatArray  # [N], or [0] without noise
     link_factor: FloatArray  # [N, D], or [0, D] without noise
@@ -140,6 +142,7 @@ def machine_for(
         ops=ops,
         edges=edges,
         links=link_table,
+        excess=problem.excess,
         time_s=problem.time_s[order],
         op_factor=op_factor[order] if len(op_factor) else op_factor,
         link_factor=link_factor[order] if len(link_factor) else link_factor,

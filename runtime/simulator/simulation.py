@@ -18,6 +18,7 @@ from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
+from hsdag.runtime.simulator.contended import run_contended
 from hsdag.runtime.simulator.heaps import Records, bare
 from hsdag.runtime.simulator.independent import run_independent
 from hsdag.runtime.simulator.machine import (
@@ -137,7 +138,9 @@ def run_loaded(m: Machine) -> float:
         return run_sequential(m)
     if m.run[0].mode == BY_PATH:
         set_path_values(m)
-    return run_independent(m) if m.run[0].links == INDEPENDENT else run_buses(m)
+    if m.run[0].links != INDEPENDENT:
+        return run_buses(m)
+    return run_contended(m) if len(m.excess) > 0 else run_independent(m)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:
@@ -205,7 +208,9 @@ def _result(
         np.maximum.at(largest, of_result.reshape(-1), size_bytes)
         transfer_bytes = float(largest.sum())
     busy_s = problem.time_s[np.arange(problem.num_ops), device]
-    if semantics.noise_sigma > 0:
+    if len(m.excess) > 0:
+        busy_s = end_s - start_s
+    elif semantics.noise_sigma > 0:
         busy_s = busy_s * noise(semantics, problem.num_ops, problem.num_devices)[0]
     return Simulation(
         semantics=semantics,

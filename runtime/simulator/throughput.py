@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.contended import drained_s
 from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.machine import (
     BLOCKING,
@@ -34,7 +35,8 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     That is the load of the busiest resource: a device's ops with their overheads, or a link's transfers with
     theirs. A result is sent once to each other device that reads it, or once in all by EGRESS. Each device has one
     bus under EGRESS, each ordered pair one channel under CHANNEL; INDEPENDENT links never fill up; under BLOCKING
-    a transfer is added to the loads of both its devices. One request after another, as in sequential execution,
+    a transfer is added to the loads of both its devices. Devices that slow each other down all work side by side until
+    the least load is done, and so on, overheads included. One request after another, as in sequential execution,
     takes the makespan. The noise of ``semantics`` is that of a simulation; the order does not matter.
 
     Raises PlacementError for placements of another length and for devices that are not there.
@@ -76,7 +78,7 @@ def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
     longest_s = 0.0
     for i in range(len(load_s)):
         longest_s = max(longest_s, load_s[i])
-    return longest_s
+    return max(longest_s, drained_s(load_s, m.excess)) if len(m.excess) > 0 else longest_s
 
 
 @inlined

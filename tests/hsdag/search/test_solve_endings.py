@@ -234,3 +234,22 @@ def test_where_only_memory_is_short_the_best_device_says_so() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [], weight_bytes=6, memory_bytes=10, link_latency_s=1.0)
     with pytest.raises(OptionError, match="runs the whole model: the memory of d0 is exceeded; the memory of d1 is"):
         BestDevicePlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize(("objective", "apart_s"), [(LATENCY, 3.8), (THROUGHPUT, 3.8)])
+def test_an_optimum_that_leaves_out_how_devices_slow_each_other_down_is_not_called_optimal(
+    method: str, objective: Objective, apart_s: float
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.full((2, 2), 2.0), [], slowdown=np.full((2, 2), 1.9))
+    found = solved(problem, method, objective=objective)
+    assert found.value_s == pytest.approx(apart_s)
+    assert found.lower_bound_s == pytest.approx(2.0)
+    assert found.status is Status.FEASIBLE
+
+
+def test_an_optimum_that_nothing_slows_down_is_optimal() -> None:
+    problem = ScheduleProblem.from_arrays(np.full((2, 2), 2.0), [(0, 1)], slowdown=np.full((2, 2), 1.9))
+    found = solved(problem, "cpsat")
+    assert found.value_s == pytest.approx(4.0)
+    assert found.status is Status.OPTIMAL

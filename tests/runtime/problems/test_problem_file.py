@@ -25,6 +25,7 @@ GOOD: dict[str, Any] = {
     "devices": [{"name": "gpu0", "memory_bytes": 16e9, "launch_s": 0.5}, {"name": "cpu", "memory_bytes": None}],
     "links": {"bandwidth_bytes_per_s": [[None, 2.0], [None, 0]], "latency_s": [[None, 0.5], [0.25, -1]]},
     "op_overhead_s": 0.125,
+    "slowdown": [[None, 1.5], [1.0, 0]],
     "ops": [
         {"name": "a", "type": "MatMul", "time_s": [1, 2], "output_bytes": 4, "weight_bytes": 7, "colocate": "s"},
         {"name": "b", "type": "Relu", "time_s": [1, None], "output_bytes": 4, "meta_op": "m", "role": "shard"},
@@ -56,6 +57,7 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     problem = problem_from_json(json.dumps(GOOD))
     assert problem.edge_bytes.tolist() == [4.0, 2.0]
     assert np.isnan(problem.time_s[1, 1])
+    assert problem.excess.tolist() == [[0.0, 0.5], [0.0, 0.0]]
     assert problem.memory_bytes.tolist() == [16e9, np.inf]
     assert problem.link_bandwidth_bytes_per_s[1, 0] == np.inf
     assert problem.op_overhead_s == 0.125
@@ -95,6 +97,8 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("latency", lambda d: d["links"]["latency_s"][0].__setitem__(1, -1), r"latency_s\[0\]\[1\]: .* or equal to 0"),
     ("rate", lambda d: d["links"]["bandwidth_bytes_per_s"][0].__setitem__(1, 0), r"\[0\]\[1\]: must be at least 1e-24"),
     ("null", lambda d: d["links"]["latency_s"][1].__setitem__(0, None), r"latency_s\[1\]\[0\]: .*a valid number"),
+    ("speed-up", lambda d: d["slowdown"][0].__setitem__(1, 0.9), r"slowdown\[0\]\[1\]: .*greater than or equal to 1"),
+    ("slow-downs", lambda d: d["slowdown"].pop(), r"slowdown: 2 rows expected, one per device, not 1"),
     ("no links", lambda d: d.pop("links"), r"links: missing, but there are 2 devices"),
     ("twin ops", _twice, r"ops\[2\]\.name: 'a' is already the name of ops\[0\]"),
     ("twin devices", lambda d: d["devices"][1].update(name="gpu0"), r"devices\[1\]\.name: 'gpu0' is already"),

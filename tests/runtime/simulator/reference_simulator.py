@@ -23,9 +23,17 @@ COMBINATIONS = list(itertools.product(Execution, Order, SIMULATED, (0.0, 1.0), (
 
 
 def random_case(
-    seed: int, num_ops: int, num_devices: int, op_overhead_s: float = 0.0, transfer_overhead_s: float = 0.0
+    seed: int,
+    num_ops: int,
+    num_devices: int,
+    op_overhead_s: float = 0.0,
+    transfer_overhead_s: float = 0.0,
+    contended: bool = False,
 ) -> Case:
-    """A problem, a placement and priorities; every other one of small whole numbers, so that ties abound."""
+    """A problem, a placement and priorities; every other one of small whole numbers, so that ties abound.
+
+    Where it is contended and of whole numbers, devices 0 and 1 alone slow each other down, by powers of 2.
+    """
     rng = np.random.default_rng(seed)
     n, d = num_ops, num_devices
     tied = seed % 2 == 0
@@ -33,6 +41,10 @@ def random_case(
     def amounts(high: float, *shape: int) -> np.ndarray:
         return rng.integers(0, 4, shape).astype(float) if tied else high * rng.random(shape)
 
+    slowdown = 1.0 + rng.exponential(0.5, (d, d))
+    if tied:
+        slowdown = np.ones((d, d))
+        slowdown[:2, :2] = 2.0 ** rng.integers(0, 3, (min(d, 2), min(d, 2)))
     u, v = np.nonzero(np.triu(rng.random((n, n)) < rng.uniform(0, 4) / n, 1))
     label = rng.permutation(n)  # op indices need not be topological
     problem = ScheduleProblem.from_arrays(
@@ -46,6 +58,7 @@ def random_case(
         launch_s=amounts(1, d),
         op_overhead_s=op_overhead_s,
         transfer_overhead_s=transfer_overhead_s,
+        slowdown=slowdown if contended else None,
     )
     return problem, rng.integers(0, d, n), rng.integers(0, 5, n).astype(float)
 
@@ -140,8 +153,14 @@ class Reference:
             return [(("bus", self.A[v]), away)] if away else []
         return [((("pair", self.A[v], d) if self.links == "channel" else ("own", v, d)), [d]) for d in away]
 
+    def slow(self, v: int, others: list[int]) -> float:
+        """How many times as long v takes beside others: fair sharing adds up what each of them costs."""
+        table = self.p.slowdown
+        return 1.0 if table is None else 1.0 + sum(float(table[self.A[v], self.A[w]]) - 1.0 for w in others if w != v)
+
     def work_conserving(self) -> float:
         t, ops = 0.0, range(len(self.A))
+        left: dict[int, float] = {}  # seconds of work of the ops that run
         free: dict[object, float] = {}  # when each resource is free again
         there: dict[tuple[int, int], float] = {}  # when the result of an op is on a device
         unsent = [(v, bus, to) for v in ops for bus, to in self.transfers(v)]
@@ -165,11 +184,20 @@ class Reference:
                     chosen += [min(ranks)[1]] if ranks else []
             for v in chosen:
                 unbegun[self.A[v]].remove(v)
-                self.begin[v], self.end[v] = t, t + self.exec_s(v)
+                left[v] = self.exec_s(v)
+                self.begin[v], self.end[v] = t, t + left[v]
                 there[v, self.A[v]] = self.end[v]
                 free[self.A[v]] = self.end[v] + self.p.op_overhead_s
-            if not chosen:
-                t = min(s for s in [*free.values(), *there.values()] if s > t)
+            if chosen:
+                continue
+            left = {v: s for v, s in left.items() if self.end[v] > t}
+            slow = {v: self.slow(v, list(left)) for v in left}
+            for v in left:
+                self.end[v] = there[v, self.A[v]] = t + left[v] * slow[v]
+                free[self.A[v]] = self.end[v] + self.p.op_overhead_s
+            later = min(s for s in [*free.values(), *there.values()] if s > t)
+            left = {v: s - (later - t) / slow[v] for v, s in left.items()}
+            t = later
         return max(self.end.values())
 
     def sequential(self) -> float:

@@ -23,12 +23,12 @@ def limited(machine: Machine, limit_s: float) -> tuple[float, int]:
 
 @given(
     st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from(list(Execution)),
-    st.sampled_from(SIMULATED), st.sampled_from([0.0, 0.5]),
+    st.sampled_from(SIMULATED), st.sampled_from([0.0, 0.5]), st.booleans(),
 )  # fmt: skip
 def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
-    seed: int, num_ops: int, num_devices: int, how: Execution, links: Links, overhead_s: float
+    seed: int, num_ops: int, num_devices: int, how: Execution, links: Links, overhead_s: float, contended: bool
 ) -> None:
-    problem, placement, ranks = random_case(seed, num_ops, num_devices, overhead_s, overhead_s)
+    problem, placement, ranks = random_case(seed, num_ops, num_devices, overhead_s, overhead_s, contended)
     mode = SEQUENTIAL if how is Execution.SEQUENTIAL else BY_RANK
     expected = simulate(problem, placement, Semantics(how, links=links), ranks).makespan_s
     for limit_s in (expected * (1 + ROUNDING), np.inf):
