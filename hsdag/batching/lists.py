@@ -12,11 +12,10 @@ import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
-from hsdag.ir.graph import FloatArray, IntArray, ranked_order
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray, ranked_order
 from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.lists.greedy import breadth_first
 from hsdag.placers.lists.tables import levels_of, tables_of
-from hsdag.placers.local.moves import LocalMoves
 
 PATIENCE, PATIENCE_PER_GENE = 5000, 100
 """The EA ends after this many neighbours without a gain, and this many more for each op and group."""
@@ -72,13 +71,13 @@ def search_ea(incumbent: BatchIncumbent) -> None:
     search_met(incumbent)
     problem, makespan_s = incumbent.problem, incumbent.dispatcher.makespan_s
     can = np.asarray(np.isfinite(problem.group_time_s[:, :, 1:]).any(axis=2))  # [N, D]
-    genes = LocalMoves(np.repeat(can, problem.num_groups, axis=0), np.random.default_rng(incumbent.seed))
+    rng = np.random.default_rng(incumbent.seed)
     start = can.argmax(axis=1)[:, None].repeat(problem.num_groups, axis=1)
     current = start if incumbent.best is None else incumbent.best.device
     current_s, idle, patience = makespan_s(current), 0, PATIENCE + PATIENCE_PER_GENE * current.size
-    while len(genes.movable) and idle < patience:
+    while (can.sum(axis=1) > 1).any() and idle < patience:
         for _ in range(ASK_EVERY):
-            neighbour = genes.flipped(current.ravel()).reshape(current.shape)
+            neighbour = _flipped(current, can, rng)
             seconds = makespan_s(neighbour, current_s)
             idle = 0 if seconds < current_s else idle + 1
             if seconds < current_s:
@@ -87,6 +86,19 @@ def search_ea(incumbent: BatchIncumbent) -> None:
                 current, current_s = neighbour, seconds
         incumbent.num_considered += ASK_EVERY
         incumbent.wake()
+
+
+def _flipped(device: IntArray, can: BoolArray, rng: np.random.Generator) -> IntArray:
+    """Each gene [N, G] of a choice goes to another device, at least one does."""
+    genes = np.repeat(can.sum(axis=1) > 1, device.shape[1])
+    flips = np.zeros(0, dtype=np.int64)
+    while not len(flips):
+        flips = np.flatnonzero(genes & (rng.random(device.size) * genes.sum() < 1.0))
+    others = np.repeat(can, device.shape[1], axis=0)[flips]
+    others[np.arange(len(flips)), device.ravel()[flips]] = False
+    neighbour = device.copy()
+    neighbour.ravel()[flips] = np.argmax(rng.random(others.shape) * others, axis=1)
+    return neighbour
 
 
 def search_one_division(incumbent: BatchIncumbent) -> None:

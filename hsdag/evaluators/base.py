@@ -52,6 +52,18 @@ class Evaluator(ABC):
         """The share of the budget that is spent, 0 where there is none."""
         return 0.0
 
+    @property
+    def evaluations_left(self) -> float:
+        """Evaluations that the budget leaves, infinite where it does not count them."""
+        return math.inf
+
+    def spend(self, count: int) -> None:  # noqa: B027 - most evaluators count nothing
+        """Take note of ``count`` plans that a method has simulated by itself."""
+
+    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+        """``evaluate`` whatever the budget, for what costs next to nothing or would be lost."""
+        return self.evaluate(plans)
+
     def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own
         """Raise SearchStopped when the search has to end; methods that compute for long ask now and then."""
 

@@ -60,6 +60,7 @@ class RecordingEvaluator(Evaluator):
         self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
         self._inner = inner
         self._best: Event | None = None
+        self._num_spent = 0
         for event in self.events:
             self._note(event)
         self._journal = journal
@@ -76,8 +77,17 @@ class RecordingEvaluator(Evaluator):
 
     @property
     def num_evaluations(self) -> int:
-        """Distinct plans evaluated, earlier parts included."""
-        return len(self.events)
+        """Distinct plans evaluated, earlier parts included, and those that methods have simulated by themselves."""
+        return len(self.events) + self._num_spent
+
+    @property
+    def evaluations_left(self) -> float:
+        """Evaluations that the budget leaves."""
+        return max(self.budget.evaluations - self.num_evaluations, 0)
+
+    def spend(self, count: int) -> None:
+        """Count plans that a method has simulated by itself."""
+        self._num_spent += count
 
     @property
     def progress(self) -> float:
@@ -102,7 +112,7 @@ class RecordingEvaluator(Evaluator):
         return self._evaluate(plans, self.check, self.budget.evaluations)
 
     def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
-        """The same whatever the budget: for first guesses that cost next to nothing."""
+        """The same whatever the budget."""
         return self._evaluate(plans, lambda: None, np.inf)
 
     def _evaluate(self, plans: Sequence[Plan], check: Callable[[], None], most: float) -> list[Score]:

@@ -49,11 +49,13 @@ class Limits:
     """What a search may use beside its evaluations, and the seed of its randomness.
 
     ``seconds`` are for methods that compute for long without asking the evaluator, ``num_workers`` are threads.
+    ``known`` are plans to begin with, in place of those that a method makes for itself.
     """
 
     seconds: float = float("inf")
     num_workers: int = field(default_factory=usable_cpus)
     seed: int = 0
+    known: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,29 @@ class Incumbent(Evaluator):
         """Seconds of the limit that are left, at least 0."""
         return max(self.limits.seconds - self.elapsed_s, 0.0)
 
+    @property
+    def evaluations_left(self) -> float:
+        """Of the evaluator."""
+        return self.evaluator.evaluations_left
+
+    def spend(self, count: int) -> None:
+        """Count plans that the method has simulated by itself."""
+        self.evaluator.spend(count)
+        self._num_plans += count
+
     def check(self) -> None:
         """Raise SearchStopped when the search has to end."""
         self.evaluator.check()
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, in order. Raises SearchStopped when the evaluator does."""
-        scores = self.evaluator.evaluate(plans)
+        return self._noted(plans, self.evaluator.evaluate(plans))
+
+    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget."""
+        return self._noted(plans, self.evaluator.evaluate_all(plans))
+
+    def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
         self._num_plans += len(plans)
         if self.version != self._scored_in and self.best is not None:
             self._scored_in = self.version

@@ -23,7 +23,8 @@ class Problem:
     ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
     take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
     ``hetero`` says what placements of ops take under HETERO, where a model is placed for it; of launches and of tensors
-    that stay on their device, ``costs`` are then an estimate.
+    that stay on their device, ``costs`` are then an estimate. ``ops`` are the costs of the ops themselves, where plans
+    are judged by simulating these.
     Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
     """
 
@@ -34,6 +35,7 @@ class Problem:
     costs: ScheduleProblem | None = None
     semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
     hetero: PlacementCosts | None = None
+    ops: ScheduleProblem | None = None
 
     def __post_init__(self) -> None:
         if self.supported.shape != (self.num_units, self.num_devices):

@@ -47,7 +47,8 @@ def problem_of(
             f"problem {problem.name!r}: no device supports all ops of the co-location set {name!r}; "
             "give them a time on the same device"
         )
-    return Problem(units, problem.device_names, supported, objective, _unit_costs(problem, units, kept), semantics)
+    costs = _unit_costs(problem, units, kept)
+    return Problem(units, problem.device_names, supported, objective, costs, semantics, ops=problem)
 
 
 def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:

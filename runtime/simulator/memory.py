@@ -1,60 +1,107 @@
-"""Peak memory of a simulated run, results being freed after their last use.
+"""Peak memory of a simulated run, results being freed after their last use, compiled.
 
-Legend: N ops, D devices, R transfer records.
+Legend: N ops, D devices, E edges, R transfer records.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import Records
+from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
+from hsdag.runtime.simulator.machine import Machine
 
 
-def peak_memory_bytes(
-    problem: ScheduleProblem,
-    device: IntArray,
-    start_s: FloatArray,
-    end_s: FloatArray,
-    records: Records,
-) -> FloatArray:
-    """[D] largest bytes held at any time: weights throughout, results from their op's start to their last use.
+class Room(NamedTuple):
+    """What ops hold, by place in the topological order, and room to work out who holds how much when."""
 
-    A result lasts at home until its consumers there and its transfers have ended; its copy on another device,
-    of the size that is sent, from the start of the transfer until the last consumer there has ended. A result
-    that nobody reads is kept.
+    weight_bytes: FloatArray  # [N]
+    output_bytes: FloatArray  # [N]
+    peak_bytes: FloatArray  # [D] the answer
+    held_bytes: FloatArray  # [D] at the moment that is looked at
+    changes: Records  # [2 N + 2 E] ENTRY, a heap of what is allocated and freed
+
+
+def room_for(problem: ScheduleProblem) -> Room:
+    """Room for the runs of one machine."""
+    order, d = problem.topological_order, problem.num_devices
+    changes = np.zeros(2 * (problem.num_ops + len(problem.edge_src)), ENTRY)
+    return Room(problem.weight_bytes[order], problem.output_bytes[order], np.zeros(d), np.zeros(d), changes)
+
+
+@bare
+def find_peaks(m: Machine, room: Room) -> None:
+    """Fill ``peak_bytes`` with the largest bytes held at any time of the run that a machine has recorded.
+
+    Weights are held throughout, results from their op's start to their last use. A result lasts at home until its
+    consumers there and its transfers have ended; its copy on another device, of the size that is sent, from the start
+    of the transfer until the last consumer there has ended. A result that nobody reads is kept.
     """
-    n, d = problem.num_ops, problem.num_devices
-    src, dst = problem.edge_src, problem.edge_dst
-    local = device[src] == device[dst]
-    free_s = end_s.copy()
-    free_s[np.bincount(src, minlength=n) == 0] = np.inf
-    np.maximum.at(free_s, src[local], end_s[dst[local]])
-    np.maximum.at(free_s, records["op"], records["end_s"])
-    num_ports = int(problem.edge_port.max(initial=0)) + 1
-    code = (records["op"] * num_ports + records["port"]) * d + records["to"]
-    by_code = np.argsort(code)
-    row = by_code[np.searchsorted(code[by_code], ((src * num_ports + problem.edge_port) * d + device[dst])[~local])]
-    copy_free_s = records["end_s"].copy()
-    np.maximum.at(copy_free_s, row, end_s[dst[~local]])
-
-    where = np.concatenate([device, records["to"]])
-    from_s = np.concatenate([start_s, records["start_s"]])
-    until_s = np.concatenate([free_s, copy_free_s])
-    size = np.concatenate([problem.output_bytes, records["size_bytes"]])
-    weights = np.bincount(device, weights=problem.weight_bytes, minlength=d)
-    peaks = [_peak(from_s[where == i], until_s[where == i], size[where == i]) for i in range(d)]
-    return np.asarray(weights + np.asarray(peaks), dtype=np.float64)
+    size = _allocate_results(m, room, 0)
+    size = _allocate_copies(m, room, size)
+    for d in range(len(m.devices)):
+        room.held_bytes[d] = 0.0
+        room.peak_bytes[d] = 0.0
+    while size > 0:
+        now_s = room.changes[0].value
+        while size > 0 and room.changes[0].value == now_s:
+            what = pop(room.changes, 0, size)
+            size -= 1
+            item = what >> 1
+            home = m.ops[item].device if item < len(m.order) else m.records[item - len(m.order)].to
+            bytes_ = room.output_bytes[item] if item < len(m.order) else m.records[item - len(m.order)].size_bytes
+            room.held_bytes[home] += -bytes_ if what & 1 else bytes_
+        for d in range(len(m.devices)):
+            room.peak_bytes[d] = max(room.peak_bytes[d], room.held_bytes[d])
+    for v in range(len(m.order)):
+        room.peak_bytes[m.ops[v].device] += room.weight_bytes[v]
 
 
-def _peak(from_s: FloatArray, until_s: FloatArray, size: FloatArray) -> float:
-    """Largest sum of sizes of the intervals [from, until) that share a moment."""
-    if not len(size):
-        return 0.0
-    times = np.concatenate([from_s, until_s])
-    order = np.argsort(times, kind="stable")
-    held = np.cumsum(np.concatenate([size, -size])[order])
-    times = times[order]
-    moment_ends = np.append(times[1:] > times[:-1], False)  # the last changes of all only free
-    return float(np.max(held[moment_ends], initial=0.0))
+@inlined
+def _note(room: Room, size: int, item: int, from_s: float, until_s: float) -> int:
+    """Something is held for a while; for ever where nothing frees it."""
+    push(room.changes, 0, size, from_s, 2 * item)
+    if until_s == np.inf:
+        return size + 1
+    push(room.changes, 0, size + 1, until_s, 2 * item + 1)
+    return size + 2
+
+
+@inlined
+def _allocate_results(m: Machine, room: Room, size: int) -> int:
+    """Results at home; transfers of theirs that end later are seen to where they are recorded."""
+    for row in range(m.run[0].num_records):
+        v = m.records[row].op
+        m.ops[v].arrival_s = 0.0
+    for row in range(m.run[0].num_records):
+        v = m.records[row].op
+        m.ops[v].arrival_s = max(m.ops[v].arrival_s, m.records[row].end_s)
+    for v in range(len(m.order)):
+        until_s = np.inf if m.ops[v].first == m.ops[v + 1].first else m.spans[v].end_s
+        is_sent = False
+        for k in range(m.ops[v].first, m.ops[v + 1].first):
+            u = m.edges[k].consumer
+            if m.ops[u].device == m.ops[v].device:
+                until_s = max(until_s, m.spans[u].end_s)
+            else:
+                is_sent = True
+        if is_sent:
+            until_s = max(until_s, m.ops[v].arrival_s)
+        size = _note(room, size, v, m.spans[v].start_s, until_s)
+    return size
+
+
+@inlined
+def _allocate_copies(m: Machine, room: Room, size: int) -> int:
+    for row in range(m.run[0].num_records):
+        record = m.records[row]
+        until_s = record.end_s
+        for k in range(record.port, m.ops[record.op + 1].first):
+            u = m.edges[k].consumer
+            if m.edges[k].result == record.port and m.ops[u].device == record.to:
+                until_s = max(until_s, m.spans[u].end_s)
+        size = _note(room, size, len(m.order) + row, record.start_s, until_s)
+    return size

@@ -34,7 +34,7 @@ from hsdag.runtime.simulator.machine import (
     noise,
     set_path_values,
 )
-from hsdag.runtime.simulator.memory import peak_memory_bytes
+from hsdag.runtime.simulator.memory import find_peaks, room_for
 from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.timeline.timeline import TransferIntervals
 
@@ -80,7 +80,7 @@ def simulate(
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    mode, ranks = _mode_and_ranks(semantics, priority, problem.num_ops)
+    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
     machine = machine_for(problem, semantics, mode, ranks, keep=True)
     makespan_s = np.empty(1)
     _run_many(machine, placements, makespan_s)
@@ -101,7 +101,7 @@ def simulate_makespans(
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, ranks = _mode_and_ranks(semantics, priority, problem.num_ops)
+    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)
     if not supported.all():
@@ -150,7 +150,7 @@ def simulated(semantics: Semantics | None) -> Semantics:
     return semantics or Semantics()
 
 
-def _mode_and_ranks(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
+def mode_and_ranks(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
     """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
 
     Raises OptionError for PRIORITY without priorities, or they are not [N] or not numbers.
@@ -196,6 +196,8 @@ def all_supported(problem: ScheduleProblem, placements: IntArray) -> BoolArray:
 def _result(
     problem: ScheduleProblem, semantics: Semantics, m: Machine, device: IntArray, makespan_s: float
 ) -> Simulation:
+    room = room_for(problem)
+    find_peaks(m, room)
     start_s, end_s = np.empty(problem.num_ops), np.empty(problem.num_ops)
     start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
     records = _by_start(m)
@@ -222,7 +224,7 @@ def _result(
         num_transfers=num_transfers,
         transfer_bytes=transfer_bytes,
         busy_s=np.bincount(device, busy_s, problem.num_devices).astype(np.float64),
-        peak_memory_bytes=peak_memory_bytes(problem, device, start_s, end_s, records),
+        peak_memory_bytes=room.peak_bytes,
     )
 
 
