@@ -1,4 +1,7 @@
-"""Hybrid evaluation: simulate many plans, measure the most promising few, learn from those. Legend: B plans."""
+"""Hybrid evaluation: simulate many plans, measure the most promising few, learn from those.
+
+Legend: B plans, U placement units.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hsdag.evaluators.acquisition import Evidence, Rule, expected_improvement
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.recording import RecordingEvaluator
@@ -20,18 +24,21 @@ from hsdag.runtime.problems.problem import Problem
 KEPT = 16
 """Number of promising simulated plans: what is no worse than these is kept for a resumed search."""
 
+MOST_JUDGED = 512
+"""Simulated plans, those of the least values, among which is chosen what to measure."""
+
 
 @dataclass(frozen=True)
 class HybridSchedule:
     """When to measure, and when to stop.
 
-    After ``first`` simulated plans, and again each time their number has doubled but at the latest after
-    ``longest`` more or ``share`` of the budget, the ``measured_each`` most promising are measured. The search ends
+    After ``first`` plans that were asked about, and again each time their number has doubled but at the latest after
+    ``longest`` more or ``share`` of the budget, at most ``measured_each`` are measured. The search ends
     after ``patience`` such rounds in a row in which none of them was better than what was known before by ``gain``,
-    or after ``most`` simulated plans. With ``measured_each`` 0 it never measures and ends at ``most``.
+    or after ``most`` plans. With ``measured_each`` 0 it never measures and ends at ``most``.
     """
 
-    first: int = 500
+    first: float = 500
     longest: int = 2000
     share: float = 0.2
     measured_each: int = 2
@@ -44,13 +51,19 @@ class HybridSchedule:
         """Nothing is measured during the search."""
         return HybridSchedule(measured_each=0)
 
+    @staticmethod
+    def between_slices() -> HybridSchedule:
+        """For searches in slices, after each of which ``measure_promising`` is called."""
+        return HybridSchedule(first=np.inf, share=np.inf)
+
 
 class HybridEvaluator(Evaluator):
     """Answers with simulated values, or measured ones where a plan was measured.
 
     ``measured`` keeps what was measured, and its budget of seconds is the search's. What it holds already, from
     the first guesses or an earlier part of the search, calibrates the costs from the start; every round of
-    measurements refines them and raises ``version``. ``keep`` hears of promising simulated plans before their scores
+    measurements refines them, has all plans seen so far simulated again, and raises ``version``. ``rule`` says what
+    is measured next. ``keep`` hears of promising simulated plans before their scores
     are reported; ``kept`` are those of an earlier part of the search. Plans that exceed the memory of a device fail.
     """
 
@@ -63,45 +76,64 @@ class HybridEvaluator(Evaluator):
         measured: RecordingEvaluator,
         schedule: HybridSchedule | None = None,
         *,
+        rule: Rule = expected_improvement,
         kept: Sequence[Plan] = (),
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
     ) -> None:
         self.costs = self._prior = costs
         self._problem, self._measured, self.takes_order = problem, measured, measured.takes_order
-        self._schedule, self._on_round = schedule or HybridSchedule(), on_round
+        self._schedule, self._rule, self._on_round = schedule or HybridSchedule(), rule, on_round
         self._memory = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
-        self._scale, self.num_simulated, self._idle_rounds = 1.0, 0, 0
+        self._scale, self._num_asked, self._num_spent, self._idle_rounds = 1.0, 0, 0, 0
         self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
+        self._work = _shares_of_work(problem, costs)
         self._recalibrate()
 
     @property
     def progress(self) -> float:
-        """The share of the simulated plans that are allowed."""
-        return self.num_simulated / self._schedule.most
+        """The share of the plans that may be asked about."""
+        return self._num_asked / self._schedule.most
+
+    @property
+    def num_simulated(self) -> int:
+        """Plans simulated so far, here or by a method itself."""
+        return self._num_asked + self._num_spent
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last rounds of measurements found nothing better."""
+        return 0 < self._schedule.patience <= self._idle_rounds
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
         self.check()
+        scores = self.evaluate_all(plans)
+        waited_s = self._measured.elapsed_s - self._round_s
+        if self._num_asked >= self._next_round or waited_s > self._schedule.share * self._measured.budget.seconds:
+            self.measure_promising()
+            self._next_round = self._num_asked + min(self._num_asked, self._schedule.longest)
+            self._round_s = self._measured.elapsed_s
+        if self._num_asked >= self._schedule.most or self.is_settled:
+            raise SearchStopped
+        return scores
+
+    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan, whatever the schedule and the budget; nothing is measured."""
         plans = plans if self.takes_order else [plan.unordered for plan in plans]
         fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
         self._seen |= dict(zip(fresh, self.simulated(fresh).tolist(), strict=True))
-        self.num_simulated += len(fresh)
+        self._num_asked += len(fresh)
         self._keep_promising(fresh)
-        scores = [self._known.get(plan) or _score(self._seen[plan]) for plan in plans]
-        waited_s = self._measured.elapsed_s - self._round_s
-        if self.num_simulated >= self._next_round or waited_s > self._schedule.share * self._measured.budget.seconds:
-            self.measure_promising(self._schedule.measured_each)
-            self._next_round = self.num_simulated + min(self.num_simulated, self._schedule.longest)
-            self._round_s = self._measured.elapsed_s
-            self._on_round(self.num_simulated, self._measured.num_evaluations)
-        if self.num_simulated >= self._schedule.most or 0 < self._schedule.patience <= self._idle_rounds:
-            raise SearchStopped
-        return scores
+        return [self._known.get(plan) or _score(self._seen[plan]) for plan in plans]
+
+    def spend(self, count: int) -> None:
+        """Count plans that a method has simulated by itself."""
+        self._num_spent += count
 
     def check(self) -> None:
         """Raise SearchStopped when the budget is spent."""
@@ -111,7 +143,7 @@ class HybridEvaluator(Evaluator):
         """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
         if not plans:
             return np.zeros(0)
-        units = np.stack([plan.placement for plan in plans])
+        units = _placements(plans, self._problem.num_units)
         ops, ranks = self._problem.expand(units), self._ranks(plans)
         values = self._scale * self._problem.objective.of_model(self.costs, ops, ranks)
         if self._memory is not None and self._memory.has_limits:
@@ -123,16 +155,44 @@ class HybridEvaluator(Evaluator):
         """The plans over several devices with the least simulated value that were not measured, best first."""
         return self._least(count, [plan for plan in self._seen if plan not in self._known])
 
-    def measure_promising(self, count: int) -> int:
-        """Measure the ``count`` most promising plans and recalibrate; how many there were. Raises SearchStopped."""
-        before, chosen = self._best(), self.promising(count)
+    def best(self, count: int) -> list[Plan]:
+        """The plans of the least values, measured or else simulated, least first."""
+        values = {plan: self._known[plan].value if plan in self._known else v for plan, v in self._seen.items()}
+        values |= {plan: score.value for plan, score in self._known.items()}
+        legal = [plan for plan, value in values.items() if np.isfinite(value)]
+        return heapq.nsmallest(count, legal, key=values.__getitem__)
+
+    def measure_promising(self) -> None:
+        """Measure what the rule chooses of the most promising plans, and recalibrate. Raises SearchStopped."""
+        if not self._schedule.measured_each:
+            return
+        before, chosen = self._best(), self._chosen()
         if chosen:
             try:
                 self._measured.evaluate(chosen)
             finally:
                 self._recalibrate()
-            self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
-        return len(chosen)
+        self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
+        self._on_round(self.num_simulated, self._measured.num_evaluations)
+
+    def _chosen(self) -> list[Plan]:
+        """What to measure next."""
+        candidates = self.promising(MOST_JUDGED)
+        if not candidates:
+            return []
+        done = [e for e in self._measured.events if e.score.failure is None and e.plan.is_split]
+        simulated = self.simulated([event.plan for event in done])
+        usable = np.flatnonzero(np.isfinite(simulated))
+        evidence = Evidence(
+            best=self._best(),
+            placements=_placements([done[i].plan for i in usable.tolist()], self._problem.num_units),
+            measured=np.array([done[i].score.value for i in usable.tolist()], dtype=np.float64),
+            simulated=simulated[usable],
+            work=self._work,
+        )
+        values = np.array([self._seen[plan] for plan in candidates])
+        placements = _placements(candidates, self._problem.num_units)
+        return [candidates[i] for i in self._rule(placements, values, evidence, self._schedule.measured_each)]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
         """The simulated plans over several devices of the least values, least first, with the best order of each."""
@@ -161,7 +221,7 @@ class HybridEvaluator(Evaluator):
         self._known = {event.plan: event.score for event in self._measured.events}
         done = [event for event in self._measured.events if event.score.failure is None]
         if done:
-            ops = self._problem.expand(np.stack([event.plan.placement for event in done]))
+            ops = self._problem.expand(_placements([event.plan for event in done], self._problem.num_units))
             ranks = self._ranks([event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
             self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
@@ -177,3 +237,17 @@ class HybridEvaluator(Evaluator):
 
 def _score(value: float) -> Score:
     return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")
+
+
+def _placements(plans: Sequence[Plan], num_units: int) -> IntArray:
+    """[B, U] of plans."""
+    return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
+
+
+def _shares_of_work(problem: Problem, costs: PlacementCosts) -> FloatArray:
+    """[U] of the time of all units, each the mean over the devices that support it."""
+    time_s = costs.costs.time_s
+    counts = np.maximum((~np.isnan(time_s)).sum(axis=1), 1)
+    of_ops = np.nansum(time_s, axis=1) / counts
+    work_s = np.bincount(problem.units.partition.labels, of_ops, problem.num_units)
+    return np.asarray(work_s / max(work_s.sum(), 1e-300), dtype=np.float64)

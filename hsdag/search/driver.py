@@ -56,7 +56,7 @@ class Driver:
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self._limits, self._told_s = Limits(budget.seconds, seed=seed), 0.0
+        self.limits, self._told_s = Limits(budget.seconds, seed=seed), 0.0
         self.recorder = RecordingEvaluator(
             inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard
         )
@@ -76,16 +76,20 @@ class Driver:
         return [event for event in recorder.events if event.plan in alone]
 
     def search(
-        self, evaluator: Evaluator | None = None, checkpoint: Checkpoint | None = None, problem: Problem | None = None
+        self,
+        evaluator: Evaluator | None = None,
+        checkpoint: Checkpoint | None = None,
+        problem: Problem | None = None,
+        limits: Limits | None = None,
     ) -> Result | None:
-        """Let the placer search, through another evaluator or under other costs where they are given.
+        """Let the placer search, through another evaluator, under other costs or limits where they are given.
 
         None where the search was over before it began.
         """
         evaluator = evaluator or self.recorder
         try:
             evaluator.check()
-            return self._placer.search(problem or self._problem, evaluator, self._limits, checkpoint)
+            return self._placer.search(problem or self._problem, evaluator, limits or self.limits, checkpoint)
         except SearchStopped:
             return None
 

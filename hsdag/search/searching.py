@@ -8,16 +8,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
-from hsdag.placers.incumbent import Status
+from hsdag.placers.base import Placer
+from hsdag.placers.incumbent import Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -29,12 +32,14 @@ from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
-from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session, with_costs
 
-MOST_ROUNDS = 4
-"""Rounds of solving and measuring for methods that compute on costs."""
+FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
+"""Shares of the budget: a search in slices begins with the first, and ends where less than the last is left for one."""
+
+NUM_STARTS = 4
+"""Plans, the best that are known, which a slice goes on from."""
 
 LEAST_SEARCH_SHARE = 0.25
 """Share of the budget that is left to the search, however long the profile took."""
@@ -42,15 +47,11 @@ LEAST_SEARCH_SHARE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """The problem to search over, and where the reward simulates, a profile and the costs that follow from it.
-
-    ``ruled_out`` are sentences on splits that the profile leaves out of the problem.
-    """
+    """The problem to search over, and where the reward simulates, a profile and the costs that follow from it."""
 
     problem: Problem
     costs: PlacementCosts | None = None
     profile: ModelProfile | None = None
-    ruled_out: tuple[str, ...] = ()
 
     @property
     def compile_s(self) -> float:
@@ -60,10 +61,7 @@ class Ground:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
-
-    ``ruled_out`` says why nothing was searched, where the profile left no split to search for.
-    """
+    """What a search found: all that it measured, how many it simulated, and the plans worth comparing."""
 
     problem: Problem
     recorder: RecordingEvaluator
@@ -71,7 +69,6 @@ class Found:
     finalists: list[Plan]
     search_s: float
     folder: RunFolder | None
-    ruled_out: str | None = None
 
 
 def search_placements(
@@ -102,21 +99,18 @@ def search_placements(
     measurement, past = options.chosen_preset.measurement, folder.events() if folder is not None else ()
     inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
     driver = Driver(placer, problem, inner, options.budget, watcher, seed=options.seed, journal=folder, past=past)
-    if ground.ruled_out:
-        watcher.on_phase("; ".join(ground.ruled_out))
-        if problem.supported.any(axis=0).sum() == 1:
-            spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
-            return Found(problem, driver.recorder, 0, [], spent_s, folder, why)
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
         if not is_short:
             driver.guess(_automatic(session, problem))
-        hybrid = _hybrid(ground, driver.recorder, options, folder, watcher)
+        hybrid = _hybrid(ground, driver.recorder, options, placer, folder, watcher)
         if is_short and hybrid is not None:
             hybrid.evaluate(_contiguous(problem))
-        most_rounds = 1 if placer.learns else MOST_ROUNDS
-        _search_in_rounds(driver, ground, hybrid, options, folder, most_rounds, watcher)
+        if hybrid is None or options.resolved_reward != "hybrid" or placer.learns:
+            _report(driver, driver.search(hybrid, folder), watcher)
+        else:
+            search_in_slices(driver, problem, hybrid, watcher, folder)
     session.client.should_abandon = lambda: False
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
@@ -136,8 +130,7 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     cache = ProfileCache(None) if options.fresh else None
     effort = Effort.within(options.budget_s, len(session.devices.placed))
     try:
-        overlaps = options.executor != "hetero" or options.objective.is_steady
-        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop, side_by_side=overlaps)
+        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop)
     except DeviceError as error:
         if options.reward is not None and not watcher.should_stop():
             raise
@@ -145,21 +138,25 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         return measured_alone
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     if options.executor != "hetero":
-        ruled_out: tuple[str, ...] = ()
-        if profile.contention is not None:
-            problem, ruled_out = without_ruled_out(problem, profile.contention)
-        return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile, ruled_out)
+        return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile)
     costs = HeteroCosts.of(session.graph, profile.costs())
     return Ground(replace(problem, hetero=costs), costs, profile)
 
 
 def _hybrid(
-    ground: Ground, measured: RecordingEvaluator, options: PlaceOptions, folder: RunFolder | None, watcher: Watcher
+    ground: Ground,
+    measured: RecordingEvaluator,
+    options: PlaceOptions,
+    placer: Placer[Any],
+    folder: RunFolder | None,
+    watcher: Watcher,
 ) -> HybridEvaluator | None:
     """What the placer asks where not every placement is to be measured."""
     if ground.costs is None:
         return None
-    schedule = HybridSchedule.simulated() if options.resolved_reward == "simulated" else HybridSchedule()
+    schedule = HybridSchedule() if placer.learns else HybridSchedule.between_slices()
+    if options.resolved_reward == "simulated":
+        schedule = HybridSchedule.simulated()
     return HybridEvaluator(
         ground.problem,
         ground.costs,
@@ -177,31 +174,44 @@ def _finalists(recorder: RecordingEvaluator, hybrid: HybridEvaluator | None, cou
     return found + (hybrid.promising(count - len(found)) if hybrid is not None else [])
 
 
-def _search_in_rounds(
+def search_in_slices(
     driver: Driver,
-    ground: Ground,
-    hybrid: HybridEvaluator | None,
-    options: PlaceOptions,
-    folder: RunFolder | None,
-    most_rounds: int,
+    problem: Problem,
+    hybrid: HybridEvaluator,
     watcher: Watcher,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Search; with the hybrid reward, measure the best, and let methods that compute on costs start again from those
-    that were learned, until that changes nothing."""
-    problem = ground.problem
-    for _ in range(most_rounds):
-        result = driver.search(hybrid, folder, problem)
-        if result is not None and result.note:
-            if not driver.recorder.best():
-                raise SearchError(result.note)
-            watcher.on_phase(result.note)
-        if hybrid is None or options.resolved_reward != "hybrid":
+    """Search for a slice of the budget, measure a few, and go on from the best with costs that were recalibrated.
+
+    Until measuring finds nothing better. The first slice is short, since the costs are least certain then. Each of the
+    next ones lasts as long as all before it, but leaves as much of the budget as it takes. Raises SearchStopped at the
+    end of the budget.
+    """
+    limits, searched_s = driver.limits, 0.0
+    for number in itertools.count():
+        left_s = limits.seconds - driver.recorder.elapsed_s
+        slice_s = min(max(searched_s, FIRST_SLICE * limits.seconds), 0.5 * left_s)
+        if slice_s < LEAST_SLICE * limits.seconds:
+            raise SearchStopped
+        begin_s, known = time.monotonic(), tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
+        within = replace(limits, seconds=slice_s, seed=limits.seed + number, known=known)
+        result = driver.search(Slice(hybrid, slice_s), checkpoint, problem, within)
+        searched_s += time.monotonic() - begin_s
+        hybrid.measure_promising()
+        if hybrid.is_settled:
+            _report(driver, result, watcher)
             return
-        stopped = result is None or result.status is Status.TIME_LIMIT
-        if stopped or not hybrid.measure_promising(options.finalists) or ground.profile is None:
-            return
-        hetero = None if problem.hetero is None else hybrid.costs
-        problem = replace(with_costs(problem, hybrid.costs.costs, ground.profile.memory_bytes), hetero=hetero)
+        if problem.costs is not None:
+            hetero = None if problem.hetero is None else hybrid.costs
+            problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), hetero=hetero)
+
+
+def _report(driver: Driver, result: Result | None, watcher: Watcher) -> None:
+    """Say why the placer gave up. Raises SearchError where it did and nothing was ever measured."""
+    if result is not None and result.note:
+        if not driver.recorder.best():
+            raise SearchError(result.note)
+        watcher.on_phase(result.note)
 
 
 def _open_folder(
