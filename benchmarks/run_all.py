@@ -47,6 +47,9 @@ BENCHMARKS = {
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
     "hybrid_cost": Small("--model resnet50 --measured 10 --budget 10", r"hybrid over measured: [\d.]+ \["),
     "inspect_large": Small("--ops 5000", r"5000 ops: +[\d.]+ s, [\d.]+ GB"),
+    "local_search_hetero": Small(
+        "--problems resnet50 --proposals 10000", r"resnet50 +176 units 2 devices .*whole annealing +[\d,]+/s"
+    ),
     "milp_split_quality": Small(
         "--exact-seconds 3 --split-seconds 2 --kinds sdep-2 --modules 5", r"[\d.]+ of it \(bar"
     ),

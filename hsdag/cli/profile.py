@@ -81,13 +81,24 @@ def _show(document: dict[str, Any]) -> None:
     ]
     columns = ["device", "model ms", "spread", "runs", "launch us", "resident MB", "memory GB", "unsupported ops"]
     print_table(None, columns, rows)
-    names, links = [device["name"] for device in document["devices"]], document["links"]
-    latency_s, bandwidth = links["latency_s"], links["bandwidth_bytes_per_s"]
-    cells = [
-        [f"{names[a]} -> {names[b]}", f"{1e6 * latency_s[a][b]:.3g}", f"{bandwidth[a][b] / 1e9:.3g}"]
-        for a, b in itertools.permutations(range(len(names)), 2)
-    ]
-    if cells:
-        print_table(None, ["link", "latency us", "GB/s"], cells)
-    calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if cells else ""
+    if len(document["devices"]) > 1:
+        _show_pairs(document)
+    calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if len(rows) > 1 else ""
     typer.echo(f"{document['ops']} ops in {document['units']} placement units{calibrated}")
+
+
+def _show_pairs(document: dict[str, Any]) -> None:
+    """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
+    names, links, slowdown = [device["name"] for device in document["devices"]], document["links"], document["slowdown"]
+    latency_s, bandwidth = links["latency_s"], links["bandwidth_bytes_per_s"]
+    pairs = list(itertools.permutations(range(len(names)), 2))
+    cells = [
+        [f"{names[a]} -> {names[b]}", f"{1e6 * latency_s[a][b]:.3g}", f"{bandwidth[a][b] / 1e9:.3g}"] for a, b in pairs
+    ]
+    print_table(None, ["link", "latency us", "GB/s"], cells)
+    factors = [[table[a][b] for table in slowdown.values()] for a, b in pairs]
+    beside = [
+        [f"{names[a]} beside {names[b]}", *("-" if x is None else f"{x:.2f}" for x in row)]
+        for (a, b), row in zip(pairs, factors, strict=True)
+    ]
+    print_table(None, ["times as long as alone", *slowdown], beside)

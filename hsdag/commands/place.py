@@ -239,6 +239,8 @@ class _Report:
         if self.plans:
             reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
             return f"no split placement was compared ({reasons})"
+        if found.ruled_out is not None:
+            return found.ruled_out
         split = Tally.of([event for event in found.recorder.events if event.plan.is_split])
         if split.tried:
             return split.words

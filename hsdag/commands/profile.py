@@ -52,15 +52,23 @@ class ProfileResult:
                 "unsupported_ops": int(np.isnan(times.time_s).sum()),
             }
             devices.append(device)
-        bandwidth = costs.link_bandwidth_bytes_per_s.tolist()
+        bandwidth, contention = costs.link_bandwidth_bytes_per_s.tolist(), self.profile.contention
+        slowdown = {}
+        if contention is not None:
+            slowdown = {kind: _numbers_or_null(table) for kind, table in contention.factor.items()}
         return {
             "source": costs.source.value,
             "devices": devices,
             "links": {"latency_s": costs.link_latency_s.tolist(), "bandwidth_bytes_per_s": bandwidth},
+            "slowdown": slowdown,
             "ops": self.graph.num_ops,
             "units": self.problem.num_units,
             "cuts_measured": int(np.isfinite(self.measured_s).sum()),
         }
+
+
+def _numbers_or_null(table: FloatArray) -> list[list[float | None]]:
+    return [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
 
 
 def run_profile(
@@ -76,7 +84,7 @@ def run_profile(
 ) -> ProfileResult:
     """Profile a model, and calibrate links and launches on ``cuts`` random placements of it. Raises DeviceError."""
     with Session(source, devices, shapes=shapes, inputs=inputs, seed=seed) as session:
-        profile = session.profile(cache, on_step=on_step)
+        profile = session.profile(cache, on_step=on_step, side_by_side=True)
         problem = session.problem(profile=profile)
         costs = HeteroCosts.of(session.graph, profile.costs())
         num = cuts if len(devices.placed) > 1 else 0

@@ -32,6 +32,7 @@ from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
+from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session, with_costs
 
@@ -47,11 +48,15 @@ LEAST_SEARCH_SHARE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """The problem to search over, and where the reward simulates, a profile and the costs that follow from it."""
+    """The problem to search over, and where the reward simulates, a profile and the costs that follow from it.
+
+    ``ruled_out`` are sentences on splits that the profile leaves out of the problem.
+    """
 
     problem: Problem
     costs: PlacementCosts | None = None
     profile: ModelProfile | None = None
+    ruled_out: tuple[str, ...] = ()
 
     @property
     def compile_s(self) -> float:
@@ -61,7 +66,10 @@ class Ground:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a search found: all that it measured, how many it simulated, and the plans worth comparing."""
+    """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
+
+    ``ruled_out`` says why nothing was searched, where the profile left no split to search for.
+    """
 
     problem: Problem
     recorder: RecordingEvaluator
@@ -69,6 +77,7 @@ class Found:
     finalists: list[Plan]
     search_s: float
     folder: RunFolder | None
+    ruled_out: str | None = None
 
 
 def search_placements(
@@ -99,6 +108,11 @@ def search_placements(
     measurement, past = options.chosen_preset.measurement, folder.events() if folder is not None else ()
     inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
     driver = Driver(placer, problem, inner, options.budget, watcher, seed=options.seed, journal=folder, past=past)
+    if ground.ruled_out:
+        watcher.on_phase("; ".join(ground.ruled_out))
+        if problem.supported.any(axis=0).sum() == 1:
+            spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
+            return Found(problem, driver.recorder, 0, [], spent_s, folder, why)
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
@@ -130,7 +144,8 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     cache = ProfileCache(None) if options.fresh else None
     effort = Effort.within(options.budget_s, len(session.devices.placed))
     try:
-        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop)
+        overlaps = options.executor != "hetero" or options.objective.is_steady
+        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop, side_by_side=overlaps)
     except DeviceError as error:
         if options.reward is not None and not watcher.should_stop():
             raise
@@ -138,7 +153,10 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         return measured_alone
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     if options.executor != "hetero":
-        return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile)
+        ruled_out: tuple[str, ...] = ()
+        if profile.contention is not None:
+            problem, ruled_out = without_ruled_out(problem, profile.contention)
+        return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile, ruled_out)
     costs = HeteroCosts.of(session.graph, profile.costs())
     return Ground(replace(problem, hetero=costs), costs, profile)
 

@@ -114,8 +114,12 @@ class Session:
         effort: Effort | None = None,
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
+        *,
+        side_by_side: bool = False,
     ) -> ModelProfile:
         """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
+
+        ``side_by_side`` adds how much devices slow each other down, which only what runs them at once must know.
 
         Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
         """
@@ -127,7 +131,7 @@ class Session:
         profiler = Profiler(
             self.client, self.graph, self._digest, stored, effort=effort, on_step=on_step, should_stop=should_stop
         )
-        return profiler.profile(self.devices.placed, carriers)
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side)
 
     def problem(self, *, max_share: float | None = None, profile: ModelProfile | None = None) -> Problem:
         """The placement problem over ``devices.placed``; with a profile, fused ops stay together and costs are known.

@@ -4,7 +4,8 @@ HETERO joins neighbouring ops of one device to a submodel and cuts submodels aga
 other; ``rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
 on the same device, costs a conversion.
 
-Legend: N ops of the graph, M nodes of the placed model, K edges between nodes, D devices, B placements.
+Legend: N ops of the graph, M nodes of the placed model that run on data, K edges into them, T tensors that they read,
+D devices, B placements.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops, kept_compressed
-from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
-from hsdag.ir.submodels.parts import Net
+from hsdag.ir.compiled import bare
+from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.submodels.parts import Net, Room
 from hsdag.ir.submodels.rules import split
 
 
@@ -43,25 +44,17 @@ class SubmodelCollector:
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.num_ops = graph.num_ops
-        self._nodes = _expanded(graph)
-        net, edge = self._nodes.net, self._nodes.edge
-        self._own = np.flatnonzero(~net.floats)
-        on_data = np.flatnonzero(~net.floats[net.src])
-        by_tensor = on_data[np.lexsort((graph.edge_src_port[edge[on_data]], net.src[on_data]))]
-        tensors = np.stack((net.src[by_tensor], graph.edge_src_port[edge[by_tensor]]))
-        first = np.ones(len(by_tensor), dtype=np.bool_)
-        first[1:] = (tensors[:, 1:] != tensors[:, :-1]).any(axis=0)
-        start = np.append(np.flatnonzero(first), len(by_tensor)).astype(np.int64)
-        self._tensors = _Tensors(start, by_tensor.astype(np.int64), graph.edge_bytes[edge].astype(np.float64))
+        self.nodes = _expanded(graph)
 
     def submodel_of(self, devices: IntArray) -> IntArray:
         """[N] submodel of every op under the placement [N] of ops; -1 for ops that float.
 
         Submodels are numbered by their first op in topological order.
         """
-        label = split(self._nodes.net, devices[self._nodes.home])[self._own]
+        nodes, room = self.nodes, Room.of(self.nodes.net)
+        split(nodes.net, room, devices[nodes.op])
         submodels = np.full(self.num_ops, -1, dtype=np.int64)
-        submodels[self._nodes.op[self._own]] = np.unique(label, return_inverse=True)[1].reshape(-1)
+        submodels[nodes.op] = np.unique(room.parts.label, return_inverse=True)[1].reshape(-1)
         return submodels
 
     def crossings(self, devices: IntArray, num_devices: int) -> Crossings:
@@ -71,82 +64,82 @@ class SubmodelCollector:
             np.zeros((len(devices), num_devices, num_devices), dtype=np.int64),
             np.zeros((len(devices), num_devices, num_devices)),
         )
-        table = np.ascontiguousarray(devices, dtype=np.int64)
-        net, home = self._nodes.net, self._nodes.home
-        _count_all(net, self._tensors, self._own, home, table, found.launches, found.num, found.size_bytes)
+        table = np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)
+        reached = np.zeros(num_devices, dtype=np.int64)
+        _count_all(self.nodes, Room.of(self.nodes.net), table, reached, found.launches, found.num, found.size_bytes)
         return found
 
 
-class _Tensors(NamedTuple):
-    """Edges by the tensor that they carry: those of tensor t are ``edge[start[t]:start[t + 1]]``."""
+class Tensors(NamedTuple):
+    """The tensors that nodes read, in the order of the nodes that give them.
 
-    start: IntArray
-    edge: IntArray
-    size_bytes: FloatArray  # [K]
+    Those that node v gives are ``of_node[v]:of_node[v + 1]``; tensor t is carried by ``edge[start[t]:start[t + 1]]``.
+    """
+
+    of_node: IntArray  # [M + 1]
+    start: IntArray  # [T + 1]
+    edge: IntArray  # [K]
+    size_bytes: FloatArray  # [T]
 
 
-@numba.njit(cache=True, nogil=True)
+class Nodes(NamedTuple):
+    """The nodes of a placed model that run on data."""
+
+    net: Net
+    tensors: Tensors
+    op: IntArray  # [M] the op that each node is
+
+
+@bare
 def _count_all(
-    net: Net,
-    tensors: _Tensors,
-    own: IntArray,
-    home: IntArray,
+    nodes: Nodes,
+    room: Room,
     placements: IntArray,
+    reached: IntArray,
     launches: IntArray,
     num: IntArray,
     size_bytes: FloatArray,
 ) -> None:
-    """Fill the tables of ``Crossings`` for placements [B, N]; ``own`` are the nodes that do not float."""
-    counted = np.full(len(home), -1)  # the last placement whose launches a submodel was counted in
+    """Fill the tables of ``Crossings`` for placements [B, M] of nodes; ``reached`` [D] is scratch."""
     for b in range(len(placements)):
-        device = placements[b][home]
-        label = split(net, device)
-        for v in own:
-            if counted[label[v]] != b:
-                counted[label[v]] = b
-                launches[b, device[v]] += 1
-        _cross(net, tensors, device, label, num[b], size_bytes[b])
+        device = placements[b]
+        split(nodes.net, room, device)
+        for v in range(len(device)):
+            launches[b, device[v]] += room.parts.label[v] == v
+        _cross(nodes, device, room.parts.label, reached, num[b], size_bytes[b])
 
 
-@numba.njit(cache=True, nogil=True)
+@bare
 def _cross(
-    net: Net, tensors: _Tensors, device: IntArray, label: IntArray, count: IntArray, size_bytes: FloatArray
+    nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
     """Fill the last two tables [D, D] with what crosses between submodels."""
-    reached = np.full(len(count), -1, dtype=np.int64)  # the last tensor that crossed to a device
-    for t in range(len(tensors.start) - 1):
-        edges = tensors.edge[tensors.start[t] : tensors.start[t + 1]]
-        home, stays, goes = device[net.src[edges[0]]], False, False
-        for e in edges:
-            away = device[net.dst[e]]
-            if away == home:
-                stays = stays or label[net.dst[e]] != label[net.src[e]]
-            elif reached[away] != t:
-                reached[away] = t
-                goes = True
-                count[home, away] += 1
-                size_bytes[home, away] += tensors.size_bytes[e]
-        if stays and not goes:
-            count[home, home] += 1
-            size_bytes[home, home] += tensors.size_bytes[edges[0]]
+    tensors = nodes.tensors
+    reached[:] = -1  # the last tensor that crossed to a device
+    for v in range(len(device)):
+        home = device[v]
+        for t in range(tensors.of_node[v], tensors.of_node[v + 1]):
+            stays, goes = False, False
+            for e in tensors.edge[tensors.start[t] : tensors.start[t + 1]]:
+                u = nodes.net.dst[e]
+                away = device[u]
+                if away == home:
+                    stays = stays or label[u] != label[v]
+                elif reached[away] != t:
+                    reached[away], goes = t, True
+                    count[home, away] += 1
+                    size_bytes[home, away] += tensors.size_bytes[t]
+            if stays and not goes:
+                count[home, home] += 1
+                size_bytes[home, home] += tensors.size_bytes[t]
 
 
-class _Nodes(NamedTuple):
-    """The nodes of a placed model, floating ops copied for every reader."""
-
-    net: Net
-    op: IntArray  # [M] the op that each node is, or is a copy of
-    home: IntArray  # [M] the op whose device it is on
-    edge: IntArray  # [K] the edge of the graph that each edge is, or is a copy of
-
-
-def _expanded(graph: ComputationGraph) -> _Nodes:
-    """Ops in topological order, each after the copies that it reads."""
+def _expanded(graph: ComputationGraph) -> Nodes:
+    """Ops in topological order, each after the copies that it reads, then numbered anew: copies last."""
     floats, kept, sources = floating_ops(graph), kept_compressed(graph), graph.predecessors
     is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
     node_of: dict[int, int] = {}  # the latest node of an op
     op: list[int] = []
-    home: list[int] = []
     is_input: list[bool] = []
     edges: list[tuple[int, int, int]] = []  # the node that is read, the one that reads, the edge of the graph
     for v in graph.topological_order[~floats[graph.topological_order]].tolist():
@@ -160,12 +153,12 @@ def _expanded(graph: ComputationGraph) -> _Nodes:
             edges += [(node_of[w], len(op), e) for w, e in pairs]
             node_of[u] = len(op)
             op.append(u)
-            home.append(v)
-    table, ops = np.array(edges, dtype=np.int64).reshape(-1, 3), np.array(op, dtype=np.int64)
-    is_result = np.isin(graph.op_types, ["Result"])[ops]
-    ends = (table[:, 0].copy(), table[:, 1].copy(), graph.edge_src_port[table[:, 2]])
-    net = _net(*ends, floats[ops], np.array(is_input, dtype=np.bool_), is_result)
-    return _Nodes(net, ops, np.array(home, dtype=np.int64), table[:, 2].copy())
+    ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
+    order = np.argsort(floats[ops], kind="stable")
+    ends = inverse_of(order)[table[:, :2]]
+    own, is_result = int(np.sum(~floats[ops])), np.isin(graph.op_types, ["Result"])[ops[order]]
+    net, edge = _net(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
+    return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
 
 
 def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
@@ -182,21 +175,50 @@ def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known
 
 
 def _net(
-    src: IntArray, dst: IntArray, src_port: IntArray, floats: BoolArray, is_input: BoolArray, is_result: BoolArray
-) -> Net:
-    """Nodes [M] with the edges [K] between them, in the order of ``dst``."""
-    count = len(floats)
-    tensor = np.unique(np.stack((src, src_port)), axis=1, return_inverse=True)[1].reshape(-1)
-    num_readers = np.bincount(src[~is_result[dst]], minlength=count)
-    return Net(
-        first=np.searchsorted(dst, np.arange(count + 1)).astype(np.int64),
+    ends: IntArray, edge: IntArray, ports: IntArray, own: int, is_input: BoolArray, is_result: BoolArray
+) -> tuple[Net, IntArray]:
+    """The net of nodes of which the first ``own`` run on data, and the edges of the graph that its edges are.
+
+    ``ends`` are those of all edges between nodes, ``edge`` the edges of the graph that they are, ``ports`` by edge of
+    the graph.
+    """
+    count, (src, dst) = len(is_input), ends.T
+    tensor = np.unique(np.stack((src, ports[edge])), axis=1, return_inverse=True)[1].reshape(-1)
+    is_alone = np.bincount(tensor)[tensor] == 1
+    num_readers = np.bincount(src[~is_result[dst]], minlength=count).astype(np.int64)
+    num_read = np.bincount(dst[~is_input[src]], minlength=count)
+    kept = np.lexsort((src >= own, dst))
+    kept = kept[dst[kept] < own]
+    src, dst = src[kept].copy(), dst[kept].copy()
+    on_data = np.flatnonzero(src < own)
+    first = np.searchsorted(dst, np.arange(own + 1)).astype(np.int64)
+    constant = first[:-1] + np.bincount(dst[on_data], minlength=own)
+    net = Net(
+        first=first,
+        constant=constant,
         src=src,
         dst=dst,
-        out_first=np.searchsorted(np.sort(src), np.arange(count + 1)).astype(np.int64),
-        out_edge=np.argsort(src, kind="stable").astype(np.int64),
-        floats=floats,
+        out_first=np.searchsorted(np.sort(src[on_data]), np.arange(own + 1)).astype(np.int64),
+        out_edge=on_data[np.argsort(src[on_data], kind="stable")].astype(np.int64),
+        is_alone=is_alone[kept],
         is_input=is_input,
-        is_alone=np.bincount(tensor)[tensor] == 1,
-        num_readers=num_readers.astype(np.int64),
-        is_leaf=~is_input & (num_readers == 1) & (np.bincount(dst[~is_input[src]], minlength=count) == 0),
+        num_readers=num_readers,
+        is_leaf=~is_input & (num_readers == 1) & (num_read == 0),
+        is_source=(constant == first[:-1]) & (is_input[:own] | (first[:-1] < first[1:])),
+    )
+    return net, edge[kept]
+
+
+def _tensors(net: Net, edge: IntArray, graph: ComputationGraph) -> Tensors:
+    """What the edges between nodes carry; ``edge`` are the edges of the graph that those of the net are."""
+    src, port = net.src[net.out_edge], graph.edge_src_port[edge[net.out_edge]]
+    by_tensor = np.lexsort((port, src))
+    src, port, edges = src[by_tensor], port[by_tensor], net.out_edge[by_tensor]
+    is_first = np.append(True, (src[1:] != src[:-1]) | (port[1:] != port[:-1]))[: len(src)]
+    start = np.flatnonzero(is_first)
+    return Tensors(
+        np.searchsorted(src[start], np.arange(len(net.constant) + 1)).astype(np.int64),
+        np.append(start, len(src)).astype(np.int64),
+        edges,
+        graph.edge_bytes[edge[edges[start]]].astype(np.float64),
     )

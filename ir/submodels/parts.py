@@ -1,33 +1,38 @@
-"""The nodes of a model as HETERO sees it, their split into submodels, and submodels that wait for each other, compiled.
+"""The nodes of a model as HETERO sees them, a split into submodels, and submodels that wait for each other, compiled.
 
-Legend: M nodes in topological order, K edges in the order of the input ports of the nodes that read them.
+Nothing here allocates: all arrays come from ``Room``, so that a split takes no longer than its work.
+
+Legend: M nodes that run on data, in topological order; F constants and what is computed from constants, numbered from M
+on; K edges into the M nodes, into each of them first those from other such nodes.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
 
+from hsdag.ir.compiled import bare
 from hsdag.ir.graph import BoolArray, IntArray
 
 NO_CYCLE, UNKNOWN = -1, -2
 
 
 class Net(NamedTuple):
-    """The nodes of a model as HETERO sees it: every reader of a floating op has copies of its own."""
+    """The nodes of a model as HETERO sees it: every reader of a constant has a copy of its own."""
 
     first: IntArray  # [M + 1] the edges into v are first[v]:first[v + 1]
+    constant: IntArray  # [M] those from constants are constant[v]:first[v + 1]
     src: IntArray  # [K]
     dst: IntArray  # [K]
     out_first: IntArray  # [M + 1]
-    out_edge: IntArray  # [K] edges by the node they leave
-    floats: BoolArray  # [M] constants, and ops computed only from constants
-    is_input: BoolArray  # [M] Parameters and Constants
+    out_edge: IntArray  # edges between the M nodes by the node they leave
     is_alone: BoolArray  # [K] whether no other edge carries the same tensor
-    num_readers: IntArray  # [M] edges that leave, those to Results not counted
-    is_leaf: BoolArray  # [M] reads graph inputs alone, and has one reader
+    is_input: BoolArray  # [M + F] Parameters and Constants
+    num_readers: IntArray  # [M + F] edges that leave, those to Results not counted
+    is_leaf: BoolArray  # [M + F] reads graph inputs alone, and has one reader
+    is_source: BoolArray  # [M] reads nothing but constants, or is a Parameter
 
 
 class Parts(NamedTuple):
@@ -41,7 +46,7 @@ class Parts(NamedTuple):
 
 
 class Rings(NamedTuple):
-    """Submodels that wait for each other, and scratch to find them; all by submodel."""
+    """Submodels that wait for each other, and scratch to find them; all by submodel but the last two."""
 
     ring: IntArray  # [M] a name for the ring that it is on, or NO_CYCLE, or UNKNOWN
     following: IntArray  # [M] the next submodel of the same ring, -1 after the last; the name is the first
@@ -49,17 +54,59 @@ class Rings(NamedTuple):
     lowest: IntArray  # [M] the earliest opened one that it leads back to
     at: IntArray  # [M] the node, as its place in ``group``, and the edge to look at next
     at_edge: IntArray  # [M]
+    calls: IntArray  # [M] a stack
+    waiting: IntArray  # [M] another
 
 
-@numba.njit(cache=True, nogil=True)
-def regroup(net: Net, parts: Parts, start: int, count: int) -> None:
+class Room(NamedTuple):
+    """What a split fills and needs, for one thread; what it finds is in ``parts``."""
+
+    parts: Parts
+    rings: Rings
+    chosen: IntArray  # [M] submodels to look at
+    changed: IntArray  # [M] those to look at next
+    after: NDArray[np.uint64]  # [M] whose results a node depends on, one bit for each of 64 submodels
+    by_way: NDArray[np.uint64]  # [M] the same, of those by way of another submodel
+    slot: IntArray  # [M] the bit of a submodel, or less than 0
+    returned: BoolArray  # [M] whether a node depends on a result that left its submodel
+    above: NDArray[np.int8]  # [M] what leads into its submodel above a node
+    least: NDArray[np.int8]  # [M] the same, of constants that were cut off
+    cut: IntArray  # [K] edges
+    doubtful: IntArray  # [K] edges
+    ranks: IntArray  # [2 M] a tournament of the nodes that may be isolated
+
+    @staticmethod
+    def of(net: Net) -> Room:
+        """Room to split the net."""
+        m, k = len(net.constant), len(net.src)
+        ints = np.zeros((15, m), dtype=np.int64)
+        return Room(
+            Parts(ints[0], np.zeros(k, dtype=np.bool_), ints[1], ints[2], ints[3]),
+            Rings(*ints[4:12]),
+            ints[12],
+            ints[13],
+            np.zeros(m, dtype=np.uint64),
+            np.zeros(m, dtype=np.uint64),
+            ints[14],
+            np.zeros(m, dtype=np.bool_),
+            np.zeros(m, dtype=np.int8),
+            np.zeros(m, dtype=np.int8),
+            np.zeros(k, dtype=np.int64),
+            np.zeros(k, dtype=np.int64),
+            np.zeros(2 * m, dtype=np.int64),
+        )
+
+
+@bare
+def regroup(net: Net, parts: Parts, scratch: IntArray, start: int, count: int) -> None:
     """Join again the nodes that edges other than boundaries join, among the ``count`` nodes of a submodel, or all."""
     label = parts.label
-    members = parts.group[start : start + count].copy()
+    members = scratch[:count]
+    for i in range(count):
+        v = parts.group[start + i]
+        members[i], label[v] = v, v
     for v in members:
-        label[v] = v
-    for v in members:
-        for e in range(net.first[v], net.first[v + 1]):
+        for e in range(net.first[v], net.constant[v]):
             if not parts.boundary[e]:
                 a, b = net.src[e], v
                 while label[a] != a:
@@ -86,14 +133,14 @@ def regroup(net: Net, parts: Parts, start: int, count: int) -> None:
         parts.size[s] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@bare
 def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> None:
     """Give submodels [S] whose ring is UNKNOWN its name, NO_CYCLE where they wait for no one that waits for them.
 
     R. Tarjan, "Depth-first search and linear graph algorithms", 1972, without recursion.
     """
-    calls, waiting = np.zeros(len(submodels), dtype=np.int64), np.zeros(len(submodels), dtype=np.int64)
-    rings.opened[submodels] = -1
+    for s in submodels:
+        rings.opened[s] = -1
     depth, num_waiting, clock = 0, 0, 0
     for root in submodels:
         s = root if rings.opened[root] < 0 else -1
@@ -101,15 +148,15 @@ def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> Non
             if s >= 0:
                 rings.opened[s] = rings.lowest[s] = clock
                 rings.at[s], rings.at_edge[s] = parts.start[s], net.out_first[s]
-                calls[depth], waiting[num_waiting] = s, s
+                rings.calls[depth], rings.waiting[num_waiting] = s, s
                 clock, depth, num_waiting = clock + 1, depth + 1, num_waiting + 1
-            s = calls[depth - 1]
+            s = rings.calls[depth - 1]
             t = _next_reader(net, parts, rings, s)
             if t < 0:
-                num_waiting = _close(rings, s, waiting, num_waiting)
+                num_waiting = _close(rings, s, num_waiting)
                 depth -= 1
                 if depth:
-                    parent = calls[depth - 1]
+                    parent = rings.calls[depth - 1]
                     rings.lowest[parent] = min(rings.lowest[parent], rings.lowest[s])
             elif rings.opened[t] >= 0:
                 rings.lowest[s] = min(rings.lowest[s], rings.opened[t])
@@ -117,24 +164,33 @@ def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> Non
             s = t
 
 
-@numba.njit(cache=True, nogil=True)
-def _close(rings: Rings, s: int, waiting: IntArray, num_waiting: int) -> int:
+@bare
+def any_on_ring(rings: Rings, submodels: IntArray) -> bool:
+    """Whether one of the submodels [S] waits for another that waits for it."""
+    found = False
+    for s in submodels:
+        found = found or rings.ring[s] >= 0
+    return found
+
+
+@bare
+def _close(rings: Rings, s: int, num_waiting: int) -> int:
     """Name the ring that s closes, if it does; how many submodels wait then."""
     if rings.lowest[s] != rings.opened[s]:
         return num_waiting
-    if waiting[num_waiting - 1] == s:
+    if rings.waiting[num_waiting - 1] == s:
         rings.ring[s] = NO_CYCLE
         return num_waiting - 1
     previous = -1
     while previous != s:
         num_waiting -= 1
-        other = waiting[num_waiting]
+        other = rings.waiting[num_waiting]
         rings.ring[other], rings.following[other] = s, previous
         previous = other
     return num_waiting
 
 
-@numba.njit(cache=True, nogil=True)
+@bare
 def _next_reader(net: Net, parts: Parts, rings: Rings, s: int) -> int:
     """The next submodel that reads s, of those whose ring is still unknown; -1 when all were looked at."""
     end = parts.start[s] + parts.size[s]

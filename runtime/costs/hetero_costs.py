@@ -18,7 +18,8 @@ from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.simulator.contended import busiest_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
@@ -55,12 +56,14 @@ class HeteroCosts:
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device.
 
-        A crossing counts on the device that receives it. Infinite where a placement is illegal.
+        A crossing counts on the device that receives it. Devices that slow each other down begin together, and each
+        works until its own load is done. Infinite where a placement is illegal.
         """
         d = self.num_devices
         terms = self._rows(placements) * self._parameters()
         load_s = terms[:, :d] + terms[:, d : 2 * d] + terms[:, 2 * d :].reshape(-1, 2, d, d).sum(axis=(1, 2))
-        return np.where(self._is_legal(placements), load_s.max(axis=1), np.inf)
+        periods_s = busiest_s(load_s, excess_of(self.costs.slowdown, d))
+        return np.where(self._is_legal(placements), periods_s, np.inf)
 
     def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> HeteroCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
@@ -79,9 +82,8 @@ class HeteroCosts:
         values = start * fit_by_kind(rows, d, [d, d * d, d * d], Trust())
         latency_s, inverse = values[2 * d :].reshape(2, d, d)
         time_s = self.costs.time_s * values[:d]
-        return replace(
-            self, costs=CostModel(time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED)
-        )
+        fitted = (time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED, self.costs.slowdown)
+        return replace(self, costs=CostModel(*fitted))
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
         ops = np.arange(placements.shape[1])

@@ -3,7 +3,8 @@
 The parts that a placement is cut into run side by side, each as soon as what it reads is there and its device is free.
 A part takes the time of its ops, a launch, and so long for every byte it reads and hands out: on CPU devices a tensor
 changes its layout on leaving a part and on entering another. The makespan is the sum of durations along a chain of
-parts, each of which the next one waits for; along that chain it is linear in the costs, and easy to calibrate.
+parts, each of which the next one waits for; along that chain it is linear in the costs, and easy to calibrate. Where
+devices slow each other down, parts that run side by side take longer, as ops do in the simulator.
 
 Legend: N ops, D devices, B placements, S parts, P = 4 D parameters (work factors, launches, seconds per byte read and
 written).
@@ -24,8 +25,9 @@ from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
 from hsdag.runtime.cutting.part_kernels import list_schedule
 from hsdag.runtime.openvino_backend import CutCosts
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.simulator.contended import busiest_s
 
 MOST_BYTES_PER_S = 5e10
 """No tensor is taken to leave a part, or to enter one, faster."""
@@ -39,11 +41,15 @@ CALIBRATION_ROUNDS = 2
 
 @dataclass(frozen=True, eq=False)
 class WorkConservingCosts:
-    """Costs of one graph's ops; ``parameters`` [P] scale and complete the op times of ``table``."""
+    """Costs of one graph's ops; ``parameters`` [P] scale and complete the op times of ``table``.
+
+    ``slowdown`` is as a problem has it.
+    """
 
     table: PartTable
     parameters: FloatArray
     source: CostSource
+    slowdown: FloatArray | None = None  # [D, D]
 
     @staticmethod
     def of(graph: ComputationGraph, costs: CostModel) -> WorkConservingCosts:
@@ -59,12 +65,17 @@ class WorkConservingCosts:
         latency_s = costs.link_latency_s.mean(axis=0) + costs.link_latency_s.mean(axis=1)
         launch_s = np.maximum(costs.launch_s + latency_s, ASSUMED_LAUNCH_S)
         parts = [np.ones(len(launch_s)), launch_s, s_per_byte.mean(axis=0), s_per_byte.mean(axis=1)]
-        return WorkConservingCosts(PartTable(graph, costs.time_s), np.concatenate(parts), costs.source)
+        return WorkConservingCosts(PartTable(graph, costs.time_s), np.concatenate(parts), costs.source, costs.slowdown)
 
     @property
     def num_devices(self) -> int:
         """D."""
         return int(self.table.op_s.shape[1])
+
+    @cached_property
+    def excess(self) -> FloatArray:
+        """[D, D] what slow-downs exceed 1 by; [0, 0] where devices do not slow each other down."""
+        return excess_of(self.slowdown, self.num_devices)
 
     @cached_property
     def cut_costs(self) -> CutCosts:
@@ -79,7 +90,7 @@ class WorkConservingCosts:
         with np.errstate(divide="ignore"):
             bandwidth = 1.0 / (own.write_s_per_byte[:, None] + own.read_s_per_byte[None, :])
         latency_s = np.tile(own.launch_s, (self.num_devices, 1))
-        return CostModel(own.op_s, own.launch_s, latency_s, bandwidth, self.source)
+        return CostModel(own.op_s, own.launch_s, latency_s, bandwidth, self.source, self.slowdown)
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal.
@@ -92,14 +103,17 @@ class WorkConservingCosts:
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device.
 
-        Infinite where a placement is illegal.
+        Devices that slow each other down begin together, and each works until its own load is done. Infinite where a
+        placement is illegal.
         """
-        found = [self.table.parts(p, THROUGHPUT) for p in placements]
-        loads_s = [
-            np.inf if parts is None else np.bincount(parts.device, self._duration_s(parts)).max(initial=0.0)
-            for parts in found
-        ]
-        return np.array(loads_s, dtype=np.float64)
+        loads_s = np.full((len(placements), self.num_devices), np.inf)
+        for load_s, placement in zip(loads_s, placements, strict=True):
+            parts = self.table.parts(placement, THROUGHPUT)
+            if parts is not None:
+                load_s[:] = np.bincount(parts.device, self._duration_s(parts), self.num_devices)
+        legal, periods_s = np.isfinite(loads_s[:, 0]), np.full(len(placements), np.inf)
+        periods_s[legal] = busiest_s(loads_s[legal], self.excess)
+        return periods_s
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
@@ -107,8 +121,9 @@ class WorkConservingCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
-        far as TRUST goes; first with one factor each for all launches and all bytes, then device by device. The
-        chains are then found again. Without observations nothing changes.
+        far as TRUST goes; first with one factor each for all launches and all bytes, then device by device. One more
+        scales what slow-downs exceed 1 by, to first order in the time that they add along a chain. The chains are then
+        found again. Without observations nothing changes.
         """
         found = self._parts(placements, ranks)
         seen = [
@@ -116,11 +131,16 @@ class WorkConservingCosts:
         ]
         if not seen:
             return self
-        fitted, start = self, self.parameters
+        d, count, fitted, scale = self.num_devices, len(self.parameters), self, 1.0
+        sizes = [d, 2 * d, 1] if len(self.excess) else [d, 2 * d]
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
-            factors = fit_by_kind(rows * start, self.num_devices, [self.num_devices, 2 * self.num_devices], TRUST)
-            fitted = replace(self, parameters=start * factors, source=CostSource.CALIBRATED)
+            rows *= np.append(self.parameters, 1.0 / scale)  # the last is the time that slow-downs add at that scale
+            factors = fit_by_kind(rows[:, : d + sum(sizes)], d, sizes, TRUST)
+            fitted = replace(self, parameters=self.parameters * factors[:count], source=CostSource.CALIBRATED)
+            if self.slowdown is not None and len(self.excess):
+                scale = float(factors[-1])
+                fitted = replace(fitted, slowdown=1.0 + scale * self.excess)
         return fitted
 
     def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
@@ -135,24 +155,28 @@ class WorkConservingCosts:
         )
         return duration_s
 
-    def _schedule(self, parts: Parts) -> tuple[float, FloatArray, FloatArray, BoolArray]:
-        """The makespan, durations [S], starts [S] and who follows whom [S, S]."""
-        duration_s, follows, start_s = self._duration_s(parts), parts.follows, np.zeros(len(parts.device))
+    def _schedule(self, parts: Parts) -> tuple[float, FloatArray, FloatArray, FloatArray, BoolArray]:
+        """The makespan, durations alone [S], starts [S], ends [S] and who follows whom [S, S]."""
         num, devices = len(parts.device), self.num_devices
-        makespan_s = list_schedule(parts.device, duration_s, follows, num, devices, -parts.rank, start_s)
-        return float(makespan_s), duration_s, start_s, follows
+        duration_s, follows, start_s, end_s = self._duration_s(parts), parts.follows, np.zeros(num), np.zeros(num)
+        given = (parts.device, duration_s, follows, num, devices, -parts.rank, self.excess)
+        return float(list_schedule(*given, start_s, end_s)), duration_s, start_s, end_s, follows
 
     def _chain_row(self, parts: Parts) -> FloatArray:
-        """[P] what each parameter is multiplied with along the longest chain; with the parameters, the makespan."""
-        _, duration_s, start_s, follows = self._schedule(parts)
-        chain = _longest_chain(parts.device, duration_s, follows, start_s)
-        row: FloatArray = parts.rows(self.num_devices)[chain].sum(axis=0)
+        """[P + 1] what each parameter is multiplied with along the longest chain, and what slow-downs add to it.
+
+        With the parameters, and 1, that is the makespan.
+        """
+        _, duration_s, start_s, end_s, follows = self._schedule(parts)
+        chain = _longest_chain(parts.device, start_s, end_s, follows)
+        added_s = (end_s - start_s - duration_s)[chain].sum()
+        row: FloatArray = np.append(parts.rows(self.num_devices)[chain].sum(axis=0), added_s)
         return row
 
 
 @numba.njit(cache=True, nogil=True)
 def _longest_chain(
-    device: IntArray, duration_s: FloatArray, follows: BoolArray, start_s: FloatArray
+    device: IntArray, start_s: FloatArray, end_s: FloatArray, follows: BoolArray
 ) -> BoolArray:  # pragma: no cover - compiled
     """[S] parts on a chain that fills the time from the start to the end of the last part.
 
@@ -163,13 +187,13 @@ def _longest_chain(
     chosen = np.zeros(count, dtype=np.bool_)
     p = -1
     for q in range(count):
-        if p < 0 or start_s[q] + duration_s[q] > start_s[p] + duration_s[p]:
+        if p < 0 or end_s[q] > end_s[p]:
             p = q
     while p >= 0:
         chosen[p] = True
         found = -1
         for q in range(count):
-            if chosen[q] or start_s[q] + duration_s[q] != start_s[p]:
+            if chosen[q] or end_s[q] != start_s[p]:
                 continue
             if follows[q, p]:
                 found = q

@@ -172,7 +172,8 @@ def scheduled_makespan(s: PartSchedule, count: int, num_devices: int) -> float: 
     """
     if not _b_levels(s.duration_s, s.follows, count, s.b_level_s):
         return -1.0
-    return list_schedule(s.device, s.duration_s, s.follows, count, num_devices, s.b_level_s, s.start_s)
+    alone, end_s = np.zeros((0, 0)), np.zeros(count)
+    return list_schedule(s.device, s.duration_s, s.follows, count, num_devices, s.b_level_s, alone, s.start_s, end_s)
 
 
 @njit(cache=True)
@@ -228,6 +229,21 @@ def _next_of(
 
 
 @njit(cache=True)
+def _stretch(
+    runs: IntArray, excess: FloatArray, now_s: float, until_s: FloatArray, slow: FloatArray
+) -> None:  # pragma: no cover - compiled
+    """Write how slow each device is beside the others that run a part, and until when it runs its own."""
+    for d in range(len(runs)):
+        if runs[d] >= 0:
+            beside = 1.0
+            for other in range(len(runs)):
+                if runs[other] >= 0:
+                    beside += excess[d, other]
+            until_s[d] = now_s + (until_s[d] - now_s) * (beside / slow[d])
+            slow[d] = beside
+
+
+@njit(cache=True)
 def list_schedule(
     device: IntArray,
     duration_s: FloatArray,
@@ -235,13 +251,19 @@ def list_schedule(
     count: int,
     num_devices: int,
     b_level_s: FloatArray,
+    excess: FloatArray,
     start_s: FloatArray,
+    end_s: FloatArray,
 ) -> float:  # pragma: no cover - compiled
-    """The makespan where a free device takes the ready part with the largest b-level; starts are written."""
+    """The makespan where a free device takes the ready part with the largest b-level; starts and ends are written.
+
+    ``excess`` [D, D] is by how much devices slow each other down, beyond 1; [0, 0] where they do not. Parts that run
+    side by side are stretched as the simulator's ops are.
+    """
     waits = _waits(follows, count)
     ready = waits == 0
     runs = np.full(num_devices, -1, dtype=np.int64)
-    until_s = np.zeros(num_devices)
+    until_s, slow = np.full(num_devices, np.inf), np.ones(num_devices)
     now_s = 0.0
     for _ in range(count):
         for d in range(num_devices):
@@ -251,16 +273,16 @@ def list_schedule(
                     ready[runs[d]] = False
                     start_s[runs[d]] = now_s
                     until_s[d] = now_s + duration_s[runs[d]]
-        first = -1
-        for d in range(num_devices):
-            if runs[d] >= 0 and (first < 0 or until_s[d] < until_s[first]):
-                first = d
-        if first < 0:
+                    slow[d] = 1.0
+        if len(excess) > 0:
+            _stretch(runs, excess, now_s, until_s, slow)
+        if until_s.min() == np.inf:
             break
-        now_s = until_s[first]
+        now_s = until_s.min()
         for d in range(num_devices):
             p = runs[d]
-            if p >= 0 and until_s[d] == now_s:
+            if until_s[d] == now_s:
+                end_s[p], until_s[d] = now_s, np.inf
                 for q in range(count):
                     if follows[p, q]:
                         waits[q] -= 1

@@ -1,6 +1,6 @@
 """Messages between a worker process and its client: typed requests, and answers under the number of their request.
 
-Legend: N ops of the model.
+Legend: N ops of the model, D devices.
 """
 
 from __future__ import annotations
@@ -125,6 +125,18 @@ class Probe(Request[Probed]):
     tensors: int
     size_bytes: int
     runs: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class SideBySide(Request[list[list[list[float]]]]):
+    """[D, D] for each device and another one, by round: how many times as long it takes beside the other as alone.
+
+    ``kind`` is "compute" or "memory", small models bound by either, or "model". Each pair gets ``for_s`` seconds.
+    """
+
+    devices: tuple[str, ...]
+    kind: str
     for_s: float
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.profiling.contention import Contention
 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""
@@ -55,11 +56,12 @@ class LinkProfile:
 
 @dataclass(frozen=True, eq=False)
 class ModelProfile:
-    """All that was measured of one model on some devices."""
+    """All that was measured of one model on some devices; ``contention`` is None where it was not asked for."""
 
     devices: tuple[DeviceSpec, ...]
     times: tuple[DeviceProfile, ...]
     links: LinkProfile
+    contention: Contention | None = None
 
     @property
     def fused(self) -> tuple[tuple[int, ...], ...]:
@@ -74,7 +76,10 @@ class ModelProfile:
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
 
     def costs(self) -> CostModel:
-        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops."""
+        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
+
+        Pairs of devices that were not measured side by side are taken not to slow each other down.
+        """
         total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
         share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
         return CostModel(
@@ -83,4 +88,5 @@ class ModelProfile:
             link_latency_s=self.links.latency_s,
             link_bandwidth_bytes_per_s=self.links.bandwidth_bytes_per_s,
             source=CostSource.MEASURED,
+            slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
         )

@@ -1,4 +1,4 @@
-"""Profiling: measuring a model's ops on every device, and transfers between devices.
+"""Profiling: measuring a model's ops on every device, transfers between devices, and devices side by side.
 
 Legend: N ops, D devices.
 """
@@ -6,6 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed
+from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
+from hsdag.runtime.measuring.side_by_side import LEAST_ROUNDS
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.profiling.contention import KINDS, Contention
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 
@@ -39,6 +42,9 @@ LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
 
 
+SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
+"""Of the time for two devices side by side, what the model gets; and the inferences that one round of it takes."""
+
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
 
@@ -47,7 +53,8 @@ AGAIN = 8
 class Effort:
     """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe.
 
-    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun.
+    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun. ``pair_limit_s`` is
+    for each pair of devices that is measured side by side, compilation apart.
     """
 
     runs: int = 20
@@ -56,6 +63,7 @@ class Effort:
     probe_limit_s: float = 0.3
     call_limit_s: float = 300.0
     total_s: float = 600.0
+    pair_limit_s: float = 2.0
 
     @staticmethod
     def within(budget_s: float, num_devices: int) -> Effort:
@@ -67,6 +75,7 @@ class Effort:
             probe_limit_s=min(Effort.probe_limit_s, probe_s),
             call_limit_s=min(Effort.call_limit_s, max(budget_s, LEAST_CALL_LIMIT_S)),
             total_s=min(Effort.total_s, budget_s / 2),
+            pair_limit_s=min(Effort.pair_limit_s, budget_s / (8 * pairs)),
         )
 
 
@@ -99,8 +108,8 @@ class Profiler:
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
-    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray) -> ModelProfile:
-        """Times on all devices and links between them.
+    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
+        """Times on all devices and links between them, and ``side_by_side`` how much devices slow each other down.
 
         ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
         Raises DeviceError when a device cannot be profiled.
@@ -110,7 +119,9 @@ class Profiler:
             self._device(spec, devices, [names[c] for c in carriers[:, d].tolist()], carriers[:, d] == d)
             for d, spec in enumerate(devices)
         )
-        return ModelProfile(tuple(devices), times, self._links(devices))
+        links = self._links(devices)
+        contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
+        return ModelProfile(tuple(devices), times, links, contention)
 
     def _step(self, what: str) -> None:
         """Say what is measured next, if it is to be."""
@@ -198,6 +209,41 @@ class Profiler:
         return LinkProfile(
             np.array(stored["launch_s"]), np.array(stored["latency_s"]), np.array(stored["bandwidth_bytes_per_s"])
         )
+
+    def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
+        """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
+        key = {"what": "contention", "model": self._digest, "devices": [_identity(spec) for spec in devices]}
+        stored = self._cache.get(key, self._effort.pair_limit_s)
+        if stored is None:
+            self._step("profiling devices side by side")
+            names = tuple(spec.openvino_name for spec in devices)
+            stored = {kind: self._side_by_side(names, kind, times) for kind in KINDS}
+            if all(stored.values()):
+                self._cache.put(key, stored, self._effort.pair_limit_s)
+        found = Contention.of(stored, len(devices))
+        for a, b in itertools.combinations(range(len(devices)), 2):
+            if np.isnan(found.slowdown[[a, b], [b, a]]).any():
+                pair = f"{devices[a].name} and {devices[b].name}"
+                self._on_step(f"how much {pair} slow each other down could not be measured; they are taken not to")
+        return found
+
+    def _side_by_side(
+        self, names: tuple[str, ...], kind: str, times: Sequence[DeviceProfile]
+    ) -> list[list[list[float]]]:
+        """Ratios of rounds [D, D, R]; nothing where devices do not run the probe, or the model is too slow for it."""
+        num_pairs, share = len(names) * (len(names) - 1) // 2, SHARE_OF_MODEL
+        if kind == "model":
+            slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
+            takes_s = sum(t.compile_s for t in times) + num_pairs * LEAST_ROUNDS * RUNS_OF_ROUND * slowest_s
+            if takes_s > self._effort.total_s - (self._clock() - self._begin_s):
+                return []
+        else:
+            share = (1.0 - SHARE_OF_MODEL) / 2
+        try:
+            request = SideBySide(names, kind, share * self._effort.pair_limit_s)
+            return self._client.call(request, self._effort.call_limit_s)
+        except CandidateFailed:
+            return []
 
     def _probe_all(self, names: Sequence[str], kind: str) -> dict[str, Any]:
         """Launches, latencies and bandwidths; where a device does not run the probe, those of the others' means."""

@@ -127,3 +127,10 @@ def drained_s(load_s: FloatArray, excess: FloatArray) -> float:
             if load_s[d] > 0.0:
                 is_done = load_s[d] * load_s[num_devices + d] <= step_s
                 load_s[d] = 0.0 if is_done else load_s[d] - step_s / load_s[num_devices + d]
+
+
+def busiest_s(load_s: FloatArray, excess: FloatArray) -> FloatArray:
+    """[B] the longest of loads [B, D], stretched as ``drained_s`` has it where devices slow each other down."""
+    if not len(excess):
+        return np.asarray(load_s.max(axis=1))
+    return np.array([drained_s(np.append(row, row), excess) for row in load_s], dtype=np.float64)

@@ -1,33 +1,16 @@
-"""Binary heaps inside flat arrays, compiled: entries by a number, ties by a key.
-
-Compiled functions of the simulator that allocate nothing are built without numba's reference counting (``_nrt``):
-counting references to the tables at every call took more than half of the time of a simulation.
-"""
+"""Binary heaps inside flat arrays, compiled: entries by a number, ties by a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-F = TypeVar("F", bound=Callable[..., Any])
+from hsdag.ir.compiled import bare, inlined
+
+__all__ = ["ENTRY", "Records", "bare", "inlined", "pop", "push"]
+
 Records = NDArray[np.void]
 ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)
-
-
-def bare(function: F, **options: Any) -> F:
-    """Compile a function that allocates nothing."""
-    options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, **options}
-    compiled: F = numba.njit(**options)(function)
-    return compiled
-
-
-def inlined(function: F) -> F:
-    """Compile a function that allocates nothing into its callers."""
-    return bare(function, forceinline=True)
 
 
 @inlined

@@ -43,6 +43,13 @@ def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_re
     assert problem_of(problem).num_units < problem.num_ops
 
 
+def test_the_costs_say_how_much_devices_slow_each_other_down(costs: Path) -> None:
+    slowdown = read_problem(costs).slowdown
+    assert slowdown is not None
+    assert slowdown.shape == (2, 2)
+    assert slowdown.min() >= 1.0
+
+
 def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
     costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,14 @@ def split(tiny_resnet: Path) -> Placement:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_ruled_out() -> Iterator[None]:
+    """Splits are searched for whatever two devices gain on the machine of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hsdag.search.ruled_out.LEAST_GAIN", -np.inf)
+        yield
+
+
 @pytest.fixture(scope="module")
 def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
     """A short search for the work-conserving executor, kept in a folder."""
@@ -123,6 +131,20 @@ def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: py
     document = json.loads(capsys.readouterr().out)
     assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
     assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).canonical_names)
+
+
+def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_place_says_so(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsdag.search.ruled_out.LEAST_GAIN", 1.0)
+    heard: list[str] = []
+    options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=4.0, protocol=QUICK)
+    found = run_place(tiny_resnet, options, watcher=Watcher(on_phase=heard.append))
+    (said,) = [phase for phase in heard if "share hardware" in phase]
+    assert said.startswith("CPU_0 and CPU_1 share hardware: side by side ")
+    assert found.tally.tried == found.tally.simulated == 0
+    assert found.sentence.startswith(f"{said}; the placement is all on ")
+    assert {"CPU_0", "CPU_1", "CPU"} <= {row.name for row in found.rows}
 
 
 def test_bench_runs_a_placement_by_the_executor_its_file_names(

@@ -62,6 +62,20 @@ def test_branches_on_two_devices_overlap_and_boundaries_cost() -> None:
     assert diamond(time_s).latency_s(np.array([[0, 0, 1, 0]])).tolist() == [first + max(left, right) + last]
 
 
+SHARED = np.array([[1.0, 1.5], [2.0, 1.0]])
+
+
+def test_parts_side_by_side_on_devices_that_slow_each_other_down_are_stretched_while_both_run() -> None:
+    time_s = np.array([[10.0, 99.0], [20.0, 99.0], [99.0, 30.0], [40.0, 99.0]])
+    left, right = 20 + 1 + 100 * 3 + 200 * 7, 30 + 2 + 100 * 5 + 400 * 11
+    branches = 1.5 * left + (right - 1.5 * left / 2.0)
+    costs, placement = replace(diamond(time_s), slowdown=SHARED), np.array([[0, 0, 1, 0]])
+    assert costs.latency_s(placement).tolist() == [711 + branches + 1841]
+    near = 711 + left - (1 + 100 * 3) + 1841  # for throughput the left branch is one part with what it reads
+    assert costs.period_s(placement).tolist() == [1.5 * near + (right - 1.5 * near / 2.0)]
+    assert costs.latency_s(np.zeros((1, 4), dtype=np.int64)).tolist() == [10 + 20 + 99 + 40 + 1]
+
+
 def test_a_model_on_one_device_is_its_ops_and_one_launch() -> None:
     time_s = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0]])
     assert diamond(time_s).latency_s(np.array([[0] * 4, [1] * 4])).tolist() == [100 + 1, 10 + 2]
@@ -132,6 +146,27 @@ def test_a_makespan_lies_between_the_busiest_device_and_everything_in_turn(seed:
 def test_calibrating_on_what_is_simulated_already_changes_nothing(seed: int) -> None:
     costs, seen = case(seed), random_placements(seed, 6)
     assert costs.calibrated(seen, costs.latency_s(seen)).parameters == pytest.approx(costs.parameters, rel=1e-6)
+
+
+@given(st.integers(0, 100))
+def test_calibrating_on_what_is_simulated_already_leaves_slow_downs_as_they_are(seed: int) -> None:
+    costs, seen = replace(case(seed), slowdown=SHARED), random_placements(seed, 6)
+    fitted = costs.calibrated(seen, costs.latency_s(seen))
+    assert fitted.slowdown == pytest.approx(SHARED, rel=1e-6)
+    assert fitted.parameters == pytest.approx(costs.parameters, rel=1e-6)
+
+
+@given(st.integers(0, 100), st.floats(0.5, 2.0))
+def test_calibration_finds_by_how_much_devices_really_slow_each_other_down(seed: int, more: float) -> None:
+    prior, seen = replace(case(seed), slowdown=SHARED), random_placements(seed, 12)
+    true = replace(prior, slowdown=1.0 + more * (SHARED - 1.0))
+    if np.allclose(true.latency_s(seen), replace(prior, slowdown=None).latency_s(seen), rtol=0.05):
+        return  # hardly anything runs side by side
+    fitted = prior.calibrated(seen, true.latency_s(seen))
+    assert fitted.slowdown is not None
+    assert fitted.costs.slowdown is fitted.slowdown
+    error, before = abs((fitted.slowdown[1, 0] - 1.0) - more), abs(1.0 - more)
+    assert error <= 0.35 * before + 0.05
 
 
 @given(st.integers(0, 100), st.floats(1.0, 3.0), st.floats(1.0, 3.0))

@@ -15,22 +15,24 @@ from hsdag.ir import DeviceError, DeviceSpec
 from hsdag.runtime.measuring.candidate import Open
 from hsdag.runtime.measuring.messages import Opened, OpTimes, Probed, WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.profiling.contention import KINDS, Contention
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler, fit_link
 from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
-QUICK = Effort(runs=4, limit_s=0.5, probe_runs=5, probe_limit_s=0.05)
+QUICK = Effort(runs=4, limit_s=0.5, probe_runs=5, probe_limit_s=0.05, pair_limit_s=0.05)
 
 
 @pytest.fixture(scope="module")
 def profiled(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, ModelProfile, ProfileCache]:
     cache = ProfileCache(tmp_path_factory.mktemp("profiles"))
     with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
-        return session, session.profile(cache, QUICK), cache
+        return session, session.profile(cache, QUICK, side_by_side=True), cache
 
 
 Profiled = tuple[Session, ModelProfile, ProfileCache]
@@ -83,14 +85,86 @@ def test_going_to_another_device_costs_something_and_bandwidths_are_real(profile
     assert 0 < crossing_s < np.inf
 
 
+def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Profiled) -> None:
+    contention, costs = profiled[1].contention, profiled[1].costs()
+    assert contention is not None
+    for kind in KINDS:
+        assert contention.factor[kind][[0, 1], [1, 0]].min() >= contention.least[kind][[0, 1], [1, 0]].min() >= 1.0
+    assert costs.slowdown is not None
+    assert costs.slowdown.tolist() == [
+        [1.0, contention.factor["model"][0, 1]],
+        [contention.factor["model"][1, 0], 1.0],
+    ]
+
+
+def test_a_cached_profile_without_devices_side_by_side_has_them_measured(profiled: Profiled, tmp_path: Path) -> None:
+    session, profile, _ = profiled
+    cache, steps = ProfileCache(tmp_path), list[str]()
+    with Session(session.runner.client.setup.model, DeviceSet(PARTS, ())) as again:
+        assert again.profile(cache, QUICK).contention is None
+        found = again.profile(cache, QUICK, steps.append, side_by_side=True)
+    assert [step for step in steps if "was profiled before" not in step] == ["profiling devices side by side"]
+    assert found.contention is not None
+    assert found.times[0].time_s.shape == profile.times[0].time_s.shape
+
+
+SLOW = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None)
+
+
+def test_a_model_too_slow_for_the_time_that_is_left_is_not_run_side_by_side(tiny_resnet: Path) -> None:
+    steps: list[str] = []
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        given = (session.client, session.graph, "digest", ProfileCache(None))
+        profiler = Profiler(*given, effort=QUICK, on_step=steps.append)
+        found = profiler.contention(PARTS, [SLOW] * 2)
+    assert np.isnan(found.factor["model"][0, 1])
+    small = (found.factor["compute"][0, 1] + found.factor["memory"][0, 1]) / 2
+    assert found.slowdown[0, 1] == small
+
+
+def test_factors_are_medians_and_at_least_one_and_noise_widens_their_interval() -> None:
+    ratios: dict[str, list[list[list[float]]]] = {
+        "model": [[[], [1.9, 2.0, 2.1]], [[1.2, 2.0, 3.4], []]],
+        "compute": [[[], [0.9, 0.8]], [[], []]],
+    }
+    found = Contention.of(ratios, 2)
+    assert found.factor["model"].tolist() == [
+        [pytest.approx(np.nan, nan_ok=True), 2.0],
+        [2.0, pytest.approx(np.nan, nan_ok=True)],
+    ]
+    assert 1.8 < found.least["model"][0, 1] < 2.0
+    assert 1.0 <= found.least["model"][1, 0] < 1.2
+    assert found.factor["compute"][0, 1] == 1.0
+    assert np.isnan(found.factor["memory"]).all()
+
+
+def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        monkeypatch.setattr(session.client, "call", fails)
+        given = (session.client, session.graph, "digest", ProfileCache(None))
+        found = Profiler(*given, effort=QUICK, on_step=steps.append).contention(PARTS, [SLOW] * 2)
+    assert np.isnan(found.slowdown[0, 1])
+    assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+
+
+def fails(request: object, limit_s: float) -> None:
+    raise CandidateFailed("crashed")
+
+
 def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny_resnet: Path) -> None:
     _, profile, cache = profiled
     steps: list[str] = []
     with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
-        again = session.profile(cache, QUICK, on_step=steps.append)
+        again = session.profile(cache, QUICK, on_step=steps.append, side_by_side=True)
     assert [step.partition(";")[0] for step in steps] == ["P0 was profiled before", "P1 was profiled before"]
     assert np.array_equal(again.times[1].time_s, profile.times[1].time_s)
     assert np.array_equal(again.links.launch_s, profile.links.launch_s)
+    assert again.contention is not None
+    assert profile.contention is not None
+    assert np.array_equal(again.contention.slowdown, profile.contention.slowdown)
 
 
 def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, tiny_resnet: Path) -> None:
