@@ -46,14 +46,15 @@ class Parts(NamedTuple):
 
 
 class Rings(NamedTuple):
-    """Submodels that wait for each other, and scratch to find them; all by submodel but the last two."""
+    """Submodels that wait for each other, and scratch to find them; all by submodel but ``link`` and the stacks."""
 
     ring: IntArray  # [M] a name for the ring that it is on, or NO_CYCLE, or UNKNOWN
     following: IntArray  # [M] the next submodel of the same ring, -1 after the last; the name is the first
     opened: IntArray  # [M] when it was opened
     lowest: IntArray  # [M] the earliest opened one that it leads back to
-    at: IntArray  # [M] the node, as its place in ``group``, and the edge to look at next
-    at_edge: IntArray  # [M]
+    head: IntArray  # [M] an edge that leaves it, or -1
+    link: IntArray  # [K] the next edge that leaves the same submodel, or -1
+    at_edge: IntArray  # [M] the edge to look at next
     calls: IntArray  # [M] a stack
     waiting: IntArray  # [M] another
 
@@ -63,6 +64,7 @@ class Room(NamedTuple):
 
     parts: Parts
     rings: Rings
+    members: IntArray  # [M] scratch of ``regroup``
     chosen: IntArray  # [M] submodels to look at
     changed: IntArray  # [M] those to look at next
     after: NDArray[np.uint64]  # [M] whose results a node depends on, one bit for each of 64 submodels
@@ -79,21 +81,25 @@ class Room(NamedTuple):
     def of(net: Net) -> Room:
         """Room to split the net."""
         m, k = len(net.constant), len(net.src)
-        ints = np.zeros((15, m), dtype=np.int64)
+
+        def ints(size: int) -> IntArray:
+            return np.zeros(size, dtype=np.int64)
+
         return Room(
-            Parts(ints[0], np.zeros(k, dtype=np.bool_), ints[1], ints[2], ints[3]),
-            Rings(*ints[4:12]),
-            ints[12],
-            ints[13],
-            np.zeros(m, dtype=np.uint64),
-            np.zeros(m, dtype=np.uint64),
-            ints[14],
-            np.zeros(m, dtype=np.bool_),
-            np.zeros(m, dtype=np.int8),
-            np.zeros(m, dtype=np.int8),
-            np.zeros(k, dtype=np.int64),
-            np.zeros(k, dtype=np.int64),
-            np.zeros(2 * m, dtype=np.int64),
+            Parts(ints(m), np.zeros(k, dtype=np.bool_), ints(m), ints(m), ints(m)),
+            Rings(ints(m), ints(m), ints(m), ints(m), ints(m), ints(k), ints(m), ints(m), ints(m)),
+            members=ints(m),
+            chosen=ints(m),
+            changed=ints(m),
+            after=np.zeros(m, dtype=np.uint64),
+            by_way=np.zeros(m, dtype=np.uint64),
+            slot=ints(m),
+            returned=np.zeros(m, dtype=np.bool_),
+            above=np.zeros(m, dtype=np.int8),
+            least=np.zeros(m, dtype=np.int8),
+            cut=ints(k),
+            doubtful=ints(k),
+            ranks=ints(2 * m),
         )
 
 
@@ -104,7 +110,7 @@ def regroup(net: Net, parts: Parts, scratch: IntArray, start: int, count: int) -
     members = scratch[:count]
     for i in range(count):
         v = parts.group[start + i]
-        members[i], label[v] = v, v
+        members[i], label[v], parts.size[v] = v, v, 0
     for v in members:
         for e in range(net.first[v], net.constant[v]):
             if not parts.boundary[e]:
@@ -118,36 +124,46 @@ def regroup(net: Net, parts: Parts, scratch: IntArray, start: int, count: int) -
                 label[max(a, b)] = min(a, b)
     for v in members:
         label[v] = label[label[v]]  # labels are smaller, hence settled before
-        parts.size[v] = 0
-    for v in members:
         parts.size[label[v]] += 1
     end = start
     for v in members:
-        if label[v] == v:
+        s = label[v]
+        if s == v:
             parts.start[v] = end
             end += parts.size[v]
             parts.size[v] = 0
-    for v in members:
-        s = label[v]
         parts.group[parts.start[s] + parts.size[s]] = v
         parts.size[s] += 1
 
 
 @bare
-def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> None:
-    """Give submodels [S] whose ring is UNKNOWN its name, NO_CYCLE where they wait for no one that waits for them.
+def link_edges(net: Net, parts: Parts, rings: Rings, start: int, count: int) -> None:
+    """List the edges that leave each of the submodels whose nodes are the ``count`` from ``start`` on."""
+    for v in parts.group[start : start + count]:
+        s = parts.label[v]
+        if s == v:
+            rings.head[v] = -1
+        for i in range(net.out_first[v], net.out_first[v + 1]):
+            e = net.out_edge[i]
+            if parts.boundary[e] and parts.label[net.dst[e]] != s:
+                rings.link[e], rings.head[s] = rings.head[s], e
 
-    R. Tarjan, "Depth-first search and linear graph algorithms", 1972, without recursion.
+
+@bare
+def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> None:
+    """Find which ring each of the submodels [S] is on; NO_CYCLE where it waits for none that waits for it.
+
+    Others are left out. R. Tarjan, "Depth-first search and linear graph algorithms", 1972, without recursion.
     """
     for s in submodels:
-        rings.opened[s] = -1
+        rings.opened[s], rings.ring[s] = -1, UNKNOWN
     depth, num_waiting, clock = 0, 0, 0
     for root in submodels:
         s = root if rings.opened[root] < 0 else -1
         while s >= 0 or depth:
             if s >= 0:
                 rings.opened[s] = rings.lowest[s] = clock
-                rings.at[s], rings.at_edge[s] = parts.start[s], net.out_first[s]
+                rings.at_edge[s] = rings.head[s]
                 rings.calls[depth], rings.waiting[num_waiting] = s, s
                 clock, depth, num_waiting = clock + 1, depth + 1, num_waiting + 1
             s = rings.calls[depth - 1]
@@ -193,15 +209,9 @@ def _close(rings: Rings, s: int, num_waiting: int) -> int:
 @bare
 def _next_reader(net: Net, parts: Parts, rings: Rings, s: int) -> int:
     """The next submodel that reads s, of those whose ring is still unknown; -1 when all were looked at."""
-    end = parts.start[s] + parts.size[s]
-    while rings.at[s] < end:
-        v = parts.group[rings.at[s]]
-        while rings.at_edge[s] < net.out_first[v + 1]:
-            t = parts.label[net.dst[net.out_edge[rings.at_edge[s]]]]
-            rings.at_edge[s] += 1
-            if t != s and rings.ring[t] == UNKNOWN:
-                return int(t)
-        rings.at[s] += 1
-        if rings.at[s] < end:
-            rings.at_edge[s] = net.out_first[parts.group[rings.at[s]]]
+    while rings.at_edge[s] >= 0:
+        t: int = parts.label[net.dst[rings.at_edge[s]]]
+        rings.at_edge[s] = rings.link[rings.at_edge[s]]
+        if rings.ring[t] == UNKNOWN:
+            return t
     return -1

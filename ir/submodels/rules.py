@@ -19,7 +19,7 @@ import numpy as np
 
 from hsdag.ir.compiled import bare
 from hsdag.ir.graph import IntArray
-from hsdag.ir.submodels.parts import NO_CYCLE, UNKNOWN, Net, Parts, Room, any_on_ring, find_rings, regroup
+from hsdag.ir.submodels.parts import NO_CYCLE, Net, Parts, Room, any_on_ring, find_rings, link_edges, regroup
 
 INPUTS, PASSED, COMPUTED = 0, 1, 2
 """What leads into a submodel above a node: graph inputs of its own, those of other submodels, what others compute."""
@@ -35,8 +35,7 @@ NO_RANK = (1 << 63) - 1
 def split(net: Net, room: Room, device: IntArray) -> None:
     """Fill ``room.parts`` for nodes on devices [M]."""
     if join(net, room, device):
-        cut_returns(net, room)
-        open_rings(net, room)
+        open_rings(net, room, cut_returns(net, room))
 
 
 @bare
@@ -45,16 +44,16 @@ def join(net: Net, room: Room, device: IntArray) -> bool:
     parts, rings, count = room.parts, room.rings, len(device)
     is_split = False
     for v in range(count):
+        parts.group[v] = v
         for e in range(net.first[v], net.constant[v]):
             parts.boundary[e] = device[net.src[e]] != device[v]
             is_split = is_split or parts.boundary[e]
         for e in range(net.constant[v], net.first[v + 1]):
             parts.boundary[e] = False
-        parts.group[v], parts.size[v] = v, 0
-        rings.ring[v] = UNKNOWN
-    regroup(net, parts, rings.at, 0, count)
+    regroup(net, parts, room.members, 0, count)
     if not is_split:
         return False
+    link_edges(net, parts, rings, 0, count)
     num = 0
     for v in range(count):
         if parts.size[v]:
@@ -66,35 +65,36 @@ def join(net: Net, room: Room, device: IntArray) -> bool:
 
 
 @bare
-def cut_returns(net: Net, room: Room) -> None:
-    """Cut submodels that wait for themselves until no rule cuts any more.
+def cut_returns(net: Net, room: Room) -> int:
+    """Cut submodels that wait for themselves until no rule cuts any more; how many edges in ``room.cut`` it cut.
 
     Only the pieces of what was cut are looked at again, and of these only those that a result of the submodel comes
     back to.
     """
-    num = 0
+    num, num_cut = 0, 0
     for v in range(len(room.slot)):
         room.returned[v], room.slot[v], room.least[v] = False, -1, INPUTS
         if room.parts.size[v] and room.rings.ring[v] >= 0:
             room.chosen[num] = v
             num += 1
     while num:
-        num_cut = 0
+        num_before = num_cut
         for i in range(0, num, 64):
             batch = room.chosen[i : min(i + 64, num)]
             _mark_returned(net, room, batch)
             for s in batch:
                 num_cut = _find_cuts(net, room, s, num_cut)
-        for e in room.cut[:num_cut]:
+        for e in room.cut[num_before:num_cut]:
             room.parts.boundary[e] = True
         num = 0
-        for e in room.cut[:num_cut]:
+        for e in room.cut[num_before:num_cut]:
             s = room.parts.label[net.dst[e]]
             if room.slot[s] != CUT:  # not yet split up
                 num = _split_up(net, room, s, num)
         for i in range(num):
             room.chosen[i] = room.changed[i]
             room.slot[room.chosen[i]] = -1
+    return num_cut
 
 
 @bare
@@ -102,7 +102,7 @@ def _split_up(net: Net, room: Room, s: int, num: int) -> int:
     """Join the nodes of s again; add to the ``num`` in ``changed`` the pieces that a result of s came back to."""
     parts = room.parts
     k, end = parts.start[s], parts.start[s] + parts.size[s]
-    regroup(net, parts, room.rings.at, k, end - k)
+    regroup(net, parts, room.members, k, end - k)
     while k < end:
         piece = parts.group[k]
         room.slot[piece] = CUT
@@ -163,11 +163,12 @@ def _find_cuts(net: Net, room: Room, s: int, num_cut: int) -> int:
             leads = INPUTS if is_constant else above[u]
             if net.is_alone[e] and not net.is_input[u] and leads != COMPUTED:
                 continue
-            if leads != INPUTS or is_entrance:
+            if is_constant and is_entrance:
+                parts.boundary[e] = True
+                room.least[v] = max(room.least[v], PASSED if net.is_input[u] else COMPUTED)
+            elif leads != INPUTS or is_entrance:
                 room.cut[num_cut] = e
                 num_cut += 1
-                if is_constant:
-                    room.least[v] = max(room.least[v], PASSED if net.is_input[u] else COMPUTED)
             elif not is_constant:
                 room.doubtful[num_doubtful] = e
                 num_doubtful += 1
@@ -242,32 +243,37 @@ def _follow_inputs(net: Net, room: Room, s: int, high: int) -> None:
 
 
 @bare
-def open_rings(net: Net, room: Room) -> bool:
+def open_rings(net: Net, room: Room, num_cut: int) -> int:
     """Cut one node at a time from what comes before it in its submodel, until no submodels wait for each other.
 
-    The node of least rank on any ring goes first. Only the ring that it was on is looked at again. Whether there was a
-    ring.
+    The node of least rank on any ring goes first. Only the ring that it was on is looked at again. The edges that were
+    cut are added to the ``num_cut`` in ``room.cut``; how many there are then.
     """
     parts, rings, num = room.parts, room.rings, 0
     for s in range(len(room.chosen)):
-        if parts.size[s] and rings.ring[s] != NO_CYCLE:  # the cuts have closed no ring
+        if parts.size[s]:
             room.chosen[num] = s
-            rings.ring[s] = UNKNOWN
             num += 1
+    link_edges(net, parts, rings, 0, len(room.chosen))
     find_rings(net, parts, rings, room.chosen[:num])
     if not any_on_ring(rings, room.chosen[:num]):
-        return False
+        return num_cut
     room.ranks[:] = NO_RANK
     for v in range(len(room.chosen)):
         _rerank(net, parts, rings.ring, v, room.ranks)
     while room.ranks[1] != NO_RANK:
-        num_changed = _isolate(net, room, room.ranks[1] & ((1 << NODE_BITS) - 1))
+        v = room.ranks[1] & ((1 << NODE_BITS) - 1)
+        for e in range(net.first[v], net.constant[v]):
+            if not parts.boundary[e]:
+                room.cut[num_cut] = e
+                num_cut += 1
+        num_changed = _isolate(net, room, v)
         for s in room.changed[:num_changed]:
             for u in parts.group[parts.start[s] : parts.start[s] + parts.size[s]]:
                 _rerank(net, parts, rings.ring, u, room.ranks)
                 for i in range(net.out_first[u], net.out_first[u + 1]):
                     _rerank(net, parts, rings.ring, net.dst[net.out_edge[i]], room.ranks)
-    return True
+    return num_cut
 
 
 @bare
@@ -285,14 +291,13 @@ def _isolate(net: Net, room: Room, v: int) -> int:
             num_on_ring += 1
         other = rings.following[other]
     num_others = num_on_ring
-    regroup(net, parts, rings.at, start, size)
+    regroup(net, parts, room.members, start, size)
+    link_edges(net, parts, rings, start, size)
     k = start
     while k < start + size:
         room.changed[num] = room.chosen[num_on_ring] = parts.group[k]
         num, num_on_ring = num + 1, num_on_ring + 1
         k += parts.size[parts.group[k]]
-    for other in room.chosen[:num_on_ring]:
-        rings.ring[other] = UNKNOWN
     find_rings(net, parts, rings, room.chosen[:num_on_ring])
     for other in room.chosen[:num_others]:
         if rings.ring[other] == NO_CYCLE:

@@ -57,6 +57,7 @@ class Groups(NamedTuple):
     seen: IntArray  # [2, M] the last proposal that took a node from a group, or put one beside it
     left: IntArray  # [M] nodes that a group keeps
     node_seen: IntArray  # [M] the last proposal that moved a node
+    tensor_seen: IntArray  # [T] when a tensor's conversion was counted last
     is_joined: BoolArray  # [D] whether nodes come to a device
 
 
@@ -113,15 +114,15 @@ def hetero_machine(
         moved=np.zeros((2, num_units), dtype=np.int64),
         load_s=np.zeros((2, d)),
         bound_s=np.zeros(d),
-        groups=_no_groups(m, d),
+        groups=_no_groups(m, num_tensors, d),
         run=np.zeros(1, RUN),
     )
-    h.run["is_period"] = is_period
+    h.run["is_period"], h.run["clock"] = is_period, 1
     _begin(h)
     return h
 
 
-def _no_groups(m: int, d: int) -> Groups:
+def _no_groups(m: int, num_tensors: int, d: int) -> Groups:
     return Groups(
         label=np.zeros((2, m), dtype=np.int64),
         size=np.zeros((2, m), dtype=np.int64),
@@ -130,6 +131,7 @@ def _no_groups(m: int, d: int) -> Groups:
         seen=np.zeros((2, m), dtype=np.int64),
         left=np.zeros(m, dtype=np.int64),
         node_seen=np.zeros(m, dtype=np.int64),
+        tensor_seen=np.zeros(num_tensors, dtype=np.int64),
         is_joined=np.zeros(d, dtype=np.bool_),
     )
 
@@ -140,7 +142,7 @@ def _begin(h: HeteroMachine) -> None:
     for u in range(len(h.placement)):
         h.run[0].num_unsupported += h.lacks[u, h.placement[u]]
     _sum_up(h)
-    h.run[0].proposed_s = _exact_s(h)
+    h.run[0].proposed_s = _exact_s(h, np.inf)
     accept(h)
 
 
@@ -165,7 +167,7 @@ def propose(h: HeteroMachine, units: IntArray, devices: IntArray, count: int, li
     bound_s = _least_s(h)
     if bound_s * (1.0 - ROUNDING) > limit_s:
         return bound_s
-    h.run[0].proposed_s = _exact_s(h)
+    h.run[0].proposed_s = _exact_s(h, limit_s)
     proposed_s: float = h.run[0].proposed_s
     return proposed_s
 
@@ -309,43 +311,73 @@ def _put_beside(h: HeteroMachine, v: int, to: int) -> None:
 
 
 @bare
-def _exact_s(h: HeteroMachine) -> float:
-    """The proposal's time; fills its row of ``groups``."""
-    g, parts, row = h.groups, h.room.parts, 1 - h.run[0].row
-    waits = join(h.nodes.net, h.room, h.device)
-    g.least_s[row] = 0.0
+def _exact_s(h: HeteroMachine, limit_s: float) -> float:
+    """The proposal's time, or a lower bound beyond the limit; fills its row of ``groups``."""
+    g, room, row = h.groups, h.room, 1 - h.run[0].row
+    waits = join(h.nodes.net, room, h.device)
+    _note_groups(h, row)
+    value_s = _value_s(h, g.least_s[row])
+    if not waits or value_s * (1.0 - ROUNDING) > limit_s:
+        return value_s
+    num_cut = cut_returns(h.nodes.net, room)
+    _note_extras(h, row, num_cut)
+    value_s = _value_s(h, g.least_s[row])
+    if value_s * (1.0 - ROUNDING) > limit_s:
+        return value_s
+    num_opened = open_rings(h.nodes.net, room, num_cut) - num_cut
+    if not num_opened:
+        return value_s
+    h.bound_s[:] = 0.0
     for v in range(len(h.device)):
-        g.label[row, v], g.size[row, v], g.extra_s[row, v] = parts.label[v], parts.size[v], 0.0
-        if parts.size[v]:
-            g.least_s[row, h.device[v]] += h.launch_s[h.device[v]]
-    if waits:
-        cut_returns(h.nodes.net, h.room)
-        for v in range(len(h.device)):
-            s = g.label[row, v]
-            if h.room.rings.ring[s] >= 0:
-                cost_s = _from_submodel_s(h, v) - (h.launch_s[h.device[v]] if v == s else 0.0)
-                g.extra_s[row, s] += cost_s
-                g.least_s[row, h.device[v]] += cost_s
-    _copy(g.least_s[row], h.bound_s)
-    if waits and open_rings(h.nodes.net, h.room):
-        h.bound_s[:] = 0.0
-        for v in range(len(h.device)):
-            h.bound_s[h.device[v]] += _from_submodel_s(h, v)
+        if room.parts.label[v] == v:
+            h.bound_s[h.device[v]] += h.launch_s[h.device[v]]
+    for e in room.cut[: num_cut + num_opened]:
+        h.bound_s[h.device[h.nodes.net.dst[e]]] += _convert_s(h, e, 2 * h.run[0].clock + 1)
     return _value_s(h, h.bound_s)
 
 
 @inlined
-def _from_submodel_s(h: HeteroMachine, v: int) -> float:
-    """A launch where v is the first node of its submodel, and what its tensors take to others on its device alone."""
-    net, tensors, label, home = h.nodes.net, h.nodes.tensors, h.room.parts.label, h.device[v]
-    cost_s = h.launch_s[home] if label[v] == v else 0.0
-    for t in range(tensors.of_node[v], tensors.of_node[v + 1]):
-        goes, stays = False, False
-        for d in range(len(h.launch_s)):
-            goes = goes or (d != home and h.readers[t, d] > 0)
-        if not goes:
-            for e in tensors.edge[tensors.start[t] : tensors.start[t + 1]]:
-                stays = stays or label[net.dst[e]] != label[v]
-            if stays:
-                cost_s += _cross_s(h, t, home, home)
+def _note_groups(h: HeteroMachine, row: int) -> None:
+    """Fill a row of ``groups``; extras only of groups that are as they were in the other row."""
+    g, parts, now = h.groups, h.room.parts, h.run[0].clock
+    g.least_s[row] = 0.0
+    for v in range(len(h.device)):
+        s = g.label[1 - row, v]
+        g.label[row, v] = parts.label[v]
+        if parts.label[v] == v:
+            g.size[row, v] = parts.size[v]
+            is_as_it_was = g.node_seen[v] != now and g.seen[0, s] != now and g.seen[1, s] != now
+            g.extra_s[row, v] = g.extra_s[1 - row, s] if is_as_it_was else 0.0
+            g.least_s[row, h.device[v]] += h.launch_s[h.device[v]] + g.extra_s[row, v]
+
+
+@inlined
+def _note_extras(h: HeteroMachine, row: int, num_cut: int) -> None:
+    """Fill in the extras of a row of ``groups``, for groups cut over the first ``num_cut`` edges in ``cut``."""
+    g, parts, cut, net = h.groups, h.room.parts, h.room.cut, h.nodes.net
+    for v in range(len(h.device)):
+        s = g.label[row, v]
+        if s == v:
+            g.extra_s[row, v] = 0.0
+        elif parts.label[v] == v:
+            g.extra_s[row, s] += h.launch_s[h.device[v]]
+    for e in cut[:num_cut]:
+        g.extra_s[row, g.label[row, net.dst[e]]] += _convert_s(h, e, 2 * h.run[0].clock)
+    g.least_s[row] = 0.0
+    for v in range(len(h.device)):
+        if g.label[row, v] == v:
+            g.least_s[row, h.device[v]] += h.launch_s[h.device[v]] + g.extra_s[row, v]
+
+
+@inlined
+def _convert_s(h: HeteroMachine, e: int, stamp: int) -> float:
+    """Seconds to convert what edge e carries, which was cut inside a group; 0 where the tensor has been seen."""
+    label, u, t = h.room.parts.label, h.nodes.net.src[e], h.edge_tensor[e]
+    home, goes = h.device[u], False
+    for d in range(len(h.launch_s)):
+        goes = goes or (d != home and h.readers[t, d] > 0)
+    if goes or label[u] == label[h.nodes.net.dst[e]] or h.groups.tensor_seen[t] == stamp:
+        return 0.0
+    h.groups.tensor_seen[t] = stamp
+    cost_s: float = _cross_s(h, t, home, home)
     return cost_s
