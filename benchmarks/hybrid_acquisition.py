@@ -7,8 +7,8 @@ second. A hybrid search alternates local search on the recalibrated costs with t
 hybrid evaluator's own (expected improvement), the same without diversity within a batch, the least simulated values, or
 a random choice among 512 of the least. Regret: what the best of the three finalists (of the least measured values)
 really takes, over the best plan known for that world, minus 1. Prints its mean over the seeds after m measurements,
-and at the end the mean difference to the k best with its 95% interval. Exit status 1 when the product's rule has a
-larger mean regret than the k best in either world, averaged over m.
+how many were made, and the mean difference to the k best over all m with its 95% interval. Exit status 1 when the
+product's rule has a larger mean regret than the k best in either world, averaged over m.
 
 Usage: python benchmarks/hybrid_acquisition.py [--seeds 24] [--rounds 8]
 """
@@ -155,8 +155,8 @@ def searched(world: World, seed: int, rule: Rule, rounds: int) -> list[Plan]:
     return recorder.events
 
 
-def regrets(name: str, rounds: int, seed: int) -> dict[str, FloatArray]:
-    """[m] of every rule in one world drawn from ``seed``."""
+def regrets(name: str, rounds: int, seed: int) -> dict[str, tuple[FloatArray, int]]:
+    """[m] of every rule in one world drawn from ``seed``, and how many splits the rule had measured."""
     world, exact = WORLDS[name], Exact(WORLDS[name], seed)
     rules: dict[str, Rule] = {
         "expected improvement": expected_improvement,
@@ -164,19 +164,21 @@ def regrets(name: str, rounds: int, seed: int) -> dict[str, FloatArray]:
         "k best": k_best,
         "random": partial(at_random, np.random.default_rng(seed)),
     }
-    found_s, plans = {}, []
+    found_s: dict[str, tuple[FloatArray, int]] = {}
+    plans: list[Plan] = []
     for label, rule in rules.items():
         events = searched(world, seed, rule, rounds)
         measured_s = np.array([event.score.value for event in events])
         true_s = exact.seconds(np.stack([event.plan.placement for event in events]))
         plans += [event.plan for event in events]
         counts = np.minimum(world.num_devices + np.arange(EACH * rounds + 1), len(events))
-        found_s[label] = np.array([true_s[np.argsort(measured_s[:m])[:FINALISTS]].min() for m in counts])
+        best_so_far_s = np.array([true_s[np.argsort(measured_s[:m])[:FINALISTS]].min() for m in counts])
+        found_s[label] = best_so_far_s, len(events) - world.num_devices
     everything = RecordingEvaluator(exact)
     for again in range(2):
         local_search(everything, plans, world.num_devices, np.random.default_rng(again), 400)
     best_s = everything.best()[0].score.value
-    return {label: each / best_s - 1 for label, each in found_s.items()}
+    return {label: (each_s / best_s - 1, count) for label, (each_s, count) in found_s.items()}
 
 
 def main() -> int:
@@ -191,13 +193,14 @@ def main() -> int:
             found = list(pool.map(partial(regrets, name, arguments.rounds), range(arguments.seeds)))
         shown = [m for m in (0, 1, 2, 4, 6, 8, 12, 16, 24) if m <= EACH * arguments.rounds]
         print(f"{name}: regret in %, mean of {arguments.seeds} seeds, after m measurements; over all m against k best")
-        print(f"  {'m':22s}" + "".join(f"{m:7d}" for m in shown))
-        table = {label: 100 * np.stack([each[label] for each in found]) for label in found[0]}
+        print(f"  {'m':22s}" + "".join(f"{m:7d}" for m in shown) + "   measured")
+        table = {label: 100 * np.stack([each[label][0] for each in found]) for label in found[0]}
         for label, each in table.items():
             gain = (each - table["k best"]).mean(axis=1)
             half = student.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
             figures = "".join(f"{each[:, m].mean():7.2f}" for m in shown)
-            print(f"  {label:22s}{figures}   {gain.mean():+.2f} [{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}]")
+            count, over = np.mean([one[label][1] for one in found]), gain.mean()
+            print(f"  {label:22s}{figures} {count:8.1f}   {over:+.2f} [{over - half:+.2f}, {over + half:+.2f}]")
         met = met and bool(table["expected improvement"].mean() <= table["k best"].mean())
     return 0 if met else 1
 

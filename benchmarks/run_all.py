@@ -45,7 +45,8 @@ BENCHMARKS = {
     "fractal_speed": Small("--ops 1000", r"peak memory [\d.]+ GB"),
     "heft_speed": Small("", r"median +[\d.]+ ms.*simulated makespan"),
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
-    "hybrid_cost": Small("--model resnet50 --measured 10 --budget 10", r"hybrid over measured: [\d.]+ \["),
+    "hybrid_acquisition": Small("--seeds 2 --rounds 2", r"expected improvement +[\d.]+"),
+    "hybrid_cost": Small("--seeds 1 --budget 12s", r"hybrid over measured: [\d.]+ times"),
     "inspect_large": Small("--ops 5000", r"5000 ops: +[\d.]+ s, [\d.]+ GB"),
     "local_search_hetero": Small(
         "--problems resnet50 --proposals 10000", r"resnet50 +176 units 2 devices .*whole annealing +[\d,]+/s"

@@ -1,16 +1,18 @@
 """Which simulated plans to measure next: those of the largest expected improvement, unlike each other.
 
-A simulation of a plan over several devices is wrong by a factor that is alike for plans that are alike. Its logarithm
-r(x), measured over simulated value, is taken as a Gaussian process over placements x of mean 0 and covariance
-a^2 exp(-h(x, x') / l), where h is the share of the work that the two put on different devices. What was measured, with
-its scatter, gives r a posterior mean m and deviation s at every candidate (Rasmussen and Williams 2006, eqs. 2.23 and
-2.24), so that a candidate of simulated value v is expected at mu = v exp(m), give or take sigma = mu s. Against the
-least measured value f its expected improvement is (f - mu) Phi(z) + sigma phi(z) with z = (f - mu) / sigma (Jones,
-Schonlau and Welch 1998, eq. 15): large for what promises much, and for what little is known of. A plan that is chosen
-is taken to come out at its mu, which leaves little doubt, and little to gain, of plans like it (the kriging believer of
-Ginsbourger, Le Riche and Carraro 2010): that keeps a batch diverse.
+What a simulation leaves unknown of a plan over several devices is taken as the sum of an error of every edge that it
+cuts (a broken fusion, a change of layout) and one of every unit on its device, all independent and normal with mean 0:
+of c seconds for an edge, of w times its duration for a unit. So the errors of plans x and x' have the covariance
+c^2 |cuts of both| + w^2 sum of t_u^2 over the units u on the same device in both: a Gaussian process. Measured plans,
+with their scatter, give the error of every candidate a posterior mean and deviation (Rasmussen and Williams 2006, eqs.
+2.23 and 2.24); c and w are those that explain them best (eq. 2.30). A candidate is then expected at mu, its simulated
+value with the mean error, give or take sigma. Against the least measured value f its expected improvement is
+(f - mu) Phi(z) + sigma phi(z) with z = (f - mu) / sigma (Jones, Schonlau and Welch 1998, eq. 15): large for what
+promises much, and for what little is known of. A plan that is chosen is taken to come out at its mu, which leaves
+little doubt, and little to gain, of plans like it (the kriging believer of Ginsbourger, Le Riche and Carraro 2010):
+that keeps a batch diverse.
 
-Legend: U placement units, B candidates, M measured plans.
+Legend: U placement units, D devices, E edges between units, B candidates, M measured plans.
 """
 
 from __future__ import annotations
@@ -25,42 +27,60 @@ from scipy.special import ndtr
 
 from hsdag.ir.graph import FloatArray, IntArray
 
-AMPLITUDES, LENGTHS = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4), (0.15, 0.05, 0.5)
-"""The choices of a, an error of simulated values, and l, a share of the work: the most probable ones count,
-the first length where they are as good."""
-
-USUAL_AMPLITUDE = 0.05
-"""Before anything is known, ln a is normal around the logarithm of this with deviation 1."""
+CUT_SHARES, UNIT_SHARES = (0.005, 0.0025, 0.01, 0.00125, 0.02), (0.1, 0.03, 0.3)
+"""The choices of c, as a share of the least measured value, and of w; ahead the usual ones, whose logarithms are the
+means of normal distributions with deviation 1 before anything is known."""
 
 SCATTER = 0.01
 """Of measured values, as a share."""
 
-LEAST_VARIANCE = 1e-12
-"""Rounding may leave less, or less than nothing."""
+LEAST_MEAN, LEAST_VARIANCE = -0.9, 1e-12
+"""Bounds on relative errors: values are positive, and rounding may leave less variance than nothing."""
 
-LEAST_GAIN = 1e-3
+LEAST_GAIN = 1e-4
 """What is expected to improve on the best by a smaller share is not worth measuring."""
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """The least value measured, and what is known of plans over several devices.
+class Terms:
+    """What the values of plans are made of: edges [E] between units, and seconds [U, D] of units on devices."""
 
-    Those measured are placements [M, U] with measured and simulated values [M]; ``work`` are shares of the units [U].
+    edge_src: IntArray
+    edge_dst: IntArray
+    time_s: FloatArray
+
+    def shared(self, placements: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
+        """[B, M] the cut edges that placements [B, U] and [M, U] have in common, and the squared seconds of units."""
+        cut, cut_too = (each[:, self.edge_src] != each[:, self.edge_dst] for each in (placements, others))
+        squared_s = self.time_s[np.arange(len(self.time_s)), others] ** 2
+        columns = [(placements == other) @ of_units for other, of_units in zip(others, squared_s, strict=True)]
+        seconds = np.stack(columns, axis=1) if columns else np.zeros((len(placements), 0))
+        return cut.astype(np.float64) @ cut_too.T.astype(np.float64), seconds
+
+    def own(self, placements: IntArray) -> tuple[FloatArray, FloatArray]:
+        """[B] the same of each placement with itself."""
+        cut = placements[:, self.edge_src] != placements[:, self.edge_dst]
+        squared_s = self.time_s[np.arange(len(self.time_s)), placements] ** 2
+        return cut.sum(axis=1).astype(np.float64), squared_s.sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The least value measured, and the plans over several devices that were measured.
+
+    These are placements [M, U] with measured and simulated values [M].
     """
 
     best: float
     placements: IntArray
     measured: FloatArray
     simulated: FloatArray
-    work: FloatArray
+    terms: Terms
 
-    def apart(self, placements: IntArray) -> FloatArray:
-        """[B, M] the share of the work that placements [B, U] and those measured have on different devices."""
-        found: FloatArray = np.empty((len(placements), len(self.placements)))
-        for i, each in enumerate(self.placements):
-            found[:, i] = (placements != each) @ self.work
-        return found
+    @property
+    def errors(self) -> FloatArray:
+        """[M] of simulated values, as shares of them."""
+        return np.asarray(self.measured / self.simulated - 1.0, dtype=np.float64)
 
 
 Rule: TypeAlias = Callable[[IntArray, FloatArray, Evidence, int], list[int]]
@@ -72,11 +92,11 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
     if not np.isfinite(evidence.best):
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
     chosen: list[int] = []
-    amplitude, length = _most_probable(evidence)
+    cut_s, share = _most_probable(evidence)
     while len(chosen) < count:
-        mean, deviation = _posterior(placements, evidence, amplitude, length)
-        expected = simulated * np.exp(mean)
-        gains = improvement(evidence.best, expected, expected * deviation)
+        mean, deviation = _posterior(placements, simulated, evidence, cut_s, share)
+        expected = simulated * (1.0 + mean)
+        gains = improvement(evidence.best, expected, simulated * deviation)
         gains[chosen] = 0.0
         first = int(np.argmax(gains))
         if gains[first] < LEAST_GAIN * evidence.best:
@@ -100,28 +120,35 @@ def improvement(best: float, mean: FloatArray, deviation: FloatArray) -> FloatAr
 
 
 def _most_probable(evidence: Evidence) -> tuple[float, float]:
-    """The amplitude and the length that explain the evidence best (Rasmussen and Williams 2006, eq. 2.30)."""
-    errors, apart = np.log(evidence.measured / evidence.simulated), evidence.apart(evidence.placements)
+    """The error of a cut edge in seconds, and that of a unit as a share."""
+    cuts, squared_s = evidence.terms.shared(evidence.placements, evidence.placements)
 
     def log_probability(choice: tuple[float, float]) -> float:
-        covariance = _covariance(apart, *choice)
-        fit = errors @ np.linalg.solve(covariance, errors) + np.linalg.slogdet(covariance)[1]
-        return float(-0.5 * (fit + np.log(choice[0] / USUAL_AMPLITUDE) ** 2))
+        covariance = _covariance(cuts, squared_s, evidence, choice[0] * evidence.best, choice[1])
+        fit = evidence.errors @ np.linalg.solve(covariance, evidence.errors) + np.linalg.slogdet(covariance)[1]
+        unusual = np.log(choice[0] / CUT_SHARES[0]) ** 2 + np.log(choice[1] / UNIT_SHARES[0]) ** 2
+        return float(-0.5 * (fit + unusual))
 
-    return max(itertools.product(AMPLITUDES, LENGTHS), key=log_probability)
+    cut_share, unit_share = max(itertools.product(CUT_SHARES, UNIT_SHARES), key=log_probability)
+    return cut_share * evidence.best, unit_share
 
 
 def _posterior(
-    placements: IntArray, evidence: Evidence, amplitude: float, length: float
+    placements: IntArray, simulated: FloatArray, evidence: Evidence, cut_s: float, share: float
 ) -> tuple[FloatArray, FloatArray]:
-    """[B] means and deviations of ln(measured / simulated), without the scatter of measuring."""
-    errors, apart = np.log(evidence.measured / evidence.simulated), evidence.apart(evidence.placements)
-    shared = amplitude**2 * np.exp(-evidence.apart(placements) / length)
-    weights = np.linalg.solve(_covariance(apart, amplitude, length), shared.T).T
-    variance = np.maximum(amplitude**2 - (weights * shared).sum(axis=1), LEAST_VARIANCE)
-    return np.asarray(weights @ errors, dtype=np.float64), np.asarray(np.sqrt(variance), dtype=np.float64)
+    """[B] means and deviations of relative errors, without the scatter of measuring."""
+    terms, scale = evidence.terms, np.outer(simulated, evidence.simulated)
+    cuts, squared_s = terms.shared(placements, evidence.placements)
+    shared = (cut_s**2 * cuts + share**2 * squared_s) / scale
+    among = _covariance(*terms.shared(evidence.placements, evidence.placements), evidence, cut_s, share)
+    weights = np.linalg.solve(among, shared.T).T
+    own_cuts, own_squared_s = terms.own(placements)
+    own = (cut_s**2 * own_cuts + share**2 * own_squared_s) / simulated**2
+    variance = np.maximum(own - (weights * shared).sum(axis=1), LEAST_VARIANCE)
+    return np.maximum(weights @ evidence.errors, LEAST_MEAN), np.asarray(np.sqrt(variance), dtype=np.float64)
 
 
-def _covariance(apart: FloatArray, amplitude: float, length: float) -> FloatArray:
-    """[M, M] of the errors of what was measured."""
-    return np.asarray(amplitude**2 * np.exp(-apart / length) + SCATTER**2 * np.eye(len(apart)), dtype=np.float64)
+def _covariance(cuts: FloatArray, squared_s: FloatArray, evidence: Evidence, cut_s: float, share: float) -> FloatArray:
+    """[M, M] of the relative errors of what was measured, the scatter of measuring included."""
+    of_model = (cut_s**2 * cuts + share**2 * squared_s) / np.outer(evidence.simulated, evidence.simulated)
+    return np.asarray(of_model + SCATTER**2 * np.eye(len(cuts)), dtype=np.float64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.evaluators.acquisition import Evidence, Rule, expected_improvement
+from hsdag.evaluators.acquisition import Evidence, Rule, Terms, expected_improvement
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.recording import RecordingEvaluator
@@ -54,7 +54,7 @@ class HybridSchedule:
     @staticmethod
     def between_slices() -> HybridSchedule:
         """For searches in slices, after each of which ``measure_promising`` is called."""
-        return HybridSchedule(first=np.inf, share=np.inf)
+        return HybridSchedule(first=np.inf, share=np.inf, patience=5)
 
 
 class HybridEvaluator(Evaluator):
@@ -91,7 +91,7 @@ class HybridEvaluator(Evaluator):
         self._leaders: list[Plan] = []
         self._scale, self._num_asked, self._num_spent, self._idle_rounds = 1.0, 0, 0, 0
         self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
-        self._work = _shares_of_work(problem, costs)
+        self._terms = _terms(problem, costs)
         self._recalibrate()
 
     @property
@@ -188,7 +188,7 @@ class HybridEvaluator(Evaluator):
             placements=_placements([done[i].plan for i in usable.tolist()], self._problem.num_units),
             measured=np.array([done[i].score.value for i in usable.tolist()], dtype=np.float64),
             simulated=simulated[usable],
-            work=self._work,
+            terms=self._terms,
         )
         values = np.array([self._seen[plan] for plan in candidates])
         placements = _placements(candidates, self._problem.num_units)
@@ -244,10 +244,8 @@ def _placements(plans: Sequence[Plan], num_units: int) -> IntArray:
     return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
 
 
-def _shares_of_work(problem: Problem, costs: PlacementCosts) -> FloatArray:
-    """[U] of the time of all units, each the mean over the devices that support it."""
-    time_s = costs.costs.time_s
-    counts = np.maximum((~np.isnan(time_s)).sum(axis=1), 1)
-    of_ops = np.nansum(time_s, axis=1) / counts
-    work_s = np.bincount(problem.units.partition.labels, of_ops, problem.num_units)
-    return np.asarray(work_s / max(work_s.sum(), 1e-300), dtype=np.float64)
+def _terms(problem: Problem, costs: PlacementCosts) -> Terms:
+    """What the values of plans of units are made of."""
+    graph, labels = problem.units.graph, problem.units.partition.labels
+    columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
+    return Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))

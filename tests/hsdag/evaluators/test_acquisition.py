@@ -9,10 +9,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from hsdag.evaluators.acquisition import Evidence, expected_improvement, improvement
+from hsdag.evaluators.acquisition import Evidence, Terms, expected_improvement, improvement
 from hsdag.ir.graph import IntArray
 
 NUM = 10
+CHAIN = Terms(np.arange(NUM - 1), np.arange(1, NUM), np.full((NUM, 2), 1 / NUM))
 
 
 def split_at(*firsts: int) -> IntArray:
@@ -24,7 +25,7 @@ def on_second(*units: int) -> IntArray:
 
 
 def evidence(placements: IntArray, measured: list[float], simulated: list[float], best: float = 1.0) -> Evidence:
-    return Evidence(best, placements, np.array(measured), np.array(simulated), np.full(NUM, 1 / NUM))
+    return Evidence(best, placements, np.array(measured), np.array(simulated), CHAIN)
 
 
 NOTHING = evidence(np.zeros((0, NUM), dtype=np.int64), [], [])
@@ -56,7 +57,8 @@ def test_a_plan_like_one_that_came_out_worse_than_simulated_has_to_wait() -> Non
 
 
 def test_a_batch_is_diverse_where_the_best_two_are_nearly_the_same_plan() -> None:
-    light = replace(NOTHING, work=np.array([1e-6, *[1 / (NUM - 1)] * (NUM - 1)]))
+    durations_s = np.where(np.arange(NUM)[:, None] == 0, 1e-6, [0.1, 0.1])
+    light = replace(NOTHING, terms=Terms(CHAIN.edge_src[:0], CHAIN.edge_dst[:0], durations_s))
     twins = np.stack([on_second(5, 6, 7, 8, 9), on_second(0, 5, 6, 7, 8, 9)])
     placements = np.concatenate([twins, [on_second(0, 1, 2, 3, 4)]])
     assert expected_improvement(placements, np.array([0.98, 0.98, 0.985]), light, 2) == [0, 2]

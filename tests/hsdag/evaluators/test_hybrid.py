@@ -109,6 +109,52 @@ def test_a_placement_that_failed_on_the_devices_fails_in_simulation_too() -> Non
     assert evaluator.evaluate(device.asked[:1]) == [Score.failed("crashed")]
 
 
+def test_no_plan_is_measured_twice_even_where_the_best_of_them_crash() -> None:
+    failing = sorted(drawn(10), key=lambda plan: float(costs(1e-6).latency_s(PROBLEM.expand(plan.placement)[None])[0]))
+    device = Device(failing=failing[:3])
+    run_out(hybrid(device, replace(PLAN, patience=6)))
+    assert set(device.asked) & set(failing[:3])
+    assert len(set(device.asked)) == len(device.asked) >= 4
+
+
+def test_a_plan_that_was_passed_over_is_measured_once_recalibrated_costs_favour_it() -> None:
+    rival, fastest = np.arange(NUM) % 2, costs(1e-6).costs.time_s.argmin(axis=1)
+    passed_over = Plan(np.where(np.arange(NUM) < NUM // 2, 0, 1))
+    device = Device()
+    evaluator = hybrid(device, replace(HybridSchedule.between_slices(), measured_each=1))
+    evaluator.evaluate([passed_over, Plan(rival), Plan(fastest)])
+    evaluator.measure_promising()
+    assert device.asked == [Plan(fastest)]
+    assert evaluator.promising(1) == [passed_over]
+    evaluator.measure_promising()
+    assert device.asked == [Plan(fastest), passed_over]
+
+
+def test_of_one_placement_in_two_orders_only_one_is_measured_in_a_round() -> None:
+    device, first = Device(), drawn(1)[0].placement
+    device.takes_order = True
+    evaluator = hybrid(device, replace(HybridSchedule.between_slices(), measured_each=2))
+    forth, back = Plan(first, np.arange(NUM)), Plan(first, np.arange(NUM)[::-1])
+    evaluator.evaluate([forth, back, *drawn(2, 1)])
+    evaluator.measure_promising()
+    assert len({plan.unordered for plan in device.asked}) == len(device.asked) == 2
+
+
+def test_what_a_method_simulates_by_itself_is_counted_but_ends_nothing() -> None:
+    evaluator = hybrid(Device())
+    evaluator.evaluate(drawn(3))
+    evaluator.spend(10 * PLAN.most)
+    assert evaluator.num_simulated == 3 + 10 * PLAN.most
+    evaluator.evaluate(drawn(3, 1))
+
+
+def test_what_is_reported_after_the_end_is_kept() -> None:
+    evaluator = hybrid(Device(), budget=Budget(seconds=0.0))
+    plans = drawn(3)
+    assert evaluator.evaluate_all(plans)[0].failure is None
+    assert set(evaluator.promising(3)) == set(plans)
+
+
 def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
     device = Device()
     evaluator = hybrid(device)
