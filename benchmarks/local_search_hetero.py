@@ -1,9 +1,9 @@
 """Proposals a second of an annealing of HETERO's sequential time, on one core, submodels and launches included.
 
 Every proposal moves one op to another device, one to that of a neighbour, or a stretch of the topological order to one
-device. Three temperatures are held, at which half, a tenth and a hundredth of the proposals are accepted, then one
-annealing cools from the first to a tenth of the last. A boundary takes 0.3 to 0.6 ms, as measured between CPU devices;
-op times are drawn. Each annealing ends with the value that ``HeteroCosts`` gives its placement, which is checked to be.
+device. Three temperatures are held, at which half, a fifth and a hundredth of the proposals are accepted, then one
+annealing cools as ``sa`` does: from the second to a thousandth of it. A boundary takes 0.3 to 0.6 ms, as measured
+between CPU devices; op times are drawn. Each annealing has to end with the value that ``HeteroCosts`` gives.
 
     python benchmarks/local_search_hetero.py --proposals 1000000
 """
@@ -27,8 +27,9 @@ from hsdag.runtime.costs.hetero_machine import HeteroMachine, accept, hetero_mac
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 BAR_PER_S = 100_000
-ACCEPTED = (0.5, 0.1, 0.01)
+ACCEPTED = (0.5, 0.2, 0.01)
 LONGEST_STRETCH = 20
+LAST_TEMPERATURE = 1e-3
 
 
 def problem(name: str, num_devices: int, rng: np.random.Generator) -> tuple[HeteroCosts, IntArray]:
@@ -129,7 +130,7 @@ def measured(name: str, num_devices: int, proposals: int, seed: int) -> str:
         temperatures_s.append(temperature_s)
         share, rate = search.run(proposals // 10, temperature_s, temperature_s)
         figures.append(f"{share:6.1%} {rate:9,.0f}/s")
-    _, rate = search.run(proposals, temperatures_s[0], temperatures_s[-1] / 10)
+    _, rate = search.run(proposals, temperatures_s[1], temperatures_s[1] * LAST_TEMPERATURE)
     placement = search.machine.placement[unit]
     assert np.isclose(search.machine.run[0]["value_s"], costs.latency_s(placement[None])[0], rtol=1e-9)
     alone_s = min(float(costs.latency_s(np.full((1, len(unit)), d))[0]) for d in range(num_devices))
@@ -146,12 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ["resnet50", "inception_v3", "bert_base_uncased", "llama-decoder", "residual-700", "local-700"]
     parser.add_argument("--problems", nargs="+", default=names)
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--proposals", type=int, default=300_000, help="of an annealing")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print(machine())
     for name in options.problems:
-        for num_devices in (2, 3):
+        for num_devices in options.devices:
             print(measured(name, num_devices, options.proposals, options.seed), flush=True)
 
 

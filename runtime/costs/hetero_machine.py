@@ -3,7 +3,8 @@
 ``propose`` gives the time after some units have moved; ``accept`` or ``reject`` follows it. Work, and what crosses
 between devices, follow from the units that moved and their neighbours. Submodels do not; but what a group of joined ops
 on one device is cut into depends on that group alone, so that most bad proposals are seen to exceed the limit before
-any submodel is looked at.
+any submodel is looked at. Others are remembered from an earlier look, by a hash of 62 random bits: one in 10^18 of them
+would be rejected wrongly.
 
 A group is what ops on one device that edges join form before HETERO cuts it.
 
@@ -26,6 +27,8 @@ from hsdag.runtime.simulator.heaps import Records
 
 ROUNDING = 1e-9
 """By this share a lower bound has to exceed the limit."""
+KNOWN = 1 << 14
+"""How many placements are remembered: a cold search proposes the same ones again and again."""
 REFRESH = 1024
 """Accepted proposals after which sums are formed anew."""
 
@@ -39,6 +42,7 @@ RUN = np.dtype(
         ("num_unsupported", "i8"),  # units on a device that lacks one of their ops
         ("num_accepted", "i8"),
         ("clock", "i8"),
+        ("key", "i8"),  # of the proposed placement
     ],
     align=True,
 )
@@ -81,6 +85,9 @@ class HeteroMachine(NamedTuple):
     load_s: FloatArray  # [2, D] work and crossings between devices: as proposed, and as accepted
     bound_s: FloatArray  # [D] scratch
     groups: Groups
+    keys: IntArray  # [U, D] random; those of a placement's units, exclusively or-ed, are its own
+    known_key: IntArray  # [KNOWN] placements that were looked at
+    known_s: FloatArray  # [KNOWN] the least that they take
     run: Records  # [1] RUN
 
 
@@ -115,6 +122,9 @@ def hetero_machine(
         load_s=np.zeros((2, d)),
         bound_s=np.zeros(d),
         groups=_no_groups(m, num_tensors, d),
+        keys=np.random.default_rng(0).integers(1 << 62, size=(num_units, d)),
+        known_key=np.zeros(KNOWN, dtype=np.int64),
+        known_s=np.zeros(KNOWN),
         run=np.zeros(1, RUN),
     )
     h.run["is_period"], h.run["clock"] = is_period, 1
@@ -165,10 +175,14 @@ def propose(h: HeteroMachine, units: IntArray, devices: IntArray, count: int, li
     if h.run[0].num_unsupported:
         return np.inf
     bound_s = _least_s(h)
+    place = h.run[0].key % KNOWN
+    if h.known_key[place] == h.run[0].key:
+        bound_s = max(bound_s, h.known_s[place])
     if bound_s * (1.0 - ROUNDING) > limit_s:
         return bound_s
-    h.run[0].proposed_s = _exact_s(h, limit_s)
-    proposed_s: float = h.run[0].proposed_s
+    proposed_s: float = _exact_s(h, limit_s)
+    h.known_key[place], h.known_s[place] = h.run[0].key, proposed_s
+    h.run[0].proposed_s = proposed_s
     return proposed_s
 
 
@@ -231,6 +245,7 @@ def _move(h: HeteroMachine, u: int, to: int) -> None:
     """Put unit u on device ``to``."""
     net, tensors, old = h.nodes.net, h.nodes.tensors, h.placement[u]
     h.placement[u] = to
+    h.run[0].key ^= h.keys[u, old] ^ h.keys[u, to]
     h.run[0].num_unsupported += h.lacks[u, to] - h.lacks[u, old]
     h.load_s[0, old] -= h.unit_s[u, old]
     h.load_s[0, to] += h.unit_s[u, to]
