@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.recursive_bound import recursive_bound_s
 from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.incumbent import Limits, Status
-from hsdag.runtime.problems.bounds import CRITICAL_PATH, LOAD, Bound, largest
+from hsdag.runtime.problems.bounds import CRITICAL_PATH, LOAD, Bound, dual_load, largest
 from hsdag.runtime.simulator.heaps import bare
 
 ROUNDS_FIRST, ROUNDS = 400, 40
@@ -104,28 +105,13 @@ class BatchedBounds:
         return 0.0 if answer.ending is Status.INFEASIBLE else answer.bound * model.ticks.length_s
 
     def _load(self, ops: BoolArray, groups: int, rounds: int) -> tuple[float, FloatArray]:
-        """The busiest device under the best division of every op, from below, with prices [D] of the devices.
-
-        For any prices that add up to 1 the makespan is at least the sum of what the cheapest division of each op
-        costs: the Lagrangian dual of choosing divisions. The prices follow the loads, with steps that become smaller,
-        until the time is over; the first counts always.
-        """
-        overhead_s, best_s, best = self.problem.costs.op_overhead_s, 0.0, self.prices
+        """The busiest device under the best division of every op, from below, with prices [D] of the devices."""
+        overhead_s = self.problem.costs.op_overhead_s
         times = self._relaxed.group_time_s[ops][:, :, : groups + 1].copy()
         times[:, :, 1:] += overhead_s
         times = np.nan_to_num(times, nan=np.inf)
-        weights = np.log(np.maximum(self.prices, 1e-12))
-        for step in range(rounds):
-            prices = np.exp(weights - weights.max())
-            prices /= prices.sum()
-            loads = loads_at(times, prices)
-            bound_s = float(loads @ prices)
-            if bound_s > best_s:
-                best_s, best = bound_s, prices
-            if np.isinf(bound_s) or not self.has_time:
-                break
-            weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300) - 0.5)
-        return best_s - overhead_s, best
+        load_s, prices = dual_load(partial(loads_at, times), self.prices, rounds, lambda: self.has_time)
+        return load_s - overhead_s, prices
 
     def _longest_s(self, ops: BoolArray) -> float:
         """The longest path of one group."""

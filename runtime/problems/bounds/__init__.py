@@ -1,11 +1,13 @@
 """Lower bounds: what no placement and no schedule of a problem can beat."""
 
 from hsdag.runtime.problems.bounds.bound import Bound, largest
+from hsdag.runtime.problems.bounds.makespan import PATHS, WINDOWS, makespan_bound
+from hsdag.runtime.problems.bounds.prices import dual_load
 from hsdag.runtime.problems.bounds.simple import (
     CRITICAL_PATH,
     LOAD,
+    LONGEST_OP,
     critical_path_s,
-    makespan_bound,
     period_bound,
     sequential_bound,
 )
@@ -13,8 +15,12 @@ from hsdag.runtime.problems.bounds.simple import (
 __all__ = [
     "CRITICAL_PATH",
     "LOAD",
+    "LONGEST_OP",
+    "PATHS",
+    "WINDOWS",
     "Bound",
     "critical_path_s",
+    "dual_load",
     "largest",
     "makespan_bound",
     "period_bound",

@@ -329,7 +329,7 @@ def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None
 
 def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_is_tied() -> None:
     times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-    plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)], link_latency_s=9.0)
+    plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)])
     tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
     found = [solve(p, Proves(), OPTIONS).bound for p in (plain, tied)]
     assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
