@@ -9,7 +9,7 @@ answer is, with its 95% interval. Exit status 1 when the hybrid's answer is slow
 tenth of the seeds, more than a twentieth of the evaluations were measured, of all seeds together, or no split was
 faster than the best single device.
 
-Usage: python benchmarks/hybrid_cost.py [--method sa] [--budget 30s] [--seeds 10] [--first-seed 0]
+Usage: python benchmarks/hybrid_cost.py [--method sa] [--budget 60s] [--seeds 10] [--first-seed 0]
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def one_seed(session: Session, options: PlaceOptions) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="sa")
-    parser.add_argument("--budget", default="30s")
+    parser.add_argument("--budget", default="60s")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -61,7 +61,7 @@ def test_a_batch_is_diverse_where_the_best_two_are_nearly_the_same_plan() -> Non
     light = replace(NOTHING, terms=Terms(CHAIN.edge_src[:0], CHAIN.edge_dst[:0], durations_s))
     twins = np.stack([on_second(5, 6, 7, 8, 9), on_second(0, 5, 6, 7, 8, 9)])
     placements = np.concatenate([twins, [on_second(0, 1, 2, 3, 4)]])
-    assert expected_improvement(placements, np.array([0.98, 0.98, 0.985]), light, 2) == [0, 2]
+    assert expected_improvement(placements, np.array([0.98, 0.98, 0.99]), light, 2) == [0, 2]
 
 
 def test_what_is_certain_to_be_slower_is_not_measured() -> None:
