@@ -3,18 +3,25 @@
 Inception-V3 on two CPU devices of one thread each: profile it, then simulate 40 random placements and measure them in
 common rounds under the work-conserving executor. Half of the placements share out the branches of modules, from all on
 one device to balanced; the others change device at random places of the order, or of the way of the data. Eight further
-ones calibrate the costs. What is measured is the least of all inferences: whatever else runs on the machine only adds,
-and two devices suffer from it more than one. Medians are printed beside it. Exit status 1 when a placement does not
-run, or the rank correlation with the least times, from the profile alone or calibrated, is below 0.9.
+ones calibrate the costs. Every figure is given with the measured slow-downs of the devices and without them. What is
+measured is the least of all inferences: whatever else runs on the machine only adds, and two devices suffer from it
+more than one. Figures against medians are printed beside it, and what the measured figures of one half of the rounds
+have in common with those of the other half: no simulation can be expected to do much better. With --one-core the two
+devices share one core, and slow each other down as far as can be.
 
-Usage: python benchmarks/work_conserving_truth.py [--placements 40] [--calibration 8] [--rounds 5] [--seed 1]
+Exit status 1 when a placement does not run, or when with slow-downs, from the profile alone, the rank correlation or
+the correlation with the least times is below 0.9, or the median error above 10%.
+
+Usage: python benchmarks/work_conserving_truth.py [--placements 40] [--calibration 8] [--rounds 5] [--one-core]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +38,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
-SPEARMAN = 0.9
+CORRELATION, MEDIAN_ERROR = 0.9, 0.1
 PROPERTIES = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 
 
@@ -88,15 +95,21 @@ def measured_s(session: Session, problem: Problem, placements: np.ndarray, round
     return np.array([taken.get(i, [np.nan] * 3 * rounds) for i in range(len(placements))])
 
 
+def correlations(found_s: np.ndarray, expected_s: np.ndarray) -> str:
+    """Spearman's, Pearson's, and the median relative error, in words."""
+    error = np.median(np.abs(found_s / expected_s - 1.0))
+    rank, linear = spearmanr(found_s, expected_s)[0], pearsonr(found_s, expected_s)[0]
+    return f"Spearman {rank:.3f}, Pearson {linear:.3f}, median error {error:.1%}"
+
+
 def report(label: str, simulated_s: np.ndarray, times_s: np.ndarray) -> bool:
-    """Print the figures of one set of costs; whether they meet the bar."""
-    least_s, median_s = times_s.min(axis=1), np.median(times_s, axis=1)
-    rank, linear = spearmanr(simulated_s, least_s)[0], pearsonr(simulated_s, least_s)[0]
-    errors = np.abs(simulated_s / least_s - 1.0)
-    print(f"  {label}: Spearman {rank:.3f}, Pearson {linear:.3f}, mean error {errors.mean():.1%}", end="")
-    print(f", largest {errors.max():.1%}; against medians Spearman {spearmanr(simulated_s, median_s)[0]:.3f}", end="")
-    print(f", mean error {np.abs(simulated_s / median_s - 1.0).mean():.1%}")
-    return bool(rank >= SPEARMAN)
+    """Print the figures of one set of costs; whether they meet the bars."""
+    least_s = times_s.min(axis=1)
+    of_medians = correlations(simulated_s, np.median(times_s, axis=1))
+    print(f"  {label}: {correlations(simulated_s, least_s)}; against medians {of_medians}")
+    error = float(np.median(np.abs(simulated_s / least_s - 1.0)))
+    least_correlation = min(spearmanr(simulated_s, least_s)[0], pearsonr(simulated_s, least_s)[0])
+    return bool(least_correlation >= CORRELATION and error <= MEDIAN_ERROR)
 
 
 def main() -> int:
@@ -105,14 +118,17 @@ def main() -> int:
     parser.add_argument("--calibration", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--one-core", action="store_true", help="Have both devices share one core.")
     arguments = parser.parse_args()
     print(machine())
+    if arguments.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rng, count = np.random.default_rng(arguments.seed), arguments.placements
     devices = resolve_devices(f"A=CPU[{PROPERTIES}],B=CPU[{PROPERTIES}]", None)
     with tempfile.TemporaryDirectory() as name:
         path = save_model_files("inception_v3", Path(name) / "inception_v3.xml")
         with Session(path, devices) as session:
-            profile = session.profile(ProfileCache(Path(name) / "cache"))
+            profile = session.profile(ProfileCache(Path(name) / "cache"), side_by_side=True)
             problem = session.problem(profile=profile)
             placements = np.concatenate([drawn(problem, n, rng) for n in (count, arguments.calibration)])
             times_s = measured_s(session, problem, placements, arguments.rounds)
@@ -124,12 +140,18 @@ def main() -> int:
     print(
         f"inception_v3: {problem.num_units} units, {judged.sum()} placements of {min(parts)} to {max(parts)}", end=" "
     )
-    print(f"subgraphs, measured {least_ms.min():.1f} to {least_ms.max():.1f} ms; bar: Spearman {SPEARMAN}")
-    met = [report("SIMULATED from the profile alone", costs.latency_s(ops[judged]), times_s[judged])]
-    calibrated = costs.calibrated(ops[seen], np.median(times_s[seen], axis=1))
-    label = f"SIMULATED, calibrated on medians of {seen.sum()} others"
-    met.append(report(label, calibrated.latency_s(ops[judged]), times_s[judged]))
-    return 0 if all(met) and bool(ran.all()) else 1
+    print(f"subgraphs, measured {least_ms.min():.1f} to {least_ms.max():.1f} ms", end="; ")
+    print(f"bars with slow-downs: correlations {CORRELATION}, median error {MEDIAN_ERROR:.0%}")
+    for kind, table in profile.contention.factor.items():
+        print(f"  {kind}: A beside B takes {table[0, 1]:.2f} times as long, B beside A {table[1, 0]:.2f}")
+    halves = (times_s[judged][:, half::2].min(axis=1) for half in (0, 1))
+    print(f"  measured in one half of the inferences, against the other half: {correlations(*halves)}")
+    is_met = False
+    for words, model in (("without slow-downs", replace(costs, slowdown=None)), ("with slow-downs", costs)):
+        is_met = report(f"SIMULATED {words}, from the profile", model.latency_s(ops[judged]), times_s[judged])
+        calibrated = model.calibrated(ops[seen], times_s[seen].min(axis=1)).latency_s(ops[judged])
+        report(f"SIMULATED {words}, calibrated on {seen.sum()} others", calibrated, times_s[judged])
+    return 0 if is_met and bool(ran.all()) else 1
 
 
 if __name__ == "__main__":

@@ -130,8 +130,12 @@ def solve_batched(
     """Divide a batch of inputs over devices, in quarters and with assumed times unless there is a ``table``.
 
     The bound is that of schedules in which the inputs of a group stay together. Raises SearchError when the method
-    ended and found nothing that fits into memory.
+    ended and found nothing that fits into memory, and OptionError where devices slow each other down.
     """
+    if len(costs.excess):
+        raise OptionError(
+            f"problem {costs.name!r} has a slowdown, which schedules of batches do not know; leave it out"
+        )
     watcher = watcher or Watcher()
     assumption = "batch times as given in a table"
     if table is None:

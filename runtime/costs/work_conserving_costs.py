@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
+from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
@@ -35,7 +35,14 @@ MOST_BYTES_PER_S = 5e10
 TRUST = Trust(observed=0.02, scale=1.0)
 """Latencies alone hardly separate launches from bytes: they stay closer to their previous values."""
 
-CALIBRATION_ROUNDS = 2
+LEVEL = np.array([1.0, 1.0])
+"""How far one factor for all times may be off, for a profile may be from a busier moment than what is measured later;
+and how far, meanwhile, what slow-downs add, in units of what follows."""
+
+PROBED = 0.1
+"""How far a measured slow-down may be off."""
+
+CALIBRATION_ROUNDS = 3
 """How often chains are found again under the factors fitted along the chains before."""
 
 
@@ -121,9 +128,9 @@ class WorkConservingCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
-        far as TRUST goes; first with one factor each for all launches and all bytes, then device by device. One more
-        scales what slow-downs exceed 1 by, to first order in the time that they add along a chain. The chains are then
-        found again. Without observations nothing changes.
+        far as LEVEL and TRUST go: with one factor for all times, then with one for each device's work and one each for
+        all launches, all bytes and what slow-downs exceed 1 by, then device by device. The chains are then found
+        again. Without observations nothing changes.
         """
         found = self._parts(placements, ranks)
         seen = [
@@ -131,17 +138,26 @@ class WorkConservingCosts:
         ]
         if not seen:
             return self
-        d, count, fitted, scale = self.num_devices, len(self.parameters), self, 1.0
-        sizes = [d, 2 * d, 1] if len(self.excess) else [d, 2 * d]
+        fitted, scale = self, 1.0
+        share = min(1.0, PROBED / self.excess.max(initial=PROBED))  # of what slow-downs add, what is uncertain
         for _ in range(CALIBRATION_ROUNDS):
-            rows = np.stack([fitted._chain_row(parts) / s for parts, s in seen])
-            rows *= np.append(self.parameters, 1.0 / scale)  # the last is the time that slow-downs add at that scale
-            factors = fit_by_kind(rows[:, : d + sum(sizes)], d, sizes, TRUST)
-            fitted = replace(self, parameters=self.parameters * factors[:count], source=CostSource.CALIBRATED)
-            if self.slowdown is not None and len(self.excess):
-                scale = float(factors[-1])
-                fitted = replace(fitted, slowdown=1.0 + scale * self.excess)
+            rows = np.stack([fitted._chain_row(parts) for parts, _ in seen])
+            added_s = rows[:, -1] / scale
+            rows[:, :-1] *= self.parameters
+            rows[:, -1] = share * added_s
+            wanted_s = np.array([s for _, s in seen]) + (scale - 1.0 + share) * added_s
+            factors = self._fitted_factors(rows / wanted_s[:, None])
+            fitted = replace(self, parameters=self.parameters * factors[:-1], source=CostSource.CALIBRATED)
+            if self.slowdown is not None:
+                scale = 1.0 + share * float(factors[-1] - 1.0)
+                fitted = replace(fitted, slowdown=1.0 + scale * (self.slowdown - 1.0))
         return fitted
+
+    def _fitted_factors(self, rows: FloatArray) -> FloatArray:
+        """[P + 1] factors of the parameters, and of what slow-downs exceed 1 by, for rows [B, P + 1] of chains."""
+        d, both = self.num_devices, np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
+        level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
+        return level * fit_by_kind(rows * level, d, [d, 2 * d, 1], TRUST)
 
     def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
         ranks = ranks or [None] * len(placements)
@@ -163,15 +179,17 @@ class WorkConservingCosts:
         return float(list_schedule(*given, start_s, end_s)), duration_s, start_s, end_s, follows
 
     def _chain_row(self, parts: Parts) -> FloatArray:
-        """[P + 1] what each parameter is multiplied with along the longest chain, and what slow-downs add to it.
+        """[P + 1] what each parameter is multiplied with along the longest chain, and the seconds slow-downs add to it.
 
-        With the parameters, and 1, that is the makespan.
+        What a part consists of is stretched as the part is: with the parameters, the first P are the makespan. The
+        last is by how much it grows, to first order, where what slow-downs exceed 1 by doubles.
         """
         _, duration_s, start_s, end_s, follows = self._schedule(parts)
         chain = _longest_chain(parts.device, start_s, end_s, follows)
-        added_s = (end_s - start_s - duration_s)[chain].sum()
-        row: FloatArray = np.append(parts.rows(self.num_devices)[chain].sum(axis=0), added_s)
-        return row
+        taken_s, alone_s = (end_s - start_s)[chain], duration_s[chain]
+        stretch = np.divide(taken_s, alone_s, out=np.ones_like(alone_s), where=alone_s > 0)
+        row = stretch @ parts.rows(self.num_devices)[chain]
+        return np.append(row, (taken_s - alone_s).sum())
 
 
 @numba.njit(cache=True, nogil=True)

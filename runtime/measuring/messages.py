@@ -129,8 +129,8 @@ class Probe(Request[Probed]):
 
 
 @dataclass(frozen=True)
-class SideBySide(Request[list[list[list[float]]]]):
-    """[D, D] for each device and another one, by round: how many times as long it takes beside the other as alone.
+class SideBySide(Request[list[list[list[tuple[float, float]]]]]):
+    """[D, D] for each device and another one, by round: seconds of an inference alone, and beside the other device.
 
     ``kind`` is "compute" or "memory", small models bound by either, or "model". Each pair gets ``for_s`` seconds.
     """

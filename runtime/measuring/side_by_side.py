@@ -18,8 +18,8 @@ from openvino import opset13
 from hsdag.runtime.platforms.inference import device_calls, infer_checked, infer_unchecked
 
 LEAST_ROUNDS, MOST_ROUNDS = 4, 8
-LEAST_STRETCH_S = 0.01
-"""Inferences alone, or side by side, go on for at least this long, so that starting threads hardly counts."""
+LEAST_STRETCH_S = 0.04
+"""Inferences alone, or side by side, go on for at least this long: devices that share a core take turns of a few ms."""
 
 CHANNELS, SIDE, CONVOLUTIONS = 64, 28, 4
 """Of the probe that computes: 200 KB that stay in the cache, 58 million operations for each convolution."""
@@ -41,12 +41,12 @@ def probe_model(kind: str) -> ov.Model:
     return ov.Model([opset13.result(node)], [given], kind)
 
 
-def slow_downs(requests: Sequence[Any], for_s: float) -> list[list[list[float]]]:
-    """[D, D] for each device and another one, by round: the time of its inference beside the other's over that alone.
+def times_beside(requests: Sequence[Any], for_s: float) -> list[list[list[tuple[float, float]]]]:
+    """[D, D] for each device and another one, by round: seconds of its inference alone, and beside the other's.
 
     Each pair gets ``for_s`` seconds, but at least LEAST_ROUNDS rounds, of both devices alone and then side by side.
     """
-    found: list[list[list[float]]] = [[[] for _ in requests] for _ in requests]
+    found: list[list[list[tuple[float, float]]]] = [[[] for _ in requests] for _ in requests]
     with device_calls():
         for request in requests:
             infer_checked(request)
@@ -57,30 +57,32 @@ def slow_downs(requests: Sequence[Any], for_s: float) -> list[list[list[float]]]
                     break
                 alone_s = [stretch([request])[0] for request in pair]
                 both_s = stretch(pair)
-                found[a][b].append(both_s[0] / alone_s[0])
-                found[b][a].append(both_s[1] / alone_s[1])
+                found[a][b].append((alone_s[0], both_s[0]))
+                found[b][a].append((alone_s[1], both_s[1]))
     return found
 
 
 def stretch(requests: Sequence[Any]) -> list[float]:
-    """Median seconds of the inferences of each request while all of them run, one thread each.
+    """Mean seconds of the inferences of each request while all of them run, one thread each.
 
     All go on until each has run for LEAST_STRETCH_S, once at least; what outlasts another one does not count.
     """
-    spans: list[list[tuple[float, float]]] = [[] for _ in requests]
+    ends_s: list[list[float]] = [[] for _ in requests]
     failures: list[BaseException] = []
     ready = threading.Barrier(len(requests))
+    begin_s = time.perf_counter()
 
-    def is_done(mine: Sequence[tuple[float, float]]) -> bool:
-        return bool(mine) and mine[-1][1] - mine[0][0] >= LEAST_STRETCH_S
+    def is_done(mine: Sequence[float]) -> bool:
+        return bool(mine) and mine[-1] - begin_s >= LEAST_STRETCH_S
 
     def run(i: int) -> None:
+        nonlocal begin_s
         try:
-            ready.wait()
-            while not failures and not all(is_done(mine) for mine in spans):
-                start_s = time.perf_counter()
+            if ready.wait() == 0:
+                begin_s = time.perf_counter()
+            while not failures and not all(is_done(mine) for mine in ends_s):
                 infer_unchecked(requests[i])
-                spans[i].append((start_s, time.perf_counter()))
+                ends_s[i].append(time.perf_counter())
         except BaseException as failure:  # noqa: BLE001 - raised again in the caller's thread
             failures.append(failure)
 
@@ -91,6 +93,6 @@ def stretch(requests: Sequence[Any]) -> list[float]:
         thread.join()
     if failures:
         raise failures[0]
-    end_s = min(mine[-1][1] for mine in spans)
-    counted = [[span for span in mine if span[1] <= end_s] or mine[:1] for mine in spans]
-    return [float(np.median([stop_s - start_s for start_s, stop_s in mine])) for mine in counted]
+    last_s = min(mine[-1] for mine in ends_s)
+    counted = [[end_s for end_s in mine if end_s <= last_s] or mine[:1] for mine in ends_s]
+    return [(mine[-1] - begin_s) / len(mine) for mine in counted]

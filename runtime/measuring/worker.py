@@ -48,7 +48,7 @@ from hsdag.runtime.measuring.messages import (
     WorkerSetup,
 )
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
-from hsdag.runtime.measuring.side_by_side import probe_model, slow_downs
+from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
@@ -193,8 +193,8 @@ class Worker:
         memory = {"resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request.of)}
         return {**answer, **memory, "compile_s": compile_s}
 
-    def contention(self, request: SideBySide) -> list[list[list[float]]]:
-        """How much devices slow each other down, each with a request of its own for the model or a small one.
+    def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
+        """Times of devices alone and side by side, each with a request of its own for the model or a small one.
 
         Nothing for a model that keeps state, which may take longer every time.
         """
@@ -204,8 +204,8 @@ class Worker:
         with device_calls():
             compiled = [self.core.compile_model(model, device) for device in request.devices]
             if request.kind == "model":
-                return slow_downs([self._infer_request(each) for each in compiled], request.for_s)
-            return slow_downs([each.create_infer_request() for each in compiled], request.for_s)
+                return times_beside([self._infer_request(each) for each in compiled], request.for_s)
+            return times_beside([each.create_infer_request() for each in compiled], request.for_s)
 
     def _open_reference(self, request: Open) -> Opened:
         """Keep outputs that were computed without compiling the model."""

@@ -212,7 +212,7 @@ class Profiler:
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
-        key = {"what": "contention", "model": self._digest, "devices": [_identity(spec) for spec in devices]}
+        key = {"what": "side by side", "model": self._digest, "devices": [_identity(spec) for spec in devices]}
         stored = self._cache.get(key, self._effort.pair_limit_s)
         if stored is None:
             self._step("profiling devices side by side")
@@ -229,8 +229,8 @@ class Profiler:
 
     def _side_by_side(
         self, names: tuple[str, ...], kind: str, times: Sequence[DeviceProfile]
-    ) -> list[list[list[float]]]:
-        """Ratios of rounds [D, D, R]; nothing where devices do not run the probe, or the model is too slow for it."""
+    ) -> list[list[list[tuple[float, float]]]]:
+        """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
         num_pairs, share = len(names) * (len(names) - 1) // 2, SHARE_OF_MODEL
         if kind == "model":
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)

@@ -155,3 +155,8 @@ def test_what_takes_longer_than_the_horizon_is_on_no_device() -> None:
     narrow = IntervalModel.of_batches(problem, 4.0)
     assert solve_model(narrow, Limits(10.0, 1)).ending is Status.INFEASIBLE
     assert np.isnan(problem.within(6.0).batches.time_s).tolist() == [[[False], [True]]]
+
+
+def test_devices_that_slow_each_other_down_are_refused_where_batches_do_not_know_of_it() -> None:
+    with pytest.raises(OptionError, match="problem 'problem' has a slowdown, which schedules of batches do not know"):
+        solved(replace(wide(3, 2), slowdown=np.full((2, 2), 1.5)), "heft")

@@ -22,11 +22,11 @@ def problem_over(time_s: np.ndarray, names: tuple[str, ...] = ("CPU_0", "CPU_1",
 
 
 def measured(factors: dict[tuple[int, int], float], num_devices: int = 2, noise: float = 0.01) -> Contention:
-    """Factors of the model by pair, each in three rounds; other pairs do not slow each other down."""
+    """Factors of the model by pair, each in three rounds of some noise; other pairs do not slow each other down."""
     pairs = {(a, b): factors.get((a, b), 1.0) for a in range(num_devices) for b in range(num_devices) if a != b}
-    table: list[list[list[float]]] = [[[] for _ in range(num_devices)] for _ in range(num_devices)]
+    table: list[list[list[tuple[float, float]]]] = [[[] for _ in range(num_devices)] for _ in range(num_devices)]
     for (a, b), factor in pairs.items():
-        table[a][b] = [factor * (1 - noise), factor, factor * (1 + noise)]
+        table[a][b] = [(1.0, factor), (1.0, factor * (1 + noise)), (1.0 + noise, factor)]
     return Contention.of({"model": table}, num_devices)
 
 
@@ -92,7 +92,7 @@ def test_a_pair_that_a_third_device_slows_down_unlike_stays() -> None:
 
 def test_an_unknown_factor_and_a_model_that_no_device_holds_rule_nothing_out() -> None:
     problem, contention = problem_over(np.ones((5, 2))), measured(shared(2.0))
-    unknown = Contention.of({"compute": [[[], [2.0] * 3], [[2.0] * 3, []]]}, 2)
+    unknown = Contention.of({"compute": [[[], [(1.0, 2.0)] * 3], [[(1.0, 2.0)] * 3, []]]}, 2)
     assert without_ruled_out(problem, unknown) == (problem, ())
     time_s = np.ones((2, 2))
     time_s[0, 0] = time_s[1, 1] = np.nan

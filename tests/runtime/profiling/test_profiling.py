@@ -122,20 +122,23 @@ def test_a_model_too_slow_for_the_time_that_is_left_is_not_run_side_by_side(tiny
     assert found.slowdown[0, 1] == small
 
 
-def test_factors_are_medians_and_at_least_one_and_noise_widens_their_interval() -> None:
-    ratios: dict[str, list[list[list[float]]]] = {
-        "model": [[[], [1.9, 2.0, 2.1]], [[1.2, 2.0, 3.4], []]],
-        "compute": [[[], [0.9, 0.8]], [[], []]],
+def rounds(*beside_s: float) -> list[tuple[float, float]]:
+    return [(1.0, s) for s in beside_s]
+
+
+def test_factors_are_of_the_least_times_and_at_least_one_and_noise_widens_their_interval() -> None:
+    samples: dict[str, list[list[list[tuple[float, float]]]]] = {
+        "model": [[[], rounds(2.0, 2.05, 2.1)], [rounds(2.0, 1.7, 3.4), []]],
+        "compute": [[[], rounds(0.9, 0.8)], [[], []]],
+        "memory": [[[], [(1.0, 3.0), (2.0, 3.0)]], [[], []]],
     }
-    found = Contention.of(ratios, 2)
-    assert found.factor["model"].tolist() == [
-        [pytest.approx(np.nan, nan_ok=True), 2.0],
-        [2.0, pytest.approx(np.nan, nan_ok=True)],
-    ]
-    assert 1.8 < found.least["model"][0, 1] < 2.0
-    assert 1.0 <= found.least["model"][1, 0] < 1.2
+    found = Contention.of(samples, 2)
+    assert np.array_equal(found.factor["model"], [[np.nan, 2.0], [1.7, np.nan]], equal_nan=True)
+    assert 1.95 < found.least["model"][0, 1] <= 2.0
+    assert 1.0 <= found.least["model"][1, 0] < 1.5
     assert found.factor["compute"][0, 1] == 1.0
-    assert np.isnan(found.factor["memory"]).all()
+    assert found.factor["memory"][0, 1] == 3.0
+    assert np.isnan(found.factor["memory"][1, 0])
 
 
 def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
