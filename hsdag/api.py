@@ -33,7 +33,7 @@ def place(
     devices: str | Sequence[str] | None = None,
     *,
     partition_cpu: int | None = None,
-    method: str = "hsdag",
+    method: str = "auto",
     preset: str = "default",
     settings: Mapping[str, object] | None = None,
     reward: str | None = None,
@@ -94,7 +94,7 @@ def place(
 
 def solve(
     problem: str | Path | ScheduleProblem,
-    method: str = "hsdag",
+    method: str = "auto",
     *,
     objective: str = "latency",
     execution: str = "work-conserving",

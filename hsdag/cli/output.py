@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from hsdag.placers.incumbent import Contribution
     from hsdag.runtime.simulator import Semantics
 
 stdout = Console()
@@ -43,6 +44,23 @@ def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
 def milliseconds(seconds: float) -> str:
     """Seconds as milliseconds with four digits."""
     return f"{1e3 * seconds:.4g}"
+
+
+def print_members(contributions: Sequence[Contribution]) -> None:
+    """What the methods of a portfolio contributed, in the order of their first turns."""
+    turns: dict[str, list[Contribution]] = {}
+    for each in contributions:
+        turns.setdefault(each.method, []).append(each)
+    rows = []
+    for method, own in turns.items():
+        gains = [turn for turn in own if turn.after < turn.before]
+        found = [milliseconds(gains[-1].after), f"{gains[-1].ended_s:.1f}"] if gains else ["-", "-"]
+        bounds = [turn.bound.value_s for turn in own if turn.bound is not None]
+        note = next((turn.failure for turn in own if turn.failure), "")
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
+        rows.append([method, seconds, *found, milliseconds(max(bounds)) if bounds else "-", note])
+    if rows:
+        print_table(None, ["method", "seconds", "best ms", "by second", "bound ms", "failure"], rows)
 
 
 def show_semantics(name: str, semantics: Semantics) -> None:

@@ -10,7 +10,7 @@ import typer
 from hsdag import api
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import Devices, Inputs, Json, Method, Model, Objective, PartitionCpu, Preset, Settings, Shape
-from hsdag.cli.output import milliseconds, print_json, print_table
+from hsdag.cli.output import milliseconds, print_json, print_members, print_table
 
 if TYPE_CHECKING:
     from hsdag.commands.outcome import PlaceResult
@@ -21,7 +21,7 @@ def place(
     output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
-    method: Method = "hsdag",
+    method: Method = "auto",
     reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
     fresh: bool = typer.Option(False, "--fresh", help="Profile again and ignore the cache."),
     preset: Preset = "default",
@@ -116,6 +116,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         )
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
+    print_members(outcome.contributions)
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     typer.echo(f"The placement is in {written}")

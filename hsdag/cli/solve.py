@@ -11,7 +11,7 @@ import typer
 from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, write_timeline
-from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
+from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
@@ -24,7 +24,7 @@ SCHEDULE_SHOWN = 40
 
 def solve(
     problem: options.ProblemFile,
-    method: options.Method = "hsdag",
+    method: options.Method = "auto",
     objective: options.Objective = "latency",
     execution: options.Execution = "work-conserving",
     order: options.Order = None,
@@ -153,6 +153,7 @@ def _show(solution: SolveResult, output: Path | None) -> None:
     _show_value(solution, solution.options.objective.value_name.removesuffix("_s"), "placement")
     for name, seconds in solution.single_s.items():
         typer.echo(f"All on {name}: {milliseconds(seconds)} ms")
+    print_members(solution.contributions)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")

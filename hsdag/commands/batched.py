@@ -32,6 +32,7 @@ METHODS: Mapping[str, tuple[str, str]] = {
     "cpsat": ("solvers", "search_cpsat"),
     "milp": ("solvers", "search_milp"),
     "milp-split": ("split", "search_split"),
+    "auto": ("split", "search_split"),  # lists, annealing and the bound in turn: a portfolio already
 }
 
 _LISTS = ("met", "greedy", "heft")

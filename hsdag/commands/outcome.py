@@ -10,6 +10,7 @@ from typing import Any
 
 from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
+from hsdag.placers.incumbent import Contribution
 from hsdag.runtime.measuring.latency import Ratio
 from hsdag.search.verifying import Verdict
 
@@ -75,6 +76,7 @@ class PlaceResult:
     tally: Tally = field(default_factory=Tally)
     run_folder: Path | None = None
     interrupted: bool = False
+    contributions: tuple[Contribution, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
@@ -114,6 +116,7 @@ class PlaceResult:
             "search_s": self.search_s,
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,
+            "members": [each.document() for each in self.contributions],
         }
 
 

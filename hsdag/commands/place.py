@@ -134,6 +134,7 @@ def _conclude(
         tally=Tally.of(found.recorder.events, found.num_simulated) if found is not None else Tally(),
         run_folder=found.folder.path if found is not None and found.folder else None,
         interrupted=interrupted,
+        contributions=found.contributions if found is not None else (),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.plan import Plan
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ class Evaluator(ABC):
     def spend(self, count: int) -> None:  # noqa: B027 - most evaluators count nothing
         """Take note of ``count`` plans that a method has simulated by itself."""
 
-    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
-        """``evaluate`` whatever the budget, for what costs next to nothing or would be lost."""
+    def prove(self, bound: Bound) -> None:  # noqa: B027 - most evaluators end when they are told to
+        """Take note that no plan of the units costs less."""
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """``evaluate`` whatever the budget: plans that were counted by ``spend`` already, and would be lost."""
         return self.evaluate(plans)
 
     def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own

@@ -112,7 +112,7 @@ class HybridEvaluator(Evaluator):
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
         self.check()
-        scores = self.evaluate_all(plans)
+        scores = self.report(plans)
         waited_s = self._measured.elapsed_s - self._round_s
         if self._num_asked >= self._next_round or waited_s > self._schedule.share * self._measured.budget.seconds:
             self.measure_promising()
@@ -122,7 +122,7 @@ class HybridEvaluator(Evaluator):
             raise SearchStopped
         return scores
 
-    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, whatever the schedule and the budget; nothing is measured."""
         plans = plans if self.takes_order else [plan.unordered for plan in plans]
         fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]

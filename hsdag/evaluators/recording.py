@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.plan import Plan
 
 
@@ -61,6 +62,7 @@ class RecordingEvaluator(Evaluator):
         self._inner = inner
         self._best: Event | None = None
         self._num_spent = 0
+        self.bound: Bound | None = None
         for event in self.events:
             self._note(event)
         self._journal = journal
@@ -84,6 +86,10 @@ class RecordingEvaluator(Evaluator):
     def evaluations_left(self) -> float:
         """Evaluations that the budget leaves."""
         return max(self.budget.evaluations - self.num_evaluations, 0)
+
+    def prove(self, bound: Bound) -> None:
+        """Keep the largest bound."""
+        self.bound = largest(self.bound, bound)
 
     def spend(self, count: int) -> None:
         """Count plans that a method has simulated by itself."""
@@ -114,6 +120,13 @@ class RecordingEvaluator(Evaluator):
     def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
         """The same whatever the budget."""
         return self._evaluate(plans, lambda: None, np.inf)
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget, and without counting again."""
+        before = len(self.events)
+        scores = self.evaluate_all(plans)
+        self._num_spent -= len(self.events) - before
+        return scores
 
     def _evaluate(self, plans: Sequence[Plan], check: Callable[[], None], most: float) -> list[Score]:
         plans = plans if self.takes_order else [plan.unordered for plan in plans]

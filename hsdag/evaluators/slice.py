@@ -42,9 +42,9 @@ class Slice(Evaluator):
         self.check()
         return self._inner.evaluate(plans)
 
-    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, of the inner evaluator."""
-        return self._inner.evaluate_all(plans)
+        return self._inner.report(plans)
 
     def spend(self, count: int) -> None:
         """Have the inner evaluator count."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, Score
+from hsdag.evaluators.base import Checkpoint, Evaluator, Score, SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.bounds import Bound, largest
@@ -66,13 +66,44 @@ class Spent:
     num_plans: int
 
 
+@dataclass(frozen=True)
+class Contribution:
+    """What one method of a portfolio did, in seconds of the whole search: the best value before and after it.
+
+    ``failure`` says why it ended without a status.
+    """
+
+    method: str
+    began_s: float
+    ended_s: float
+    before: float
+    after: float
+    bound: Bound | None
+    status: Status | None
+    failure: str | None
+
+    def document(self) -> dict[str, object]:
+        """The JSON form; values that are not known yet are null."""
+        return {
+            "method": self.method,
+            "began_s": self.began_s,
+            "ended_s": self.ended_s,
+            "before": self.before if np.isfinite(self.before) else None,
+            "after": self.after if np.isfinite(self.after) else None,
+            "bound": None if self.bound is None else self.bound.value_s,
+            "status": None if self.status is None else self.status.value,
+            "failure": self.failure,
+        }
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """What a search ends with.
 
     ``plan`` is the best that the method had evaluated, None before the first success, and ``score`` its value.
     ``lower_bound`` is proven of all plans of the units, whatever their order; None where nothing is. OPTIMAL and
-    INFEASIBLE are proofs of the method's own, of its units. ``note`` says why a method gave up.
+    INFEASIBLE are proofs of the method's own, of its units. ``note`` says why a method gave up, ``contributions`` what
+    the methods of a portfolio did, in turn.
     """
 
     plan: Plan | None
@@ -81,6 +112,7 @@ class Result:
     status: Status
     spent: Spent
     note: str = ""
+    contributions: tuple[Contribution, ...] = ()
 
 
 class Incumbent(Evaluator):
@@ -97,6 +129,7 @@ class Incumbent(Evaluator):
         self.best: Plan | None = None
         self.best_score, self.best_after_s = np.inf, 0.0
         self.lower_bound: Bound | None = None
+        self.contributions: list[Contribution] = []
         self._begin, self._num_plans, self._scored_in = time.monotonic(), 0, evaluator.version
 
     @property
@@ -136,16 +169,19 @@ class Incumbent(Evaluator):
         self._num_plans += count
 
     def check(self) -> None:
-        """Raise SearchStopped when the search has to end."""
+        """Raise SearchStopped when the search has to end, or its own seconds are over."""
         self.evaluator.check()
+        if self.elapsed_s >= self.limits.seconds:
+            raise SearchStopped
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, in order. Raises SearchStopped when the evaluator does."""
         return self._noted(plans, self.evaluator.evaluate(plans))
 
-    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
-        """The same whatever the budget."""
-        return self._noted(plans, self.evaluator.evaluate_all(plans))
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget, and without counting again."""
+        self._num_plans -= len(plans)
+        return self._noted(plans, self.evaluator.report(plans))
 
     def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
         self._num_plans += len(plans)
@@ -170,8 +206,10 @@ class Incumbent(Evaluator):
     def prove(self, bound: Bound) -> None:
         """Take note that no plan of the units costs less."""
         self.lower_bound = largest(self.lower_bound, bound)
+        self.evaluator.prove(bound)
 
     def result(self, status: Status, note: str = "") -> Result:
         """What the search ends with."""
         spent = Spent(self.elapsed_s, self._num_plans)
-        return Result(self.best, self.best_score, self.lower_bound, status, spent, note)
+        found = tuple(self.contributions)
+        return Result(self.best, self.best_score, self.lower_bound, status, spent, note, found)

@@ -11,7 +11,7 @@ import numpy as np
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Limits, Result
+from hsdag.placers.incumbent import Contribution, Limits, Result
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -57,6 +57,7 @@ class Driver:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
         self.limits, self._told_s = Limits(budget.seconds, seed=seed), 0.0
+        self.contributions: list[Contribution] = []
         self.recorder = RecordingEvaluator(
             inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard
         )
@@ -89,9 +90,11 @@ class Driver:
         evaluator = evaluator or self.recorder
         try:
             evaluator.check()
-            return self._placer.search(problem or self._problem, evaluator, limits or self.limits, checkpoint)
+            result = self._placer.search(problem or self._problem, evaluator, limits or self.limits, checkpoint)
         except SearchStopped:
             return None
+        self.contributions += result.contributions
+        return result
 
     def _should_stop(self) -> bool:
         best = self.recorder.best()

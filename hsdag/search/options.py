@@ -39,7 +39,7 @@ _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 class SearchOptions:
     """What every search takes. Raises OptionError for a value outside its range."""
 
-    method: str = "hsdag"
+    method: str = "auto"
     objective: Objective = LATENCY
     budget_s: float = 60.0
     max_evaluations: int | None = None

@@ -20,7 +20,7 @@ from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Result
+from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -78,6 +78,7 @@ class Found:
     search_s: float
     folder: RunFolder | None
     ruled_out: str | None = None
+    contributions: tuple[Contribution, ...] = ()
 
 
 def search_placements(
@@ -128,7 +129,8 @@ def search_placements(
     session.client.should_abandon = lambda: False
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
-    return Found(problem, driver.recorder, num_simulated, finalists, time.monotonic() - begin_s, folder)
+    contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
+    return Found(problem, driver.recorder, num_simulated, finalists, search_s, folder, contributions=contributions)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:

@@ -18,7 +18,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Result, Status
+from hsdag.placers.incumbent import Contribution, Result, Status
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.plan import Plan
@@ -88,6 +88,7 @@ class SolveResult(Solution):
     priority: IntArray | None  # [N]
     run: Simulation | None  # one inference
     single_s: dict[str, float]
+    contributions: tuple[Contribution, ...]
 
     @property
     def semantics(self) -> Semantics:
@@ -139,6 +140,7 @@ class SolveResult(Solution):
             **self.semantics.document(),
             "objective": self.options.objective.name,
             "seed": self.options.seed,
+            "members": [each.document() for each in self.contributions],
         }
         return document | ({"priority": self.ranks} if self.ranks is not None else {})
 
@@ -190,6 +192,8 @@ class _Search:
             placer, self._units, self._evaluator, options.budget, watcher, seed=options.seed, is_done=self._is_proven
         )
         self._alone: list[Event] = []
+        # of units of several ops nothing is proven, and exact methods send all results of an op as one
+        self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
 
     def run(self) -> SolveResult:
         self._watcher.on_phase("simulating every single device")
@@ -203,10 +207,7 @@ class _Search:
         result = self._driver.search()
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
-        # of units of several ops nothing is proven, and exact methods send all results of an op as one
-        is_proof = self._units.num_units == self._problem.num_ops and not self._problem.has_ports
-        if result is not None and is_proof:
-            self._bound = largest(self._bound, result.lower_bound)
+        is_proof = self._is_proof
         best = next(iter(self._driver.recorder.best()), None)
         if best is None:
             return self._without_answer(ended, result, is_proof=is_proof)
@@ -216,7 +217,12 @@ class _Search:
 
     def _is_proven(self, value: float) -> bool:
         """Whether nothing better can be found."""
-        return relative_gap(value, self._bound.value_s) <= PROVEN_GAP
+        return relative_gap(value, self._proven.value_s) <= PROVEN_GAP
+
+    @property
+    def _proven(self) -> Bound:
+        """The largest bound that holds for the ops."""
+        return largest(self._bound, self._driver.recorder.bound if self._is_proof else None)
 
     def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
         """Where there are few placements, all are tried before an answer is given up."""
@@ -263,7 +269,8 @@ class _Search:
             problem=self._problem,
             options=self._options,
             status=status,
-            bound=self._bound,
+            bound=self._proven,
+            contributions=tuple(self._driver.contributions),
             device=device,
             priority=ranks,
             value_s=None if found is None else found.score.value,

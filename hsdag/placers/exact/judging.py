@@ -80,8 +80,12 @@ class Judge:
         return left_s
 
     def warm_start(self) -> None:
-        """Consider every single device and what the heuristics find, each within its share of what time is left."""
+        """Consider what is known; else every single device and what the heuristics find, each within its share of what
+        time is left."""
         num_units, num_devices = self.problem.num_units, self.problem.num_devices
+        if self.incumbent.limits.known:
+            self.incumbent.evaluate(self.incumbent.limits.known)
+            return
         in_order = inverse_of(self.costs.topological_order)
         fastest = np.nanargmin(self.costs.time_s, axis=1)
         for device in [*(np.full(num_units, d) for d in range(num_devices)), fastest]:

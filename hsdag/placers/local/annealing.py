@@ -17,7 +17,8 @@ import numpy as np
 from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.incumbent import Incumbent
-from hsdag.placers.local.chain import Chain, chain_for
+from hsdag.placers.local.chain import chain_for
+from hsdag.placers.local.listed import Listed, schedule
 from hsdag.placers.local.loop import propose, start
 from hsdag.runtime.problems.plan import Plan
 
@@ -36,22 +37,32 @@ class Heat:
     last: float
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What chains of one kind draw moves by, ``share`` [K], and what makes that which their values come from."""
+
+    share: FloatArray
+    ground: Callable[[], Any]
+    has_pins: bool = False
+    takes_order: bool = False
+
+
 class Annealing:
     """Chains that search side by side; with the same seed and number of proposals, on any number of threads, alike.
 
-    ``ground`` makes what values come from, once a chain. Use as a context manager, which ends the threads.
+    ``sources`` are those of the chains. Use as a context manager, which ends the threads.
     """
 
-    def __init__(self, incumbent: Incumbent, ground: Callable[[], Any], share: FloatArray, num_chains: int) -> None:
+    def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
         problem, seeds = incumbent.problem, np.random.SeedSequence(incumbent.limits.seed).generate_state
-        self._incumbent = incumbent
-        self.chains = [chain_for(problem, share, int(seed)) for seed in seeds(num_chains, np.uint64)]
-        self._grounds = [ground() for _ in self.chains]
-        self._found: list[Plan | None] = [None] * num_chains
-        self._reported: list[Plan | None] = [None] * num_chains
-        self.takes_order = incumbent.takes_order
+        self._incumbent, self._sources = incumbent, tuple(sources)
+        each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
+        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
+        self._grounds = [source.ground() for source in sources]
+        self._found: list[Plan | None] = [None] * len(sources)
+        self._reported = list(self._found)
         self._stop = Event()
-        self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, num_chains)))
+        self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources))))
 
     def __enter__(self) -> Annealing:
         return self
@@ -77,6 +88,18 @@ class Annealing:
                 chain.device[:], chain.rank[:] = plan
                 start(chain, ground)
 
+    @property
+    def num_with_pins(self) -> int:
+        """Chains that search over list schedules; they come first."""
+        return sum(source.has_pins for source in self._sources)
+
+    def share_best(self, which: Sequence[int]) -> None:
+        """Let some chains go on from the best that any of those with pins has found."""
+        if which:
+            best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]))
+            plan = best.best_device.copy(), best.best_rank.copy()
+            self.begin([plan if i in which else None for i in range(len(self.chains))])
+
     def run(self, heats: Sequence[Heat], num: int) -> None:
         """Let every chain make ``num`` proposals, and report the best plans. Raises SearchStopped in between."""
         num = int(min(num, self._incumbent.evaluations_left // len(self.chains)))
@@ -87,19 +110,21 @@ class Annealing:
             chain.state["cooling"] = (heat.last / heat.first) ** (1.0 / num) if heat.first > 0 else 1.0
         before = self._num_proposals
         tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
-        num_reported = 0
+        limits = self._incumbent.limits
+        is_timed = np.isfinite(limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
         try:
             waiting = set(tasks)
             while waiting:
                 waiting = wait(waiting, LOOK_EVERY_S).not_done
                 self._incumbent.check()
-                num_reported += self._report()
+                if is_timed:  # else what is reported must not depend on when
+                    self._report()
         finally:
             self._stop.set()
             wait(tasks)
             self._stop.clear()
-            num_reported += self._report()
-            self._incumbent.spend(self._num_proposals - before - num_reported)
+            self._incumbent.spend(self._num_proposals - before)
+            self._report()
         for task in tasks:
             task.result()
 
@@ -115,18 +140,22 @@ class Annealing:
             best, begin_s = float(chain.state["best"][0]), time.monotonic()
             propose(chain, ground, min(size, left))
             if chain.state["best"][0] < best:
-                self._found[i] = self._best_plan(chain)
+                self._found[i] = self._best_plan(i)
             is_quick = time.monotonic() - begin_s < SLICE_S / 2
             size = min(2 * size, LONGEST_SLICE) if is_quick else max(size // 2, 1)
 
-    def _report(self) -> int:
-        """Have the plans evaluated, whatever the budget, that chains have found since; how many there are."""
+    def _report(self) -> None:
+        """Have the plans evaluated, whatever the budget, that chains have found since."""
         new = [plan for plan, old in zip(self._found, self._reported, strict=True) if plan is not old]
         self._reported = list(self._found)
-        self._incumbent.evaluate_all([plan for plan in new if plan is not None])
-        return len(new)
+        self._incumbent.report([plan for plan in new if plan is not None])
 
-    def _best_plan(self, chain: Chain) -> Plan:
+    def _best_plan(self, i: int) -> Plan:
         """The best plan of a chain, its ranks counted from 0."""
-        order = inverse_of(np.argsort(chain.best_rank, kind="stable")) if self.takes_order else None
-        return Plan(chain.best_device, order)
+        chain, ground = self.chains[i], self._grounds[i]
+        device, rank = chain.best_device, chain.best_rank
+        if isinstance(ground, Listed):
+            schedule(ground, device, rank)
+            device, rank = ground.device, ground.rank
+        order = inverse_of(np.argsort(rank, kind="stable")) if self._sources[i].takes_order else None
+        return Plan(device, order)

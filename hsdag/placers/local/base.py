@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.base import O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
-from hsdag.placers.local.annealing import Annealing
+from hsdag.placers.local.annealing import Annealing, Source
 from hsdag.placers.local.chain import chain_for, restore, settle
 from hsdag.placers.local.moves import Move, draw_move, shares_of
-from hsdag.placers.local.values import scheduled
+from hsdag.placers.local.of_hetero import UnderHetero, under_hetero
+from hsdag.placers.local.values import Scheduled, scheduled
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
@@ -33,7 +35,6 @@ class LocalPlacer(Placer[O]):
     """
 
     moves: ClassVar[Mapping[Move, float]]
-    num_chains: int
 
     @abstractmethod
     def starts(self, incumbent: Incumbent) -> list[Plan]:
@@ -57,12 +58,15 @@ class LocalPlacer(Placer[O]):
         incumbent.evaluate(starts)
         share = shares_of(problem, self.moves, takes_order=takes_order)
         if share.any() and incumbent.is_cheap and problem.objective in SIMULATED and problem.costs is not None:
-            with Annealing(incumbent, lambda: _ground(incumbent, takes_order), share, self.num_chains) as chains:
-                chains.takes_order = takes_order
+            with Annealing(incumbent, self.sources(incumbent, share, takes_order)) as chains:
                 self.rounds(chains, incumbent, incumbent.best or starts[0])
         elif share.any():
             self._step_by_step(incumbent, share, takes_order)
         return Status.FEASIBLE
+
+    def sources(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> list[Source]:
+        """What each chain draws its moves by, and where its values come from."""
+        return [Source(share, lambda: ground_of(incumbent, takes_order), takes_order=takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """One chain, whose every proposal is evaluated."""
@@ -85,12 +89,15 @@ class LocalPlacer(Placer[O]):
             idle = 0 if incumbent.best_score < before else idle + 1
 
 
-def _ground(incumbent: Incumbent, takes_order: bool) -> Any:
-    """What the values of a chain come from: the ops, where they are what is simulated, else the units."""
+def ground_of(incumbent: Incumbent, takes_order: bool) -> Scheduled | UnderHetero:
+    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units."""
     problem = incumbent.problem
     if problem.ops is not None:
         return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
-    return scheduled(problem, incumbent.costs, np.arange(problem.num_units), takes_order=takes_order)
+    of_units = scheduled(problem, incumbent.costs, np.arange(problem.num_units), takes_order=takes_order)
+    if isinstance(problem.hetero, HeteroCosts):
+        return under_hetero(problem, problem.hetero, of_units)
+    return of_units
 
 
 def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:

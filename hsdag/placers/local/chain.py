@@ -53,9 +53,14 @@ class Chain(NamedTuple):
     state: Records  # [1] STATE
 
 
-def chain_for(problem: Problem, share: FloatArray, seed: int) -> Chain:
-    """A chain over the units of a problem, without a plan; ``share`` [K] is how often each kind of move is drawn."""
+def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool = False) -> Chain:
+    """A chain over the units of a problem, without a plan; ``share`` [K] is how often each kind of move is drawn.
+
+    With ``has_pins`` its devices are pins, and one more, D, says that a unit has none.
+    """
     num, graph, supported = problem.num_units, problem.units.graph, problem.supported
+    if has_pins:
+        supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
     near = Csr.build(num, np.append(graph.edge_src, graph.edge_dst), np.append(graph.edge_dst, graph.edge_src))
     groups = groups_of(problem)
     state = np.zeros(1, STATE)

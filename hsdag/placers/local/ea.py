@@ -41,7 +41,6 @@ class EaPlacer(LocalPlacer[EaOptions]):
     options_type = EaOptions
     gives_order = False
     moves = {Move.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
-    num_chains = 1
 
     def starts(self, incumbent: Incumbent) -> list[Plan]:
         costs = incumbent.costs

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.lists.heft import HeftPlacer
-from hsdag.placers.local.annealing import Annealing, Heat
-from hsdag.placers.local.base import LocalPlacer, placed_and_ranked
-from hsdag.placers.local.moves import Move
+from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.placers.local.annealing import Annealing, Heat, Source
+from hsdag.placers.local.base import LocalPlacer, ground_of, placed_and_ranked
+from hsdag.placers.local.listed import Listed, listed
+from hsdag.placers.local.moves import Move, shares_of
+from hsdag.placers.local.values import Scheduled
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.semantics import Execution
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class SaOptions:
 
     num_chains: int = 8
     """Chains that search side by side, each at its own temperature."""
-    hottest: float = 0.02
+    hottest: float = 0.005
     """The temperature at which the hottest chain begins a round, as a share of the best value,"""
     coldest: float = 0.0005
     """and that of the coldest one; the others are spread evenly between these two, by ratio."""
@@ -30,13 +35,15 @@ class SaOptions:
     """A round ends at this share of the temperature it began with."""
     first_round: int = 1000
     """Proposals of a chain in the first round; the next ones are longer,"""
-    growth: float = 1.5
+    growth: float = 2.0
     """by this factor each."""
     most_idle_rounds: int = 5
     """Rounds in a row without a better plan after which the search ends."""
     patience_per_unit: int = 500
     """Where every proposal is evaluated by itself, the search ends after so many in a row, for each unit, without a
     better plan."""
+    lists: float = 0.75
+    """Share of the chains that search over list schedules, where plans have orders."""
     kept: float = 0.5
     """Share of the chains, the hottest, that go on from their own plans in the next round, the others from the best."""
 
@@ -48,31 +55,49 @@ class SaOptions:
             )
 
 
+MOVES_OF_LISTS = {
+    Move.UNIT: 3, Move.JOIN: 1, Move.SWAP: 0.5, Move.GROUP: 0.3, Move.CLUSTER: 0.3, Move.STRETCH: 0.3,
+    Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1,
+}  # fmt: skip
+"""How often the moves come where a chain's devices are pins."""
+
+
 class SaPlacer(LocalPlacer[SaOptions]):
     """Simulated annealing (Kirkpatrick et al. 1983)."""
 
     name = "sa"
     options_type = SaOptions
     needs_costs = False
+    gives_order = True
     moves = {  # noqa: RUF012 - a class variable of the base
         Move.UNIT: 3, Move.JOIN: 3, Move.SWAP: 1, Move.TWINS: 0.5, Move.GROUP: 0.5, Move.CLUSTER: 0.3,
         Move.STRETCH: 0.5, Move.EXCHANGE: 0.3, Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5,
     }  # fmt: skip
 
-    def __init__(self, options: SaOptions | None = None) -> None:
-        super().__init__(options)
-        self.num_chains = self.options.num_chains
+    def sources(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> list[Source]:
+        o, problem = self.options, incumbent.problem
+        direct = Source(share, lambda: ground_of(incumbent, takes_order), takes_order=takes_order)
+        if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
+            return [direct] * o.num_chains
+        of_pins = shares_of(problem, MOVES_OF_LISTS, takes_order=True)
+        lists = Source(of_pins, lambda: _lists(incumbent), has_pins=True, takes_order=True)
+        num_lists = round(o.lists * o.num_chains)
+        return [lists] * num_lists + [direct] * (o.num_chains - num_lists)
 
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
-        o, num = self.options, self.num_chains
-        ladder = o.hottest * (o.coldest / o.hottest) ** (np.arange(num) / max(num - 1, 1))
-        length, idle, num_kept = float(o.first_round), 0, 0
+        o, num = self.options, len(chains.chains)
+        num_lists = chains.num_with_pins
+        ladder = np.concatenate([_ladder(o, num_lists), _ladder(o, num - num_lists)])
+        chains.begin([_unpinned(incumbent)] * num_lists + [None] * (num - num_lists))
+        length, idle, kept = float(o.first_round), 0, 0.0
         while idle < o.most_idle_rounds:
             best = placed_and_ranked(incumbent, incumbent.best or start)
-            chains.begin([None if i < num_kept else best for i in range(num)])
+            first = num_lists + int(kept * (num - num_lists))
+            chains.begin([None] * first + [best] * (num - first))
             scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
             chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
-            num_kept = int(o.kept * num)
+            kept = o.kept
+            chains.share_best(range(int(kept * num_lists), num_lists))
             length, idle = length * o.growth, 0 if incumbent.best_score < before else idle + 1
 
     def heat(self, incumbent: Incumbent) -> float:
@@ -91,6 +116,26 @@ class SaPlacer(LocalPlacer[SaOptions]):
         if problem.objective.name in HeftPlacer.objectives:
             spread += HeftPlacer().proposals(problem, incumbent.limits.seed)
         return [*(Plan(repaired(costs, p.placement, problem.semantics), p.order) for p in spread), *alone]
+
+
+def _ladder(options: SaOptions, count: int) -> FloatArray:
+    """[count] the temperatures of chains at the beginning of a round, as shares of the best value, hottest first."""
+    ratio = options.coldest / options.hottest
+    return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
+
+
+def _lists(incumbent: Incumbent) -> Listed:
+    """List schedules of the units, simulated as plans are."""
+    ground = ground_of(incumbent, takes_order=True)
+    assert isinstance(ground, Scheduled)
+    return listed(ground, incumbent.costs)
+
+
+def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
+    """[U] no pins, and ranks by HEFT's priority."""
+    num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
+    rank = inverse_of(np.argsort(-upward_s, kind="stable"))
+    return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
 
 
 PLACER = SaPlacer

@@ -100,30 +100,23 @@ def load(ground: Any, c: Chain) -> float:
 
 
 @inlined
-def _put(g: Scheduled, c: Chain, u: int) -> None:
+def _put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
-        g.machine.ops[g.member[i]].device = c.device[u]
+        g.machine.ops[g.member[i]].device = device[u]
         if g.setting[0].sets_ranks:
-            g.machine.ops[g.member[i]].value = c.rank[u]
+            g.machine.ops[g.member[i]].value = rank[u]
 
 
 @inlined
 def _put_changed(g: Scheduled, c: Chain) -> None:
     for k in range(c.state[0].num_changed):
-        _put(g, c, c.changed[k])
+        _put(g, c.device, c.rank, c.changed[k])
 
 
 @bare
 def _value_of_scheduled(g: Scheduled, c: Chain, limit: float) -> float:
     _put_changed(g, c)
     return _simulated(g, c, limit)
-
-
-@bare
-def _load_scheduled(g: Scheduled, c: Chain) -> float:
-    for u in range(len(c.device)):
-        _put(g, c, u)
-    return _simulated(g, c, np.inf)
 
 
 @bare
@@ -147,11 +140,33 @@ def _simulated(g: Scheduled, c: Chain, limit: float) -> float:
         value = run_loaded(m)
         if value == np.inf or not setting.has_memory or _surely_fits(g):
             return value
-    find_peaks(m, g.room)
+    return _with_penalty(g, c, value)
+
+
+@bare
+def penalised(g: Scheduled, c: Chain, value: float) -> float:
+    """A value of a chain's plan that was computed elsewhere, with the penalty of what the plan holds."""
+    c.state[0].excess = 0.0
+    if not g.setting[0].has_memory:
+        return value
+    for u in range(len(c.device)):
+        _put(g, c.device, c.rank, u)
+    rewind(g.machine)
+    if _surely_fits(g):
+        return value
+    g.machine.run[0].limit_s = np.inf
+    run_loaded(g.machine)
+    return _with_penalty(g, c, value)
+
+
+@bare
+def _with_penalty(g: Scheduled, c: Chain, value: float) -> float:
+    """The value, and more where the run that the machine has recorded exceeds a memory."""
+    find_peaks(g.machine, g.room)
     for d in range(len(g.memory_bytes)):
         if g.room.peak_bytes[d] > g.memory_bytes[d]:
             c.state[0].excess += g.room.peak_bytes[d] / max(g.memory_bytes[d], 1.0) - 1.0
-    penalty: float = setting.price * c.state[0].excess
+    penalty: float = g.setting[0].price * c.state[0].excess
     return value * (1.0 + penalty)
 
 
@@ -174,29 +189,37 @@ def _surely_fits(g: Scheduled) -> bool:
     return fits
 
 
-_OF_SCHEDULED: dict[str, Callable[..., Any]] = {
-    "value_of": lambda ground, c, limit: _value_of_scheduled(ground, c, limit),
-    "keep": lambda ground, c: None,  # noqa: ARG005
-    "undo": lambda ground, c: _put_changed(ground, c),
-    "load": lambda ground, c: _load_scheduled(ground, c),
-}
+@bare
+def value_of_machine(g: Scheduled, device: IntArray, rank: FloatArray, c: Chain, limit: float) -> float:
+    """The value of a placement [U] with ranks [U], up to ``limit``; its excess goes into the state of ``c``."""
+    for u in range(len(device)):
+        _put(g, device, rank, u)
+    return _simulated(g, c, limit)
 
 
 @overload(value_of, strict=False)
-def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any]:  # noqa: ARG001
-    return _OF_SCHEDULED["value_of"]
+def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
+    if ground.instance_class is not Scheduled:
+        return None
+    return lambda ground, c, limit: _value_of_scheduled(ground, c, limit)
 
 
 @overload(keep, strict=False)
-def _keep(ground: Any, c: Any) -> Callable[..., Any]:  # noqa: ARG001
-    return _OF_SCHEDULED["keep"]
+def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
+    if ground.instance_class is not Scheduled:
+        return None
+    return lambda ground, c: None  # noqa: ARG005
 
 
 @overload(undo, strict=False)
-def _undo(ground: Any, c: Any) -> Callable[..., Any]:  # noqa: ARG001
-    return _OF_SCHEDULED["undo"]
+def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
+    if ground.instance_class is not Scheduled:
+        return None
+    return lambda ground, c: _put_changed(ground, c)
 
 
 @overload(load, strict=False)
-def _load(ground: Any, c: Any) -> Callable[..., Any]:  # noqa: ARG001
-    return _OF_SCHEDULED["load"]
+def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
+    if ground.instance_class is not Scheduled:
+        return None
+    return lambda ground, c: value_of_machine(ground, c.device, c.rank, c, np.inf)

@@ -151,7 +151,7 @@ def test_what_a_method_simulates_by_itself_is_counted_but_ends_nothing() -> None
 def test_what_is_reported_after_the_end_is_kept() -> None:
     evaluator = hybrid(Device(), budget=Budget(seconds=0.0))
     plans = drawn(3)
-    assert evaluator.evaluate_all(plans)[0].failure is None
+    assert evaluator.report(plans)[0].failure is None
     assert set(evaluator.promising(3)) == set(plans)
 
 

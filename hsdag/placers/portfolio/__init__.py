@@ -1,0 +1,1 @@
+"""Portfolios: several methods under one budget."""

@@ -1,0 +1,141 @@
+"""AutoPlacer: a portfolio of the other methods under one budget; the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.placers.base import Placer
+from hsdag.placers.incumbent import Contribution, Incumbent, Status
+from hsdag.placers.registry import make_placer, method_names
+from hsdag.runtime.problems.bounds import Bound
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.semantics import Execution
+
+LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
+MOST_UNITS_FOR_ALL_LISTS = 5000
+"""Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
+QUICK_LISTS = ("met", "heft", "greedy")
+MOST_CHOICES_TO_PROVE = 250
+"""Units times devices up to which an exact solver may prove an optimum in seconds."""
+MOST_CHOICES_TO_SPLIT = 20_000
+"""Units times devices up to which MILP-SPLIT's windows find something in seconds."""
+MOST_IDLE_TURNS = 3
+"""Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
+FEW_EVALUATIONS = 32
+"""Fewer than so many are not worth a turn."""
+LEAST_S = 0.1
+"""A method gets no less time; where less is left, the search ends."""
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """Raises OptionError for a name that is no method."""
+
+    without: str = ""
+    """Methods to leave out, by name, with commas between them."""
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.left_out if name not in method_names()]
+        if unknown:
+            raise OptionError(f"auto cannot do without {unknown[0]!r}, which is no method; choose from {LISTS}")
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(name.strip() for name in self.without.split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A method's turn: the share of what is left of the budget that it may use, and which seed of how many."""
+
+    method: str
+    share: float
+    round: int = 0
+
+
+class AutoPlacer(Placer[AutoOptions]):
+    """List schedulers first, a minimum cut where ops run one after another, then annealing from the best plan, in turns
+    with an exact solver: CP-SAT where a problem is small enough to be proven, windows of MILP-SPLIT where it is not.
+
+    All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
+    and the others go on. Where every plan is measured, annealing follows the plans of the quick methods.
+    """
+
+    name = "auto"
+    options_type = AutoOptions
+    needs_costs = False
+    gives_order = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        idle = 0
+        for turn in self._turns(incumbent.problem, is_cheap=incumbent.is_cheap):
+            incumbent.check()
+            if incumbent.left_s < LEAST_S:
+                return Status.TIME_LIMIT
+            before = incumbent.best_score
+            status = None if turn.method in self.options.left_out else self._take(turn, incumbent)
+            if status in (Status.OPTIMAL, Status.INFEASIBLE):
+                return status
+            if status is Status.TIME_LIMIT and incumbent.evaluations_left < FEW_EVALUATIONS:
+                return status
+            idle = 0 if incumbent.best_score < before or not turn.round else idle + 1
+            if idle >= MOST_IDLE_TURNS and not np.isfinite(incumbent.left_s):
+                break
+        return Status.FEASIBLE
+
+    def _turns(self, problem: Problem, *, is_cheap: bool) -> Iterator[Turn]:
+        """Who comes when; annealing goes on to the end."""
+        size, costs = problem.num_units * problem.num_devices, problem.costs
+        if costs is not None:
+            few = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
+            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if few else LISTS))
+            if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
+                yield Turn("mincut", 0.3)
+        if not is_cheap or costs is None:
+            yield Turn("sa", 1.0)
+            return
+        yield Turn("sa", 0.15)
+        if size <= MOST_CHOICES_TO_PROVE:
+            yield Turn("cpsat", 0.8)
+        elif size <= MOST_CHOICES_TO_SPLIT:
+            yield Turn("sa", 0.4, 1)
+            yield Turn("milp-split", 0.4)
+        for number in range(2, 1000):
+            yield Turn("sa", 1.0, number)
+
+    def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
+        """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
+        limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
+        known = () if incumbent.best is None else (incumbent.best,)
+        limits = replace(limits, seconds=turn.share * incumbent.left_s, seed=limits.seed + turn.round, known=known)
+        failure: str | None = None
+        status: Status | None = None
+        bound: Bound | None = None
+        try:
+            result = _placer(turn.method, incumbent.problem).search(incumbent.problem, incumbent, limits)
+            status, bound = result.status, result.lower_bound
+        except OptionError:  # not for this problem
+            return None
+        except Exception as error:  # noqa: BLE001 - the others go on
+            failure = f"{type(error).__name__}: {error}"
+        found = Contribution(
+            turn.method, began_s, incumbent.elapsed_s, before, incumbent.best_score, bound, status, failure
+        )
+        incumbent.contributions.append(found)
+        return status
+
+
+def _placer(method: str, problem: Problem) -> Placer[Any]:
+    """A method with its default hyper-parameters. Raises OptionError where it cannot search the problem."""
+    placer = make_placer(method, is_cheap=True)
+    placer.check(problem)
+    return placer
+
+
+PLACER = AutoPlacer

@@ -1,0 +1,138 @@
+"""The portfolio: its methods share what they know, and no failure of one ends the search."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.cli.app import run
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import OptionError
+from hsdag.placers.exact.cpsat import CpSatPlacer
+from hsdag.placers.incumbent import Incumbent, Limits, Status
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem_file import write_problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import SolveResult, solve
+from tests.hsdag.placers.local.test_search_heuristics import everything, random_problem
+
+FAILURE = "the solver has no licence"
+
+
+def solved(problem: ScheduleProblem, budget_s: float = 8.0, **changes: str) -> SolveResult:
+    return solve(problem, make_placer("auto", changes=changes, is_cheap=True), SolveOptions("auto", budget_s=budget_s))
+
+
+def dense(num_ops: int = 9, seed: int = 2) -> ScheduleProblem:
+    rng = np.random.default_rng(seed)
+    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.3]
+    return ScheduleProblem.from_arrays(rng.random((num_ops, 2)), edges, link_latency_s=0.1)
+
+
+def test_a_small_problem_is_proven_and_the_search_ends_there() -> None:
+    solution = solved(dense())
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap is not None
+    assert solution.gap <= 1e-6
+    assert [each.method for each in solution.contributions][-2:] == ["sa", "cpsat"]
+    assert solution.contributions[-1].bound is not None
+
+
+@given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans())
+@settings(max_examples=max(settings().max_examples // 4, 1))
+def test_the_answer_is_no_worse_than_any_placement_of_a_small_problem(
+    seed: int, objective: Objective, how: Execution, memory: bool
+) -> None:
+    problem, semantics = random_problem(seed, memory=memory), Semantics(how)
+    if problem.num_ops * np.log2(problem.num_devices) > 10:
+        return
+    placer = make_placer("auto", changes={"without": "cpsat,milp-split"}, is_cheap=True)
+    solution = solve(problem, placer, SolveOptions("auto", objective, 60.0, 6_000, semantics=semantics))
+    every = everything(problem)
+    every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
+    values = objective.simulated(problem, every, semantics)
+    if not memory:
+        assert solution.value_s is not None
+        assert solution.value_s <= values.min() * (1 + 1e-9)
+    assert solution.value_s is None or solution.value_s >= solution.lower_bound_s * (1 - 1e-9)
+
+
+def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: CpSatPlacer, __: Incumbent) -> Status:
+        raise RuntimeError(FAILURE)
+
+    monkeypatch.setattr(CpSatPlacer, "_search", fail)
+    solution = solved(dense(), 1.5)
+    failed = [(each.method, each.failure, each.status) for each in solution.contributions if each.failure]
+    assert failed == [("cpsat", f"RuntimeError: {FAILURE}", None)]
+    assert solution.contributions[-1].method == "sa"
+    assert solution.value_s is not None
+
+
+def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[tuple[float, float]] = []
+
+    def noted(_: CpSatPlacer, incumbent: Incumbent) -> Status:
+        best = incumbent.evaluator
+        assert isinstance(best, Incumbent)
+        known.append((incumbent.evaluate(incumbent.limits.known)[0].value, best.best_score))
+        return Status.OPTIMAL
+
+    monkeypatch.setattr(CpSatPlacer, "_search", noted)
+    solved(dense(), 2.0)
+    assert len(known) == 1
+    assert known[0][0] == known[0][1]
+
+
+def test_methods_can_be_left_out() -> None:
+    solution = solve(
+        dense(), make_placer("auto", changes={"without": "cpsat, heft"}), SolveOptions("auto", max_evaluations=3_000)
+    )
+    assert not {"cpsat", "heft"} & {each.method for each in solution.contributions}
+    with pytest.raises(OptionError, match="auto cannot do without 'gurobi', which is no method"):
+        make_placer("auto", changes={"without": "gurobi"})
+
+
+def test_evaluations_of_all_methods_count() -> None:
+    problem = dense(30)
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3000))
+    placer = make_placer("auto", changes={"without": "cpsat,milp-split"})
+    assert placer.search(problem_of(problem), recorder, Limits()).status is Status.TIME_LIMIT
+    assert recorder.num_evaluations <= 3000
+
+
+def test_sequential_execution_asks_the_minimum_cut() -> None:
+    problem = dense()
+    options = SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL))
+    solution = solve(problem, make_placer("auto", is_cheap=True), options)
+    assert "mincut" in [each.method for each in solution.contributions]
+    assert solution.status is Status.OPTIMAL
+
+
+def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    write_problem(dense(), path)
+    assert run(["solve", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["method"] == "auto"
+    members = document["members"]
+    assert {"met", "heft", "sa", "cpsat"} <= {each["method"] for each in members}
+    assert members[-1]["after"] == document["makespan_s"]
+    assert all(a["ended_s"] <= b["began_s"] for a, b in itertools.pairwise(members))
+    assert run(["solve", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "by second" in shown
+    assert "cpsat" in shown
