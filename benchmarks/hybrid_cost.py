@@ -1,4 +1,4 @@
-"""Hybrid against measured reward at equal wall time, on a model that runs best split.
+"""Hybrid against measured reward at equal wall time, on a model whose parts prefer different devices.
 
 Heavy matrix products alternate with powers and tangents. One CPU device computes in bf16 on one thread, which halves
 the time of the products; the other one computes in f32 on two threads, which halves that of the rest. For each seed
