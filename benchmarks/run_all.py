@@ -34,6 +34,7 @@ class Small:
 
 
 BENCHMARKS = {
+    "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "diviml_tables": Small("--table 1 --seconds 1 --kinds sdep-2 --modules 1", r"sdep-2 +ours( +[\d.]+.*)+"),
     "diviml_throughput": Small("--seconds 1 --kinds sdep-2 --modules 2", r"ours( +[\d.]+)+ +\d+ ops"),
