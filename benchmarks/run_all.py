@@ -34,6 +34,9 @@ class Small:
 
 
 BENCHMARKS = {
+    "auto_quality": Small(
+        "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
+    ),
     "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "diviml_tables": Small("--table 1 --seconds 1 --kinds sdep-2 --modules 1", r"sdep-2 +ours( +[\d.]+.*)+"),
@@ -52,6 +55,7 @@ BENCHMARKS = {
     "local_search_hetero": Small(
         "--problems resnet50 --proposals 10000", r"resnet50 +176 units 2 devices .*whole annealing +[\d,]+/s"
     ),
+    "local_search_speed": Small("--seconds 0.2 --sizes 1000", r"1,000 ops, independent links +[\d,]+ a second"),
     "milp_split_quality": Small(
         "--exact-seconds 3 --split-seconds 2 --kinds sdep-2 --modules 5", r"[\d.]+ of it \(bar"
     ),

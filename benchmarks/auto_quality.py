@@ -1,0 +1,110 @@
+"""Whether ``--method auto`` is at least as good in --seconds as every single method in --rival-seconds; all simulated.
+
+Problems: DOPPLER's workloads, in the units of its published graphs and on four P100, and random-wired networks on
+DiviML's platform; then --small random-wired networks that CP-SAT can prove, whose optimum auto has to reach and prove.
+For every problem: auto's value, the best single method with its value, auto over it (bar: at most 1), how far auto went
+over its budget (bar: 0.5 s), the lower bound and what proves it. Exit status 1 where a bar is missed.
+
+    python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...']
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bounds import WORKLOADS, published
+from machine import machine
+
+from hsdag.commands.workload import build_problem
+from hsdag.placers.incumbent import Status
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import SolveResult, solve
+
+RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
+LEAST_GAIN = 1e-9
+MOST_OVER_S = 0.5
+
+
+def solved(problem: ScheduleProblem, method: str, seconds: float, seed: int = 0) -> SolveResult | None:
+    """None where a method cannot search a problem."""
+    placer = make_placer(method, is_cheap=True)
+    if method == "enumerative" and not any(problem.labels.meta_ops):
+        return None
+    return solve(problem, placer, SolveOptions(method, budget_s=seconds, seed=seed))
+
+
+def problems(num_wired: int) -> dict[str, ScheduleProblem]:
+    """By name."""
+    found = {f"{name}, published": published(name) for name in WORKLOADS}
+    found |= {f"{name}, p100x4": build_problem(name, "p100x4") for name in WORKLOADS}
+    for seed in range(num_wired):
+        options: dict[str, str | int] = {"seed": seed, "modules": 2 + seed % 5}
+        found[f"random-wired {seed}"] = build_problem("random-wired", options=options)
+    return found
+
+
+def compare(name: str, problem: ScheduleProblem, seconds: float, rival_s: float, rivals: list[str]) -> bool:
+    """Whether auto keeps its bars on a problem."""
+    own = solved(problem, "auto", seconds)
+    assert own is not None
+    assert own.value_s is not None
+    values: dict[str, float] = {}
+    for method in rivals:
+        other = solved(problem, method, rival_s)
+        if other is not None and other.value_s is not None:
+            values[method] = other.value_s
+    best = min(values, key=values.__getitem__)
+    ratio, over_s = own.value_s / values[best], max(own.elapsed_s - seconds, 0.0)
+    print(
+        f"{name:24s} {problem.num_ops:4d} ops  auto {own.value_s:.6g}  {best} {values[best]:.6g}  ratio {ratio:.4f}  "
+        f"over budget {over_s:.2f} s  gap {100 * (own.gap or 0.0):.2f}% ({own.bound.argument}), {own.status.value}",
+        flush=True,
+    )
+    return ratio <= 1 + LEAST_GAIN and over_s <= MOST_OVER_S
+
+
+def prove(seed: int, seconds: float, rival_s: float) -> bool:
+    """Whether auto reaches and proves the optimum of a small network."""
+    options: dict[str, str | int] = {"seed": seed, "modules": 1, "nodes": 10 + 2 * (seed % 6)}
+    problem = build_problem("random-wired", options=options)
+    own, exact = solved(problem, "auto", seconds), solved(problem, "cpsat", rival_s)
+    assert own is not None
+    assert exact is not None
+    assert own.value_s is not None
+    assert exact.value_s is not None
+    ok = own.status is Status.OPTIMAL and own.value_s <= exact.value_s * (1 + LEAST_GAIN)
+    print(
+        f"small network {seed:2d} {problem.num_ops:4d} ops  auto {own.value_s:.6g} {own.status.value} in "
+        f"{own.elapsed_s:.1f} s  cpsat {exact.value_s:.6g} {exact.status.value} in {exact.elapsed_s:.1f} s",
+        flush=True,
+    )
+    return ok
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rival-seconds", type=float, default=60.0)
+    parser.add_argument("--wired", type=int, default=20)
+    parser.add_argument("--small", type=int, default=10)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rivals", default=",".join(RIVALS))
+    a = parser.parse_args()
+    print(machine())
+    chosen = {
+        name: p for name, p in problems(a.wired).items() if not a.only or any(o in name for o in a.only.split(";"))
+    }
+    solved(next(iter(chosen.values()), published("chainmm")), "auto", 1.0)  # compiles
+    kept = [compare(name, p, a.seconds, a.rival_seconds, a.rivals.split(",")) for name, p in chosen.items()]
+    proven = [prove(seed, a.seconds, a.rival_seconds) for seed in range(a.small)]
+    print(
+        f"auto keeps its bars on {sum(kept)} of {len(kept)} problems; it proves {sum(proven)} of {len(proven)} optima"
+    )
+    return 0 if all(kept) and all(proven) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
