@@ -19,7 +19,8 @@ from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.local.chain import chain_for
 from hsdag.placers.local.listed import Listed, schedule
-from hsdag.placers.local.loop import propose, start
+from hsdag.placers.local.loop import propose, start, start_with
+from hsdag.placers.local.of_hetero import UnderHetero, load_under_hetero
 from hsdag.runtime.problems.plan import Plan
 
 SLICE_S = 0.01
@@ -86,7 +87,10 @@ class Annealing:
         for chain, ground, plan in zip(self.chains, self._grounds, plans, strict=True):
             if plan is not None:
                 chain.device[:], chain.rank[:] = plan
-                start(chain, ground)
+                if isinstance(ground, UnderHetero):
+                    start_with(chain, load_under_hetero(ground, chain))
+                else:
+                    start(chain, ground)
 
     @property
     def num_with_pins(self) -> int:

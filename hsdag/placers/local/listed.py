@@ -117,28 +117,28 @@ def _value(g: Listed, c: Chain, limit: float) -> float:
     return value_of_machine(g.scheduled, g.device, g.rank, c, limit)
 
 
-@overload(value_of, strict=False)
+@overload(value_of, strict=False, inline="always")
 def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Listed:
         return None
     return lambda ground, c, limit: _value(ground, c, limit)
 
 
-@overload(keep, strict=False)
+@overload(keep, strict=False, inline="always")
 def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Listed:
         return None
     return lambda ground, c: None  # noqa: ARG005
 
 
-@overload(undo, strict=False)
+@overload(undo, strict=False, inline="always")
 def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Listed:
         return None
     return lambda ground, c: None  # noqa: ARG005
 
 
-@overload(load, strict=False)
+@overload(load, strict=False, inline="always")
 def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Listed:
         return None

@@ -21,7 +21,13 @@ ROUNDING = 1e-12
 @bare
 def start(c: Chain, ground: Any) -> None:
     """Compute the value of the chain's plan, which may be a new one."""
-    c.state[0].value = load(ground, c)
+    start_with(c, load(ground, c))
+
+
+@bare
+def start_with(c: Chain, value: float) -> None:
+    """Take the value of the chain's plan as it was computed."""
+    c.state[0].value = value
     if c.state[0].value < c.state[0].best and c.state[0].excess == 0.0:
         note_best(c)
 

@@ -10,11 +10,13 @@ from numba.extending import overload
 
 from hsdag.ir.graph import IntArray
 from hsdag.placers.local.chain import Chain
-from hsdag.placers.local.values import Scheduled, keep, load, penalised, undo, value_of
+from hsdag.placers.local.values import Scheduled, keep, put, surely_fits, undo, value_of, with_penalty
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.hetero_machine import HeteroMachine, accept, hetero_machine, propose, reject
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator.heaps import bare
+from hsdag.runtime.simulator.machine import rewind
+from hsdag.runtime.simulator.sequential import run_sequential
 
 
 class UnderHetero(NamedTuple):
@@ -37,34 +39,43 @@ def _value(g: UnderHetero, c: Chain, limit: float) -> float:
     for k in range(c.state[0].num_changed):
         g.to[k] = c.device[c.changed[k]]
     value = propose(g.machine, c.changed, g.to, c.state[0].num_changed, limit)
-    return value if value > limit else penalised(g.scheduled, c, value)
+    return value if value > limit else _penalised(g.scheduled, c, value)
+
+
+def load_under_hetero(g: UnderHetero, c: Chain) -> float:
+    """The value of a chain's plan, as it is: every unit is proposed at once."""
+    every = np.arange(len(c.device))
+    value = float(propose(g.machine, every, c.device, len(every), np.inf))
+    accept(g.machine)
+    return float(_penalised(g.scheduled, c, value))
 
 
 @bare
-def _load(g: UnderHetero, c: Chain) -> float:
-    """Every unit is proposed at once."""
+def _penalised(g: Scheduled, c: Chain, value: float) -> float:
+    """The value of a chain's plan, with the penalty of what the plan holds."""
+    c.state[0].excess = 0.0
+    if not g.setting[0].has_memory:
+        return value
     for u in range(len(c.device)):
-        c.changed[u] = u
-    value = propose(g.machine, c.changed, c.device, len(c.device), np.inf)
-    accept(g.machine)
-    return penalised(g.scheduled, c, value)
+        put(g, c.device, c.rank, u)
+    rewind(g.machine)
+    if surely_fits(g):
+        return value
+    g.machine.run[0].limit_s = np.inf
+    run_sequential(g.machine)
+    return with_penalty(g, c, value)
 
 
-@overload(value_of, strict=False)
+@overload(value_of, strict=False, inline="always")
 def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     return (lambda ground, c, limit: _value(ground, c, limit)) if ground.instance_class is UnderHetero else None
 
 
-@overload(keep, strict=False)
+@overload(keep, strict=False, inline="always")
 def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     return (lambda ground, c: accept(ground.machine)) if ground.instance_class is UnderHetero else None  # noqa: ARG005
 
 
-@overload(undo, strict=False)
+@overload(undo, strict=False, inline="always")
 def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     return (lambda ground, c: reject(ground.machine)) if ground.instance_class is UnderHetero else None  # noqa: ARG005
-
-
-@overload(load, strict=False)
-def _load_of(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    return (lambda ground, c: _load(ground, c)) if ground.instance_class is UnderHetero else None

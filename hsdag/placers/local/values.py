@@ -100,7 +100,7 @@ def load(ground: Any, c: Chain) -> float:
 
 
 @inlined
-def _put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
+def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
         g.machine.ops[g.member[i]].device = device[u]
         if g.setting[0].sets_ranks:
@@ -110,7 +110,7 @@ def _put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
 @inlined
 def _put_changed(g: Scheduled, c: Chain) -> None:
     for k in range(c.state[0].num_changed):
-        _put(g, c.device, c.rank, c.changed[k])
+        put(g, c.device, c.rank, c.changed[k])
 
 
 @bare
@@ -131,36 +131,20 @@ def _simulated(g: Scheduled, c: Chain, limit: float) -> float:
         m.run[0].links = setting.links_of_many
         value = period_of_loaded(m, g.load_s)
         m.run[0].links = setting.links_of_one
-        if value > limit or not setting.has_memory or _surely_fits(g):
+        if value > limit or not setting.has_memory or surely_fits(g):
             return value
         rewind(m)
         m.run[0].limit_s = np.inf
         run_loaded(m)
     else:
         value = run_loaded(m)
-        if value == np.inf or not setting.has_memory or _surely_fits(g):
+        if value == np.inf or not setting.has_memory or surely_fits(g):
             return value
-    return _with_penalty(g, c, value)
+    return with_penalty(g, c, value)
 
 
 @bare
-def penalised(g: Scheduled, c: Chain, value: float) -> float:
-    """A value of a chain's plan that was computed elsewhere, with the penalty of what the plan holds."""
-    c.state[0].excess = 0.0
-    if not g.setting[0].has_memory:
-        return value
-    for u in range(len(c.device)):
-        _put(g, c.device, c.rank, u)
-    rewind(g.machine)
-    if _surely_fits(g):
-        return value
-    g.machine.run[0].limit_s = np.inf
-    run_loaded(g.machine)
-    return _with_penalty(g, c, value)
-
-
-@bare
-def _with_penalty(g: Scheduled, c: Chain, value: float) -> float:
+def with_penalty(g: Scheduled, c: Chain, value: float) -> float:
     """The value, and more where the run that the machine has recorded exceeds a memory."""
     find_peaks(g.machine, g.room)
     for d in range(len(g.memory_bytes)):
@@ -171,7 +155,7 @@ def _with_penalty(g: Scheduled, c: Chain, value: float) -> float:
 
 
 @inlined
-def _surely_fits(g: Scheduled) -> bool:
+def surely_fits(g: Scheduled) -> bool:
     """Whether all that a device ever holds fits into its memory at once."""
     m, held = g.machine, g.room.held_bytes
     for d in range(len(held)):
@@ -193,32 +177,32 @@ def _surely_fits(g: Scheduled) -> bool:
 def value_of_machine(g: Scheduled, device: IntArray, rank: FloatArray, c: Chain, limit: float) -> float:
     """The value of a placement [U] with ranks [U], up to ``limit``; its excess goes into the state of ``c``."""
     for u in range(len(device)):
-        _put(g, device, rank, u)
+        put(g, device, rank, u)
     return _simulated(g, c, limit)
 
 
-@overload(value_of, strict=False)
+@overload(value_of, strict=False, inline="always")
 def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Scheduled:
         return None
     return lambda ground, c, limit: _value_of_scheduled(ground, c, limit)
 
 
-@overload(keep, strict=False)
+@overload(keep, strict=False, inline="always")
 def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Scheduled:
         return None
     return lambda ground, c: None  # noqa: ARG005
 
 
-@overload(undo, strict=False)
+@overload(undo, strict=False, inline="always")
 def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Scheduled:
         return None
     return lambda ground, c: _put_changed(ground, c)
 
 
-@overload(load, strict=False)
+@overload(load, strict=False, inline="always")
 def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Scheduled:
         return None

@@ -1,0 +1,70 @@
+"""Compiled local search under HETERO: its values are the cost model's, and memory counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.placers.incumbent import Incumbent, Limits
+from hsdag.placers.local.base import ground_of
+from hsdag.placers.local.loop import propose, start_with
+from hsdag.placers.local.moves import Move
+from hsdag.placers.local.of_hetero import UnderHetero, load_under_hetero
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.problem import Problem
+from tests.hsdag.placers.cuts.test_mincut_of_models import random_problem
+from tests.hsdag.placers.local.test_chains import chain_of
+
+MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0, Move.EXCHANGE: 1.0}
+
+
+def incumbent_of(problem: Problem, costs: HeteroCosts) -> Incumbent:
+    """Of a search through simulated values under HETERO."""
+    assert problem.costs is not None
+    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget())
+    return Incumbent(problem, HybridEvaluator(problem, costs, measured, HybridSchedule.simulated()), Limits())
+
+
+@given(st.integers(0, 2**32), st.integers(3, 40), st.booleans())
+def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, num_ops: int, is_steady: bool) -> None:
+    problem, costs = random_problem(seed, num_ops, 2 + seed % 2)
+    if is_steady:
+        problem = replace(problem, objective=THROUGHPUT)
+    ground = ground_of(incumbent_of(problem, costs), takes_order=False)
+    assert isinstance(ground, UnderHetero)
+    chain = chain_of(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
+    start_with(chain, load_under_hetero(ground, chain))
+    chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
+    for _ in range(4):
+        propose(chain, ground, 25)
+        expected = problem.objective.of_model(costs, problem.expand(chain.device[None]))[0]
+        assert chain.state["value"][0] == pytest.approx(expected, rel=1e-9)
+        best = problem.objective.of_model(costs, problem.expand(chain.best_device[None]))[0]
+        assert chain.state["best"][0] == pytest.approx(best, rel=1e-9)
+
+
+def test_memory_is_kept_under_hetero() -> None:
+    problem, costs = random_problem(5, 30)
+    assert problem.costs is not None
+    weights = np.ones(problem.num_units)
+    tight = replace(
+        problem.costs,
+        weight_bytes=weights,
+        output_bytes=0 * weights,
+        edge_bytes=0 * problem.costs.edge_bytes,
+        memory_bytes=np.full(2, 0.6 * problem.num_units),
+    )
+    problem = replace(problem, costs=tight)
+    incumbent = incumbent_of(problem, costs)
+    found = make_placer("sa").search(problem, incumbent, Limits(seed=1))
+    assert found.plan is not None
+    assert np.bincount(found.plan.placement, minlength=2).max() <= 0.6 * problem.num_units
