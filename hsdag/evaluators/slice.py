@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.plan import Plan
 
 
@@ -45,6 +46,10 @@ class Slice(Evaluator):
     def report(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, of the inner evaluator."""
         return self._inner.report(plans)
+
+    def prove(self, bound: Bound) -> None:
+        """Tell the inner evaluator."""
+        self._inner.prove(bound)
 
     def spend(self, count: int) -> None:
         """Have the inner evaluator count."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, Score, SearchStopped
+from hsdag.evaluators.base import Checkpoint, Evaluator, Score
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.bounds import Bound, largest
@@ -169,10 +169,8 @@ class Incumbent(Evaluator):
         self._num_plans += count
 
     def check(self) -> None:
-        """Raise SearchStopped when the search has to end, or its own seconds are over."""
+        """Raise SearchStopped when the search has to end."""
         self.evaluator.check()
-        if self.elapsed_s >= self.limits.seconds:
-            raise SearchStopped
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, in order. Raises SearchStopped when the evaluator does."""

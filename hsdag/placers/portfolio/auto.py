@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Incumbent, Status
@@ -100,9 +101,11 @@ class AutoPlacer(Placer[AutoOptions]):
         if not is_cheap or costs is None:
             yield Turn("sa", 1.0)
             return
+        if size <= MOST_CHOICES_TO_PROVE:
+            yield Turn("cpsat", 0.2)
         yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:
-            yield Turn("cpsat", 0.8)
+            yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("sa", 0.4, 1)
             yield Turn("milp-split", 0.4)
@@ -118,7 +121,8 @@ class AutoPlacer(Placer[AutoOptions]):
         status: Status | None = None
         bound: Bound | None = None
         try:
-            result = _placer(turn.method, incumbent.problem).search(incumbent.problem, incumbent, limits)
+            its_turn = Slice(incumbent, limits.seconds)
+            result = _placer(turn.method, incumbent.problem).search(incumbent.problem, its_turn, limits)
             status, bound = result.status, result.lower_bound
         except OptionError:  # not for this problem
             return None

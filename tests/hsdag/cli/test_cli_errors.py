@@ -176,8 +176,8 @@ def test_a_damaged_placement_names_the_place_inside(complains: Complains, tiny_r
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "magic"), "choose one of best-device"),
-        (("--preset", "magic"), "choose one of default, paper"),
+        (("--method", "magic"), "choose one of auto, best-device"),
+        (("--method", "hsdag", "--preset", "magic"), "choose one of default, paper"),
         (("--objective", "energy"), "choose one of latency, throughput"),
         (("--executor", "magic"), "choose one of hetero"),
         (("--partition-cpu", "1"), "at least 2"),

@@ -76,8 +76,8 @@ def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_s
 ) -> None:
     original, phases = Session.profile, list[str]()
 
-    def slow(*args: Any) -> ModelProfile:
-        profile = original(*args)
+    def slow(*args: Any, **how: Any) -> ModelProfile:
+        profile = original(*args, **how)
         return replace(profile, times=tuple(replace(times, compile_s=9.0) for times in profile.times))
 
     monkeypatch.setattr(Session, "profile", slow)

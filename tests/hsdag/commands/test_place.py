@@ -154,7 +154,9 @@ def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resnet: Path, preset: str) -> None:
-    options = PlaceOptions(partition_cpu=2, preset=preset, max_evaluations=6, reward="measured", protocol=QUICK)
+    options = PlaceOptions(
+        partition_cpu=2, method="hsdag", preset=preset, max_evaluations=6, reward="measured", protocol=QUICK
+    )
     torch.set_num_threads(2)
     try:
         assert run_place(tiny_resnet, options).tally.tried == 6
@@ -166,7 +168,9 @@ def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resn
 @pytest.mark.parametrize("reward", ["hybrid", "simulated"])
 def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
     """A simulated reward measures only single devices and HETERO's own choice."""
-    options = PlaceOptions(partition_cpu=2, reward=reward, changes={"episodes": "20"}, finalists=2, protocol=QUICK)
+    options = PlaceOptions(
+        partition_cpu=2, method="hsdag", reward=reward, changes={"episodes": "20"}, finalists=2, protocol=QUICK
+    )
     outcome = run_place(tiny_resnet, options)
     assert outcome.tally.tried <= (4 if reward == "simulated" else outcome.tally.simulated // 4)
     assert {"placement 1", "placement 2", "CPU_0", "CPU"} <= {row.name for row in outcome.rows}
@@ -174,6 +178,6 @@ def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resn
 
 
 def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> None:
-    assert PlaceOptions(preset="paper").resolved_reward == "measured"
-    assert PlaceOptions(preset="paper", reward="hybrid").resolved_reward == "hybrid"
+    assert PlaceOptions(method="hsdag", preset="paper").resolved_reward == "measured"
+    assert PlaceOptions(method="hsdag", preset="paper", reward="hybrid").resolved_reward == "hybrid"
     assert PlaceOptions().resolved_reward == "hybrid"

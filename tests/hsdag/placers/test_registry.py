@@ -24,7 +24,7 @@ def test_a_method_is_named_like_its_file_and_has_a_default_preset(method: str) -
 
 
 def test_unknown_names_are_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of best-device, cpop, "):
+    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of auto, best-device, cpop, "):
         find_method("luck")
     with pytest.raises(OptionError, match="method 'heft' has no preset 'paper'; choose one of default"):
         make_placer("heft", "paper")
@@ -74,7 +74,7 @@ def test_a_name_is_given_once() -> None:
     ("options", "message"),
     [
         (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
-        (PlaceOptions(preset="papr"), "no preset 'papr'; choose one of default, paper"),
+        (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr'; choose one of default, paper"),
         (PlaceOptions(method="luck"), "unknown method 'luck'"),
         (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
         (PlaceOptions(method="pipeline"), "'pipeline' is for --objective throughput, not latency"),
