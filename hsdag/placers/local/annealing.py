@@ -99,8 +99,8 @@ class Annealing:
 
     def share_best(self, which: Sequence[int]) -> None:
         """Let some chains go on from the best that any of those with pins has found."""
-        if which:
-            best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]))
+        best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]), default=None)
+        if which and best is not None and np.isfinite(best.state["best"][0]):
             plan = best.best_device.copy(), best.best_rank.copy()
             self.begin([plan if i in which else None for i in range(len(self.chains))])
 

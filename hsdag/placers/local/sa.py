@@ -49,9 +49,10 @@ class SaOptions:
 
     def __post_init__(self) -> None:
         counts = (self.num_chains, self.first_round, self.most_idle_rounds, self.growth)
-        if min(counts) < 1 or not 0 < self.coldest <= self.hottest or not 0 < self.cooling <= 1:
+        is_share = 0 <= self.lists <= 1 and 0 <= self.kept <= 1 and 0 < self.cooling <= 1
+        if min(counts) < 1 or not 0 < self.coldest <= self.hottest or not is_share:
             raise OptionError(
-                "sa takes counts and a growth of at least 1, and temperatures above 0, coldest <= hottest"
+                "sa takes counts and a growth of at least 1, shares between 0 and 1, and 0 < coldest <= hottest"
             )
 
 
@@ -63,7 +64,13 @@ MOVES_OF_LISTS = {
 
 
 class SaPlacer(LocalPlacer[SaOptions]):
-    """Simulated annealing (Kirkpatrick et al. 1983)."""
+    """Simulated annealing (Kirkpatrick et al. 1983) in rounds that grow, by chains at different temperatures.
+
+    Where plans have orders, some chains search over list schedules: from HEFT's priorities, without pins. The others
+    search over placements and orders, from the best plan known. After a round the hottest chains of each kind go on
+    from where they are, and the others from the best. The same seed and number of proposals give the same search on any
+    number of threads; where plans are measured one by one, one chain cools with the budget.
+    """
 
     name = "sa"
     options_type = SaOptions

@@ -177,7 +177,7 @@ def test_annealing_finds_a_plan_that_fits_where_no_start_does(seed: int) -> None
     assert make_placer("sa").search(problem_of(problem), recorder, Limits(seed=1)).plan is not None
 
 
-@pytest.mark.parametrize("change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5"])
+@pytest.mark.parametrize("change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2"])
 def test_annealing_refuses_options_out_of_range(change: str) -> None:
     name, value = change.split("=")
     with pytest.raises(OptionError, match="sa takes counts and a growth of at least 1"):
