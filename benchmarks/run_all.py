@@ -38,6 +38,7 @@ BENCHMARKS = {
         "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
     ),
     "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
+    "choosing": Small("--problems 1 --budgets 0.2 --methods auto,heft", r"`heft`( \| [\d.-]+){5}"),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "diviml_tables": Small("--table 1 --seconds 1 --kinds sdep-2 --modules 1", r"sdep-2 +ours( +[\d.]+.*)+"),
     "diviml_throughput": Small("--seconds 1 --kinds sdep-2 --modules 2", r"ours( +[\d.]+)+ +\d+ ops"),

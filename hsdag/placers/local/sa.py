@@ -20,6 +20,9 @@ from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.semantics import Execution
 
+LEAST_GAIN = 1e-9
+"""Share of the best value that counts as a gain: less may be rounding."""
+
 
 @dataclass(frozen=True)
 class SaOptions:
@@ -37,7 +40,7 @@ class SaOptions:
     """Proposals of a chain in the first round; the next ones are longer,"""
     growth: float = 2.0
     """by this factor each."""
-    most_idle_rounds: int = 5
+    most_idle_rounds: int = 3
     """Rounds in a row without a better plan after which the search ends."""
     patience_per_unit: int = 500
     """Where every proposal is evaluated by itself, the search ends after so many in a row, for each unit, without a
@@ -105,7 +108,7 @@ class SaPlacer(LocalPlacer[SaOptions]):
             chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
             kept = o.kept
             chains.share_best(range(int(kept * num_lists), num_lists))
-            length, idle = length * o.growth, 0 if incumbent.best_score < before else idle + 1
+            length, idle = length * o.growth, 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
 
     def heat(self, incumbent: Incumbent) -> float:
         return float(incumbent.best_score * self.options.hottest * self.options.cooling**incumbent.progress)

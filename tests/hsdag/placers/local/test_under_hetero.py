@@ -30,7 +30,7 @@ MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0, Move.EXCHANGE: 1.0}
 def incumbent_of(problem: Problem, costs: HeteroCosts) -> Incumbent:
     """Of a search through simulated values under HETERO."""
     assert problem.costs is not None
-    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget())
+    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget(seconds=60.0))
     return Incumbent(problem, HybridEvaluator(problem, costs, measured, HybridSchedule.simulated()), Limits())
 
 
@@ -65,6 +65,8 @@ def test_memory_is_kept_under_hetero() -> None:
     )
     problem = replace(problem, costs=tight)
     incumbent = incumbent_of(problem, costs)
-    found = make_placer("sa").search(problem, incumbent, Limits(seed=1))
+    found = make_placer("sa", changes={"num_chains": "2", "first_round": "200"}).search(
+        problem, incumbent, Limits(seed=1)
+    )
     assert found.plan is not None
     assert np.bincount(found.plan.placement, minlength=2).max() <= 0.6 * problem.num_units
