@@ -27,6 +27,8 @@ MOST_CHOICES_TO_SPLIT = 20_000
 """Units times devices up to which MILP-SPLIT's windows find something in seconds."""
 MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
+LEAST_GAIN = 1e-9
+"""Share of the best value that counts as a better plan: less may be rounding."""
 FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
 LEAST_S = 0.1
@@ -74,8 +76,10 @@ class AutoPlacer(Placer[AutoOptions]):
     gives_order = True
 
     def _search(self, incumbent: Incumbent) -> Status:
-        idle = 0
-        for turn in self._turns(incumbent.problem, is_cheap=incumbent.is_cheap):
+        idle, known = 0, incumbent.limits.known
+        if known:
+            incumbent.evaluate(known)
+        for turn in self._turns(incumbent.problem, is_cheap=incumbent.is_cheap, is_known=bool(known)):
             incumbent.check()
             if incumbent.left_s < LEAST_S:
                 return Status.TIME_LIMIT
@@ -85,17 +89,18 @@ class AutoPlacer(Placer[AutoOptions]):
                 return status
             if status is Status.TIME_LIMIT and incumbent.evaluations_left < FEW_EVALUATIONS:
                 return status
-            idle = 0 if incumbent.best_score < before or not turn.round else idle + 1
+            gained = incumbent.best_score < before * (1 - LEAST_GAIN)
+            idle = 0 if gained or not turn.round else idle + 1
             if idle >= MOST_IDLE_TURNS and not np.isfinite(incumbent.left_s):
                 break
         return Status.FEASIBLE
 
-    def _turns(self, problem: Problem, *, is_cheap: bool) -> Iterator[Turn]:
-        """Who comes when; annealing goes on to the end."""
+    def _turns(self, problem: Problem, *, is_cheap: bool, is_known: bool) -> Iterator[Turn]:
+        """Who comes when; annealing goes on to the end. Where plans are known, only the quick lists come again."""
         size, costs = problem.num_units * problem.num_devices, problem.costs
         if costs is not None:
-            few = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
-            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if few else LISTS))
+            is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
+            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_known else LISTS))
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
         if not is_cheap or costs is None:

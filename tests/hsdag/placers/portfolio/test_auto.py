@@ -21,6 +21,7 @@ from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -92,6 +93,15 @@ def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytes
     monkeypatch.setattr(CpSatPlacer, "_search", noted)
     before = [each for each in solved(dense(), 2.0).contributions if each.method != "cpsat"]
     assert known == [before[-1].after]
+
+
+def test_plans_that_are_known_come_first_and_the_slow_lists_do_not_come_again() -> None:
+    problem = dense()
+    units, known = problem_of(problem), Plan(np.arange(9) % 2)
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=2000))
+    result = make_placer("auto", changes={"without": "cpsat"}).search(units, recorder, Limits(known=(known,)))
+    assert recorder.events[0].plan == known
+    assert [each.method for each in result.contributions][:4] == ["met", "heft", "greedy", "sa"]
 
 
 def test_methods_can_be_left_out() -> None:
