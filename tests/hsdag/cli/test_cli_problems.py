@@ -188,7 +188,7 @@ def test_solve_answers_in_full_and_its_placement_simulates_alike(
 ) -> None:
     out = tmp_path / "out.json"
     files = ("--trace", tmp_path / "t.json", "--gantt", tmp_path / "g.svg")
-    document = answer(capsys, "solve", problem, "--max-evaluations", 12, "-o", out, *files)
+    document = answer(capsys, "solve", problem, "--method", "heft", "-o", out, *files)
     assert document["makespan_s"] <= 7
     assert (document["lower_bound_s"], document["bound_by"]) == (1 + 2 + 1 + 1, "paths that pay for transfers")
     assert document["gap"] == pytest.approx(1 - 5 / document["makespan_s"])

@@ -81,7 +81,8 @@ def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
     """A short search for the work-conserving executor, kept in a folder."""
     options = PlaceOptions(
         partition_cpu=2,
-        method="ea",
+        method="sa",
+        reward="measured",  # a profile may say that devices slow each other down too much for any split
         executor="work-conserving",
         budget_s=300.0,
         max_evaluations=8,
@@ -109,7 +110,7 @@ def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceR
         placed.failures
     )
     assert rows["placement 1"].ops == rows["HETERO:placement 1"].ops
-    assert placed.tally.simulated > 0
+    assert placed.tally.tried == 8
 
 
 def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
@@ -119,7 +120,7 @@ def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
 
 
 def test_a_search_for_one_executor_is_not_resumed_for_another(placed: PlaceResult, tiny_resnet: Path) -> None:
-    options = PlaceOptions(partition_cpu=2, method="ea", executor="hetero", budget_s=4.0, protocol=QUICK)
+    options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", budget_s=4.0, protocol=QUICK)
     with pytest.raises(SearchError, match="a search with another executor"):
         run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)
 
