@@ -157,8 +157,7 @@ class HybridEvaluator(Evaluator):
 
     def best(self, count: int) -> list[Plan]:
         """The plans of the least values, measured or else simulated, least first."""
-        values = {plan: self._known[plan].value if plan in self._known else v for plan, v in self._seen.items()}
-        values |= {plan: score.value for plan, score in self._known.items()}
+        values = self._seen | {plan: score.value for plan, score in self._known.items()}
         legal = [plan for plan, value in values.items() if np.isfinite(value)]
         return heapq.nsmallest(count, legal, key=values.__getitem__)
 

@@ -143,9 +143,3 @@ def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
     if ground.instance_class is not Listed:
         return None
     return lambda ground, c: _value(ground, c, np.inf)
-
-
-def plan_of_pins(ground: Listed, pin: IntArray, rank: FloatArray) -> tuple[IntArray, FloatArray]:
-    """[U] the placement and the ranks of the schedule that pins [U] and ranks [U] make."""
-    schedule(ground, pin, rank)
-    return ground.device.copy(), ground.rank.copy()
