@@ -8,15 +8,13 @@ Legend: U placement units, E edges between them, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.local.chain import Chain
-from hsdag.placers.local.values import Scheduled, keep, load, undo, value_of, value_of_machine
+from hsdag.placers.local.values import Scheduled, implement, keep, load, undo, value_of, value_of_machine
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
 
@@ -117,29 +115,7 @@ def _value(g: Listed, c: Chain, limit: float) -> float:
     return value_of_machine(g.scheduled, g.device, g.rank, c, limit)
 
 
-@overload(value_of, strict=False, inline="always")
-def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Listed:
-        return None
-    return lambda ground, c, limit: _value(ground, c, limit)
-
-
-@overload(keep, strict=False, inline="always")
-def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Listed:
-        return None
-    return lambda ground, c: None  # noqa: ARG005
-
-
-@overload(undo, strict=False, inline="always")
-def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Listed:
-        return None
-    return lambda ground, c: None  # noqa: ARG005
-
-
-@overload(load, strict=False, inline="always")
-def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Listed:
-        return None
-    return lambda ground, c: _value(ground, c, np.inf)
+implement(value_of, Listed, lambda ground, c, limit: _value(ground, c, limit))
+implement(keep, Listed, lambda ground, c: None)  # noqa: ARG005
+implement(undo, Listed, lambda ground, c: None)  # noqa: ARG005
+implement(load, Listed, lambda ground, c: _value(ground, c, np.inf))

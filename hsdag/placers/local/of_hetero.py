@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from hsdag.ir.graph import IntArray
 from hsdag.placers.local.chain import Chain
-from hsdag.placers.local.values import Scheduled, keep, put, surely_fits, undo, value_of, with_penalty
+from hsdag.placers.local.values import Scheduled, implement, keep, put, surely_fits, undo, value_of, with_penalty
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.hetero_machine import HeteroMachine, accept, hetero_machine, propose, reject
 from hsdag.runtime.problems.problem import Problem
@@ -66,16 +64,6 @@ def _penalised(g: Scheduled, c: Chain, value: float) -> float:
     return with_penalty(g, c, value)
 
 
-@overload(value_of, strict=False, inline="always")
-def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    return (lambda ground, c, limit: _value(ground, c, limit)) if ground.instance_class is UnderHetero else None
-
-
-@overload(keep, strict=False, inline="always")
-def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    return (lambda ground, c: accept(ground.machine)) if ground.instance_class is UnderHetero else None  # noqa: ARG005
-
-
-@overload(undo, strict=False, inline="always")
-def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    return (lambda ground, c: reject(ground.machine)) if ground.instance_class is UnderHetero else None  # noqa: ARG005
+implement(value_of, UnderHetero, lambda ground, c, limit: _value(ground, c, limit))
+implement(keep, UnderHetero, lambda ground, c: accept(ground.machine))  # noqa: ARG005
+implement(undo, UnderHetero, lambda ground, c: reject(ground.machine))  # noqa: ARG005

@@ -99,6 +99,14 @@ def load(ground: Any, c: Chain) -> float:
     raise NotImplementedError
 
 
+def implement(function: Callable[..., Any], ground: type, implementation: Callable[..., Any]) -> None:
+    """Let compiled callers of one of the functions above have ``implementation`` for this type of ground."""
+
+    @overload(function, strict=False, inline="always")
+    def _chosen(*types: Any) -> Callable[..., Any] | None:
+        return implementation if types[0].instance_class is ground else None
+
+
 @inlined
 def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
@@ -181,29 +189,7 @@ def value_of_machine(g: Scheduled, device: IntArray, rank: FloatArray, c: Chain,
     return _simulated(g, c, limit)
 
 
-@overload(value_of, strict=False, inline="always")
-def _value_of(ground: Any, c: Any, limit: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Scheduled:
-        return None
-    return lambda ground, c, limit: _value_of_scheduled(ground, c, limit)
-
-
-@overload(keep, strict=False, inline="always")
-def _keep(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Scheduled:
-        return None
-    return lambda ground, c: None  # noqa: ARG005
-
-
-@overload(undo, strict=False, inline="always")
-def _undo(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Scheduled:
-        return None
-    return lambda ground, c: _put_changed(ground, c)
-
-
-@overload(load, strict=False, inline="always")
-def _load(ground: Any, c: Any) -> Callable[..., Any] | None:  # noqa: ARG001
-    if ground.instance_class is not Scheduled:
-        return None
-    return lambda ground, c: value_of_machine(ground, c.device, c.rank, c, np.inf)
+implement(value_of, Scheduled, lambda ground, c, limit: _value_of_scheduled(ground, c, limit))
+implement(keep, Scheduled, lambda ground, c: None)  # noqa: ARG005
+implement(undo, Scheduled, lambda ground, c: _put_changed(ground, c))
+implement(load, Scheduled, lambda ground, c: value_of_machine(ground, c.device, c.rank, c, np.inf))
