@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,14 +126,15 @@ def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet
 
 def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "out.json", tmp_path / "out.run"
-    command = place_command(tiny_resnet, out, "--reward", "hybrid")
+    command = place_command(tiny_resnet, out, "--reward", "hybrid", "--method", "hsdag")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         wait_for_events(run / "candidates.jsonl", 3)
         process.send_signal(signal.SIGKILL)
     before = [line for line in (run / "events.jsonl").read_text().splitlines() if line.endswith("}")]
     kept = [line for line in (run / "candidates.jsonl").read_text().splitlines() if line.endswith("}")]
     most = len(before) + 2
-    resumed = run_place(tiny_resnet, options("hybrid", most), run_folder=tmp_path / "out.run", resume=True)
+    again = replace(options("hybrid", most), method="hsdag")
+    resumed = run_place(tiny_resnet, again, run_folder=tmp_path / "out.run", resume=True)
     assert (run / "events.jsonl").read_text().splitlines()[: len(before)] == before
     assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept
     assert len(before) <= resumed.tally.tried <= most

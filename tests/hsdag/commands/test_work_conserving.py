@@ -139,7 +139,7 @@ def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_pla
 ) -> None:
     monkeypatch.setattr("hsdag.search.ruled_out.LEAST_GAIN", 1.0)
     heard: list[str] = []
-    options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=4.0, protocol=QUICK)
+    options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=600.0, protocol=QUICK)
     found = run_place(tiny_resnet, options, watcher=Watcher(on_phase=heard.append))
     (said,) = [phase for phase in heard if "share hardware" in phase]
     assert said.startswith("CPU_0 and CPU_1 share hardware: side by side ")
