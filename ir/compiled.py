@@ -10,6 +10,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
+
+ZERO: Any = np.int64(0)
+"""For arguments of compiled functions: for a literal 0, numba would compile them once more."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +25,16 @@ def bare(function: F, **options: Any) -> F:
     return compiled
 
 
+def inner(function: F, **options: Any) -> F:
+    """Compile a function that allocates nothing and that only compiled functions call."""
+    return bare(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+
+
 def inlined(function: F) -> F:
-    """Compile a function that allocates nothing into its callers."""
-    return bare(function, forceinline=True)
+    """Compile a function that allocates nothing into its callers, which are compiled functions."""
+    return inner(function, forceinline=True)
+
+
+def merged(function: F) -> F:
+    """Write a function out in its only caller before that is compiled: a call would have it optimised twice."""
+    return bare(function, inline="always")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
@@ -144,3 +145,41 @@ def test_the_public_names_are_these() -> None:
         "__version__", "bench", "compile_work_conserving", "export", "place", "simulate", "solve",
     ]  # fmt: skip
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)
+
+
+def decorators(node: ast.AST) -> set[str]:
+    found = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return {ast.unparse(each).partition("(")[0] for each in found}
+
+
+def without_wrapper(path: Path) -> dict[str, Path]:
+    """Functions of a module that only compiled functions may call."""
+    body = ast.parse(path.read_text()).body
+    return {node.name: path for node in body if isinstance(node, ast.FunctionDef) and decorators(node) & INNER}
+
+
+def interpreted_calls(node: ast.AST) -> Iterator[str]:
+    """Names that are called outside compiled functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
+            yield child.func.id
+        if not decorators(child) & COMPILED:
+            yield from interpreted_calls(child)
+
+
+INNER = {"inner", "inlined"}
+COMPILED = {*INNER, "bare", "merged", "numba.njit"}
+SEALED = {name: path for each in [*SOURCES, *OWN] for name, path in without_wrapper(each).items()}
+EVERYTHING = [*SOURCES, *OWN, *sorted(ROOT.glob("tests/**/*.py")), *sorted(ROOT.glob("benchmarks/*.py"))]
+
+
+def test_the_interpreter_calls_no_compiled_function_without_a_wrapper() -> None:
+    """It would jump to address 0."""
+    assert SEALED
+    for path in EVERYTHING:
+        tree, known = ast.parse(path.read_text()), {*without_wrapper(path)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                defined = {name for name, home in SEALED.items() if node.module.endswith(f".{home.stem}")}
+                known |= {alias.name for alias in node.names} & defined
+        assert known & set(interpreted_calls(tree)) == set(), path

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.batching.dispatch import Room, Tables, dispatched_s, loaded
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchedProblem
-from hsdag.runtime.simulator.heaps import bare, inlined
 
 NUM_KINDS = 16
 """Cases among which a step draws."""

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from hsdag.batching.incumbent import BatchIncumbent
+from hsdag.ir.compiled import bare
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchTable
@@ -22,7 +23,6 @@ from hsdag.placers.exact.recursive_bound import recursive_bound_s
 from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.runtime.problems.bounds import CRITICAL_PATH, LOAD, Bound, dual_load, largest
-from hsdag.runtime.simulator.heaps import bare
 
 ROUNDS_FIRST, ROUNDS = 400, 40
 """Steps towards the best prices of devices, from equal ones and from those of the whole problem."""

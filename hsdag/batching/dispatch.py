@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.lists.greedy import breadth_first
-from hsdag.runtime.simulator.heaps import bare, inlined
 
 
 class Tables(NamedTuple):

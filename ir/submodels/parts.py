@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.compiled import bare
+from hsdag.ir.compiled import bare, inner
 from hsdag.ir.graph import BoolArray, IntArray
 
 NO_CYCLE, UNKNOWN = -1, -2
@@ -103,7 +103,7 @@ class Room(NamedTuple):
         )
 
 
-@bare
+@inner
 def regroup(net: Net, parts: Parts, scratch: IntArray, start: int, count: int) -> None:
     """Join again the nodes that edges other than boundaries join, among the ``count`` nodes of a submodel, or all."""
     label = parts.label
@@ -136,7 +136,7 @@ def regroup(net: Net, parts: Parts, scratch: IntArray, start: int, count: int) -
         parts.size[s] += 1
 
 
-@bare
+@inner
 def link_edges(net: Net, parts: Parts, rings: Rings, start: int, count: int) -> None:
     """List the edges that leave each of the submodels whose nodes are the ``count`` from ``start`` on."""
     for v in parts.group[start : start + count]:
@@ -149,7 +149,7 @@ def link_edges(net: Net, parts: Parts, rings: Rings, start: int, count: int) -> 
                 rings.link[e], rings.head[s] = rings.head[s], e
 
 
-@bare
+@inner
 def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> None:
     """Find which ring each of the submodels [S] is on; NO_CYCLE where it waits for none that waits for it.
 
@@ -180,7 +180,7 @@ def find_rings(net: Net, parts: Parts, rings: Rings, submodels: IntArray) -> Non
             s = t
 
 
-@bare
+@inner
 def any_on_ring(rings: Rings, submodels: IntArray) -> bool:
     """Whether one of the submodels [S] waits for another that waits for it."""
     found = False
@@ -206,7 +206,7 @@ def _close(rings: Rings, s: int, num_waiting: int) -> int:
     return num_waiting
 
 
-@bare
+@inner
 def _next_reader(net: Net, parts: Parts, rings: Rings, s: int) -> int:
     """The next submodel that reads s, of those whose ring is still unknown; -1 when all were looked at."""
     while rings.at_edge[s] >= 0:

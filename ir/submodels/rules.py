@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.compiled import bare
+from hsdag.ir.compiled import ZERO, bare, inner
 from hsdag.ir.graph import IntArray
 from hsdag.ir.submodels.parts import NO_CYCLE, Net, Parts, Room, any_on_ring, find_rings, link_edges, regroup
 
@@ -50,10 +50,10 @@ def join(net: Net, room: Room, device: IntArray) -> bool:
             is_split = is_split or parts.boundary[e]
         for e in range(net.constant[v], net.first[v + 1]):
             parts.boundary[e] = False
-    regroup(net, parts, room.members, 0, count)
+    regroup(net, parts, room.members, ZERO, count)
     if not is_split:
         return False
-    link_edges(net, parts, rings, 0, count)
+    link_edges(net, parts, rings, ZERO, count)
     num = 0
     for v in range(count):
         if parts.size[v]:
@@ -64,14 +64,15 @@ def join(net: Net, room: Room, device: IntArray) -> bool:
     return waits
 
 
-@bare
+@inner
 def cut_returns(net: Net, room: Room) -> int:
     """Cut submodels that wait for themselves until no rule cuts any more; how many edges in ``room.cut`` it cut.
 
     Only the pieces of what was cut are looked at again, and of these only those that a result of the submodel comes
     back to.
     """
-    num, num_cut = 0, 0
+    num: int = ZERO
+    num_cut: int = ZERO
     for v in range(len(room.slot)):
         room.returned[v], room.slot[v], room.least[v] = False, -1, INPUTS
         if room.parts.size[v] and room.rings.ring[v] >= 0:
@@ -86,7 +87,7 @@ def cut_returns(net: Net, room: Room) -> int:
                 num_cut = _find_cuts(net, room, s, num_cut)
         for e in room.cut[num_before:num_cut]:
             room.parts.boundary[e] = True
-        num = 0
+        num = ZERO
         for e in room.cut[num_before:num_cut]:
             s = room.parts.label[net.dst[e]]
             if room.slot[s] != CUT:  # not yet split up
@@ -97,7 +98,7 @@ def cut_returns(net: Net, room: Room) -> int:
     return num_cut
 
 
-@bare
+@inner
 def _split_up(net: Net, room: Room, s: int, num: int) -> int:
     """Join the nodes of s again; add to the ``num`` in ``changed`` the pieces that a result of s came back to."""
     parts = room.parts
@@ -116,7 +117,7 @@ def _split_up(net: Net, room: Room, s: int, num: int) -> int:
     return num
 
 
-@bare
+@inner
 def _mark_returned(net: Net, room: Room, batch: IntArray) -> None:
     """Mark the nodes of up to 64 submodels that depend on a result which left their own submodel."""
     parts, after, slot = room.parts, room.after, room.slot
@@ -142,7 +143,7 @@ def _mark_returned(net: Net, room: Room, batch: IntArray) -> None:
         slot[s] = -1
 
 
-@bare
+@inner
 def _find_cuts(net: Net, room: Room, s: int, num_cut: int) -> int:
     """Add to the ``num_cut`` edges in ``cut`` those inside submodel s over which it is cut; how many there are then.
 
@@ -151,7 +152,7 @@ def _find_cuts(net: Net, room: Room, s: int, num_cut: int) -> int:
     cut whose ends share something that leads into s; ``_share_inputs`` says more where that is in doubt.
     """
     parts, above = room.parts, room.above
-    num_doubtful = 0
+    num_doubtful = ZERO
     for v in parts.group[parts.start[s] : parts.start[s] + parts.size[s]]:
         is_entrance = _look_above(net, room, v)
         if not room.returned[v]:
@@ -175,7 +176,7 @@ def _find_cuts(net: Net, room: Room, s: int, num_cut: int) -> int:
     return _share_inputs(net, room, s, num_doubtful, num_cut) if num_doubtful else num_cut
 
 
-@bare
+@inner
 def _look_above(net: Net, room: Room, v: int) -> bool:
     """Fill in ``above`` for v, after those that v reads; whether v itself reads another submodel."""
     parts, above = room.parts, room.above
@@ -191,7 +192,7 @@ def _look_above(net: Net, room: Room, v: int) -> bool:
     return is_entrance
 
 
-@bare
+@inner
 def _share_inputs(net: Net, room: Room, s: int, num_doubtful: int, num_cut: int) -> int:
     """Add to ``cut`` those of the edges in ``doubtful`` whose ends share a graph input of submodel s.
 
@@ -224,7 +225,7 @@ def _share_inputs(net: Net, room: Room, s: int, num_doubtful: int, num_cut: int)
     return num_cut
 
 
-@bare
+@inner
 def _follow_inputs(net: Net, room: Room, s: int, high: int) -> None:
     """Pass the bits of inputs on to all nodes that depend on them up to ``high``, the last of submodel s."""
     parts, reach, by_way = room.parts, room.after, room.by_way
@@ -242,7 +243,7 @@ def _follow_inputs(net: Net, room: Room, s: int, high: int) -> None:
             by_way[v] |= reach[v]
 
 
-@bare
+@inner
 def open_rings(net: Net, room: Room, num_cut: int) -> int:
     """Cut one node at a time from what comes before it in its submodel, until no submodels wait for each other.
 
@@ -254,7 +255,7 @@ def open_rings(net: Net, room: Room, num_cut: int) -> int:
         if parts.size[s]:
             room.chosen[num] = s
             num += 1
-    link_edges(net, parts, rings, 0, len(room.chosen))
+    link_edges(net, parts, rings, ZERO, len(room.chosen))
     find_rings(net, parts, rings, room.chosen[:num])
     if not any_on_ring(rings, room.chosen[:num]):
         return num_cut
@@ -276,7 +277,7 @@ def open_rings(net: Net, room: Room, num_cut: int) -> int:
     return num_cut
 
 
-@bare
+@inner
 def _isolate(net: Net, room: Room, v: int) -> int:
     """Cut v from its submodel's other nodes that it reads; how many submodels in ``changed`` are new or freed."""
     parts, rings = room.parts, room.rings
@@ -306,7 +307,7 @@ def _isolate(net: Net, room: Room, v: int) -> int:
     return num
 
 
-@bare
+@inner
 def _rerank(net: Net, parts: Parts, ring: IntArray, v: int, ranks: IntArray) -> None:
     """Put v where it belongs now: ``ranks[i]`` is the least of ``ranks[2 * i]`` and ``ranks[2 * i + 1]``."""
     i, rank = v + len(ranks) // 2, _rank(net, parts, ring, v)
@@ -315,7 +316,7 @@ def _rerank(net: Net, parts: Parts, ring: IntArray, v: int, ranks: IntArray) -> 
         rank, i = min(rank, ranks[i ^ 1]) if i > 1 else rank, i // 2
 
 
-@bare
+@inner
 def _rank(net: Net, parts: Parts, ring: IntArray, v: int) -> int:
     """Which node HETERO isolates: the one of least rank; NO_RANK where that would change nothing or opens no ring.
 

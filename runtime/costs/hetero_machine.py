@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
+from hsdag.ir.compiled import bare, inlined, merged
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.submodels.collector import Nodes
 from hsdag.ir.submodels.parts import Room
@@ -128,7 +128,10 @@ def hetero_machine(
         run=np.zeros(1, RUN),
     )
     h.run["is_period"], h.run["clock"] = is_period, 1
-    _begin(h)
+    h.run["num_unsupported"] = lacks[np.arange(num_units), placement].sum()
+    _sum_up(h)
+    propose(h, h.placement[:0], h.placement[:0], 0, np.inf)
+    accept(h)
     return h
 
 
@@ -144,16 +147,6 @@ def _no_groups(m: int, num_tensors: int, d: int) -> Groups:
         tensor_seen=np.zeros(num_tensors, dtype=np.int64),
         is_joined=np.zeros(d, dtype=np.bool_),
     )
-
-
-@bare
-def _begin(h: HeteroMachine) -> None:
-    """Work out the placement that the machine begins with."""
-    for u in range(len(h.placement)):
-        h.run[0].num_unsupported += h.lacks[u, h.placement[u]]
-    _sum_up(h)
-    h.run[0].proposed_s = _exact_s(h, np.inf)
-    accept(h)
 
 
 @bare
@@ -274,7 +267,7 @@ def _value_s(h: HeteroMachine, launched_s: FloatArray) -> float:
     return largest_s if h.run[0].is_period else total_s
 
 
-@bare
+@merged
 def _least_s(h: HeteroMachine) -> float:
     """A lower bound of the proposal's time.
 
@@ -325,7 +318,7 @@ def _put_beside(h: HeteroMachine, v: int, to: int) -> None:
             h.bound_s[to] -= g.extra_s[row, s]
 
 
-@bare
+@merged
 def _exact_s(h: HeteroMachine, limit_s: float) -> float:
     """The proposal's time, or a lower bound beyond the limit; fills its row of ``groups``."""
     g, room, row = h.groups, h.room, 1 - h.run[0].row

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hsdag.ir.compiled import inlined, inner
 from hsdag.runtime.simulator.contended import stretch
-from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
+from hsdag.runtime.simulator.heaps import pop, push
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -25,7 +26,7 @@ from hsdag.runtime.simulator.machine import (
 )
 
 
-@bare
+@inner
 def run_buses(m: Machine) -> float:
     """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
     _reset(m)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.independent import expect, send, take
 from hsdag.runtime.simulator.machine import Machine, is_late, note_op, op_s
 
 
-@bare
+@inner
 def run_contended(m: Machine) -> float:
     """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
     m.run[0].num_done = 0

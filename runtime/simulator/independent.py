@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.runtime.simulator.heaps import bare, inlined, pop, push
+from hsdag.ir.compiled import inlined, inner
+from hsdag.runtime.simulator.heaps import pop, push
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -23,7 +24,7 @@ from hsdag.runtime.simulator.machine import (
 )
 
 
-@bare
+@inner
 def run_independent(m: Machine) -> float:
     """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
     m.run[0].num_done = 0

@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Links, Semantics
-from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined
+from hsdag.runtime.simulator.heaps import ENTRY, Records
 
 INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # as Links has them
 SEQUENTIAL = -1
@@ -189,7 +190,7 @@ def noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatAr
     return of_ops, np.exp(semantics.noise_sigma * generator.standard_normal((num_ops, num_devices)))
 
 
-@inlined
+@bare
 def load_placement(m: Machine, placement: IntArray) -> None:
     """Put every op on its device, and make ready for a run."""
     for v in range(len(m.order)):
@@ -220,7 +221,7 @@ def rewind(m: Machine) -> None:
     m.run[0].num_records = 0
 
 
-@bare
+@inner
 def set_path_values(m: Machine) -> None:
     """Rank ops by the longest way from their start to the end: nominal times on the placed devices, and links."""
     for v in range(len(m.order) - 1, -1, -1):

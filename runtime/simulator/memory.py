@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 from hsdag.runtime.simulator.machine import Machine
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.runtime.simulator.heaps import bare, inlined
+from hsdag.ir.compiled import inlined, inner
 from hsdag.runtime.simulator.machine import EGRESS, Machine, link_s, note_op, note_transfer, op_s
 
 
-@bare
+@inner
 def run_sequential(m: Machine) -> float:
     """Seconds until the last op ends, in topological order, of the placement that is loaded.
 

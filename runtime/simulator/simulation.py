@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
@@ -19,7 +20,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
 from hsdag.runtime.simulator.contended import run_contended
-from hsdag.runtime.simulator.heaps import Records, bare
+from hsdag.runtime.simulator.heaps import Records
 from hsdag.runtime.simulator.independent import run_independent
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.contended import drained_s
-from hsdag.runtime.simulator.heaps import bare, inlined
 from hsdag.runtime.simulator.machine import (
     BLOCKING,
     CHANNEL,
@@ -63,7 +63,7 @@ def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: F
         periods_s[b] = period_of_loaded(m, load_s)
 
 
-@bare
+@inner
 def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
     """Seconds of the busiest resource under the placement that is loaded; ``load_s`` is as in ``_run_many``."""
     for i in range(len(load_s)):

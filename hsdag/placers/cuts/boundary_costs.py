@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import bare, inlined
 
 
 class Launches(Enum):

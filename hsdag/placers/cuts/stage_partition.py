@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.cuts.boundary_costs import readers
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import bare, inlined
 
 TOTAL_BITS = 50
 """All costs together are fewer ticks than 2 to this power; each is off by at most one tick."""

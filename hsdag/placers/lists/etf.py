@@ -9,12 +9,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.schedule import ListSchedule, Room, has_room, settle
 from hsdag.placers.lists.tables import Tables, arrival_s, levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 
 
 class EtfPlacer(SchedulePlacer):

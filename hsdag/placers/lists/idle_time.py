@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import inlined
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.simulator.heaps import inlined
 
 SMALLEST_BLOCK = 32
 ROUNDING = 1e-15

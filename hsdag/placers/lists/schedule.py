@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
+from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.placers.lists.tables import Tables, arrival_s
-from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +121,9 @@ def _run(
     for turn in range(len(room.device)):
         v = pop(room.ready, 0, num_ready)
         num_ready -= 1
-        if not _place(t, room, idle, v, pinned[v], device_order, insertion, by_start, True) and not _place(
-            t, room, idle, v, -1, device_order, insertion, by_start, True
-        ):
-            _place(t, room, idle, v, -1, device_order, insertion, by_start, False)
+        pin, within = pinned[v], True
+        while not _place(t, room, idle, v, pin, device_order, insertion, by_start, within):
+            pin, within = -1, pin >= 0
         room.sequence[turn] = v
         for k in range(t.out_first[v], t.out_first[v + 1]):
             u = t.out_op[k]
@@ -133,7 +133,7 @@ def _run(
                 num_ready += 1
 
 
-@bare
+@inner
 def _place(
     t: Tables,
     room: Room,

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import inlined
 from hsdag.ir.graph import Csr, FloatArray, IntArray
 from hsdag.ir.paths import longest_before
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import inlined
 
 NOISE = 2.0**-40
 """Levels that differ by less than about this share of the longest are equal but for rounding."""

@@ -19,8 +19,7 @@ from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.local.chain import chain_for
 from hsdag.placers.local.listed import Listed, schedule
-from hsdag.placers.local.loop import propose, start, start_with
-from hsdag.placers.local.of_hetero import UnderHetero, load_under_hetero
+from hsdag.placers.local.loop import propose, start
 from hsdag.runtime.problems.plan import Plan
 
 SLICE_S = 0.01
@@ -87,10 +86,7 @@ class Annealing:
         for chain, ground, plan in zip(self.chains, self._grounds, plans, strict=True):
             if plan is not None:
                 chain.device[:], chain.rank[:] = plan
-                if isinstance(ground, UnderHetero):
-                    start_with(chain, load_under_hetero(ground, chain))
-                else:
-                    start(chain, ground)
+                start(ground, chain)
 
     @property
     def num_with_pins(self) -> int:
@@ -142,7 +138,7 @@ class Annealing:
         end = int(chain.state["num_proposals"][0]) + num
         while (left := end - int(chain.state["num_proposals"][0])) > 0 and not self._stop.is_set():
             best, begin_s = float(chain.state["best"][0]), time.monotonic()
-            propose(chain, ground, min(size, left))
+            propose(ground, chain, min(size, left))
             if chain.state["best"][0] < best:
                 self._found[i] = self._best_plan(i)
             is_quick = time.monotonic() - begin_s < SLICE_S / 2

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.simulator.heaps import Records, bare, inlined
+from hsdag.runtime.simulator.heaps import Records
 
 STATE = np.dtype(
     [
@@ -131,7 +132,7 @@ def change(c: Chain, u: int, device: int, rank: float) -> None:
     c.rank[u] = rank
 
 
-@inlined
+@bare
 def settle(c: Chain) -> None:
     """The proposal is over, and the next one begins with nothing."""
     for k in range(c.state[0].num_changed):
@@ -139,7 +140,7 @@ def settle(c: Chain) -> None:
     c.state[0].num_changed = 0
 
 
-@inlined
+@bare
 def restore(c: Chain) -> None:
     """Put back what the proposal has changed."""
     for k in range(c.state[0].num_changed):
@@ -148,7 +149,7 @@ def restore(c: Chain) -> None:
         c.rank[u] = c.old_rank[k]
 
 
-@inlined
+@bare
 def note_best(c: Chain) -> None:
     """The plan is the best so far."""
     c.state[0].best = c.state[0].value

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.local.chain import Chain
-from hsdag.placers.local.values import Scheduled, implement, keep, load, undo, value_of, value_of_machine
+from hsdag.placers.local.chain import Chain, settle
+from hsdag.placers.local.loop import ROUNDING, draw, is_kept, propose, value_of
+from hsdag.placers.local.values import Scheduled, put, simulated, value_of_plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import ENTRY, Records, bare, inlined, pop, push
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 
 
 class Listed(NamedTuple):
@@ -109,13 +111,22 @@ def _earliest(g: Listed, u: int, pin: int) -> tuple[int, float]:
 
 
 @bare
-def _value(g: Listed, c: Chain, limit: float) -> float:
+def _propose(g: Listed, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            schedule(g, c.device, c.rank)
+            for u in range(len(g.device)):
+                put(g.scheduled, g.device, g.rank, u)
+            is_kept(c, simulated(g.scheduled, c, limit * (1.0 + ROUNDING)), limit)
+            settle(c)
+
+
+def _value(g: Listed, c: Chain) -> float:
     """The simulated value of the schedule of a chain's pins and ranks."""
     schedule(g, c.device, c.rank)
-    return value_of_machine(g.scheduled, g.device, g.rank, c, limit)
+    return value_of_plan(g.scheduled, c, g.device, g.rank)
 
 
-implement(value_of, Listed, lambda ground, c, limit: _value(ground, c, limit))
-implement(keep, Listed, lambda ground, c: None)  # noqa: ARG005
-implement(undo, Listed, lambda ground, c: None)  # noqa: ARG005
-implement(load, Listed, lambda ground, c: _value(ground, c, np.inf))
+propose.register(Listed, _propose)
+value_of.register(Listed, _value)

@@ -10,10 +10,10 @@ from enum import IntEnum
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.local.chain import Chain, below, change, groups_of, uniform
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.simulator.heaps import bare, inlined
 
 LONGEST_STRETCH = 0.5
 """Share of all units that one move may put on one device."""

@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare
 from hsdag.ir.graph import IntArray
-from hsdag.placers.local.chain import Chain
-from hsdag.placers.local.values import Scheduled, implement, keep, put, surely_fits, undo, value_of, with_penalty
+from hsdag.placers.local.chain import Chain, settle
+from hsdag.placers.local.loop import ROUNDING, draw, is_kept, propose, value_of
+from hsdag.placers.local.values import Scheduled, put, surely_fits, with_penalty
+from hsdag.runtime.costs import hetero_machine
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.hetero_machine import HeteroMachine, accept, hetero_machine, propose, reject
+from hsdag.runtime.costs.hetero_machine import HeteroMachine
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.simulator.heaps import bare
 from hsdag.runtime.simulator.machine import rewind
 from hsdag.runtime.simulator.sequential import run_sequential
 
@@ -28,24 +30,8 @@ class UnderHetero(NamedTuple):
 def under_hetero(problem: Problem, costs: HeteroCosts, scheduled: Scheduled) -> UnderHetero:
     """Values of placements of a model's units."""
     first = problem.supported.argmax(axis=1)
-    machine = hetero_machine(costs, problem.units.partition.labels, first, problem.objective.is_steady)
+    machine = hetero_machine.hetero_machine(costs, problem.units.partition.labels, first, problem.objective.is_steady)
     return UnderHetero(machine, scheduled, np.zeros(problem.num_units, dtype=np.int64))
-
-
-@bare
-def _value(g: UnderHetero, c: Chain, limit: float) -> float:
-    for k in range(c.state[0].num_changed):
-        g.to[k] = c.device[c.changed[k]]
-    value = propose(g.machine, c.changed, g.to, c.state[0].num_changed, limit)
-    return value if value > limit else _penalised(g.scheduled, c, value)
-
-
-def load_under_hetero(g: UnderHetero, c: Chain) -> float:
-    """The value of a chain's plan, as it is: every unit is proposed at once."""
-    every = np.arange(len(c.device))
-    value = float(propose(g.machine, every, c.device, len(every), np.inf))
-    accept(g.machine)
-    return float(_penalised(g.scheduled, c, value))
 
 
 @bare
@@ -64,6 +50,30 @@ def _penalised(g: Scheduled, c: Chain, value: float) -> float:
     return with_penalty(g, c, value)
 
 
-implement(value_of, UnderHetero, lambda ground, c, limit: _value(ground, c, limit))
-implement(keep, UnderHetero, lambda ground, c: accept(ground.machine))  # noqa: ARG005
-implement(undo, UnderHetero, lambda ground, c: reject(ground.machine))  # noqa: ARG005
+@bare
+def _propose(g: UnderHetero, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        count = c.state[0].num_changed
+        if count > 0:
+            for k in range(count):
+                g.to[k] = c.device[c.changed[k]]
+            most = limit * (1.0 + ROUNDING)
+            value = hetero_machine.propose(g.machine, c.changed, g.to, count, most)
+            if is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit):
+                hetero_machine.accept(g.machine)
+            else:
+                hetero_machine.reject(g.machine)
+            settle(c)
+
+
+def _value(g: UnderHetero, c: Chain) -> float:
+    """The value of a chain's plan, as it is: every unit is proposed at once."""
+    every = np.arange(len(c.device))
+    value = float(hetero_machine.propose(g.machine, every, c.device, len(every), np.inf))
+    hetero_machine.accept(g.machine)
+    return float(_penalised(g.scheduled, c, value))
+
+
+propose.register(UnderHetero, _propose)
+value_of.register(UnderHetero, _value)

@@ -1,25 +1,23 @@
 """Values of a chain's proposals, compiled: the simulator behind a local search.
 
-``value_of``, ``keep`` and ``undo`` are chosen by the type of what values come from when a loop is compiled.
-
 Legend: U placement units, D devices, N ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE, one_inference
+from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
-from hsdag.placers.local.chain import Chain
+from hsdag.placers.local.chain import Chain, settle
+from hsdag.placers.local.loop import ROUNDING, draw, is_kept, propose, value_of
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order
-from hsdag.runtime.simulator.heaps import Records, bare, inlined
+from hsdag.runtime.simulator.heaps import Records
 from hsdag.runtime.simulator.machine import Machine, machine_for, rewind
 from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
 from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
@@ -78,35 +76,6 @@ def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *,
     )
 
 
-def value_of(ground: Any, c: Chain, limit: float) -> float:
-    """The value of a chain's plan after ``c.changed``, for compiled callers; anything above ``limit`` where it exceeds
-    that. The excess of memory goes into the chain's state."""
-    raise NotImplementedError
-
-
-def keep(ground: Any, c: Chain) -> None:
-    """Take over what ``value_of`` was told last, for compiled callers."""
-    raise NotImplementedError
-
-
-def undo(ground: Any, c: Chain) -> None:
-    """Forget what ``value_of`` was told last; the chain has its old plan again. For compiled callers."""
-    raise NotImplementedError
-
-
-def load(ground: Any, c: Chain) -> float:
-    """The value of a chain's plan, as it is, for compiled callers."""
-    raise NotImplementedError
-
-
-def implement(function: Callable[..., Any], ground: type, implementation: Callable[..., Any]) -> None:
-    """Let compiled callers of one of the functions above have ``implementation`` for this type of ground."""
-
-    @overload(function, strict=False, inline="always")
-    def _chosen(*types: Any) -> Callable[..., Any] | None:
-        return implementation if types[0].instance_class is ground else None
-
-
 @inlined
 def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
@@ -122,13 +91,7 @@ def _put_changed(g: Scheduled, c: Chain) -> None:
 
 
 @bare
-def _value_of_scheduled(g: Scheduled, c: Chain, limit: float) -> float:
-    _put_changed(g, c)
-    return _simulated(g, c, limit)
-
-
-@bare
-def _simulated(g: Scheduled, c: Chain, limit: float) -> float:
+def simulated(g: Scheduled, c: Chain, limit: float) -> float:
     """The value of what is on the machine, with the penalty."""
     m, setting = g.machine, g.setting[0]
     rewind(m)
@@ -151,7 +114,7 @@ def _simulated(g: Scheduled, c: Chain, limit: float) -> float:
     return with_penalty(g, c, value)
 
 
-@bare
+@inner
 def with_penalty(g: Scheduled, c: Chain, value: float) -> float:
     """The value, and more where the run that the machine has recorded exceeds a memory."""
     find_peaks(g.machine, g.room)
@@ -182,14 +145,24 @@ def surely_fits(g: Scheduled) -> bool:
 
 
 @bare
-def value_of_machine(g: Scheduled, device: IntArray, rank: FloatArray, c: Chain, limit: float) -> float:
-    """The value of a placement [U] with ranks [U], up to ``limit``; its excess goes into the state of ``c``."""
-    for u in range(len(device)):
-        put(g, device, rank, u)
-    return _simulated(g, c, limit)
+def _propose(g: Scheduled, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            _put_changed(g, c)
+            if not is_kept(c, simulated(g, c, limit * (1.0 + ROUNDING)), limit):
+                _put_changed(g, c)
+            settle(c)
 
 
-implement(value_of, Scheduled, lambda ground, c, limit: _value_of_scheduled(ground, c, limit))
-implement(keep, Scheduled, lambda ground, c: None)  # noqa: ARG005
-implement(undo, Scheduled, lambda ground, c: _put_changed(ground, c))
-implement(load, Scheduled, lambda ground, c: value_of_machine(ground, c.device, c.rank, c, np.inf))
+def value_of_plan(g: Scheduled, c: Chain, device: IntArray, rank: FloatArray) -> float:
+    """The value of a placement [U] with ranks [U]; its excess of memory goes into the state of ``c``."""
+    unit = np.repeat(np.arange(len(device)), np.diff(g.first))
+    g.machine.ops["device"][g.member] = device[unit]
+    if g.setting["sets_ranks"][0]:
+        g.machine.ops["value"][g.member] = rank[unit]
+    return float(simulated(g, c, np.inf))
+
+
+propose.register(Scheduled, _propose)
+value_of.register(Scheduled, lambda ground, c: value_of_plan(ground, c, c.device, c.rank))

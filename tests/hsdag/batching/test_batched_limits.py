@@ -35,7 +35,7 @@ def wide(num_ops: int, num_devices: int) -> ScheduleProblem:
                                        link_latency_s=0.1, link_bandwidth_bytes_per_s=8.0)  # fmt: skip
 
 
-def solved(costs: ScheduleProblem, method: str, budget_s: float = 5.0, *, stopped: bool = False) -> BatchSolution:
+def solved(costs: ScheduleProblem, method: str, budget_s: float = 60.0, *, stopped: bool = False) -> BatchSolution:
     return solve_batched(costs, BatchOptions(method, 4, budget_s=budget_s), Watcher(should_stop=lambda: stopped))
 
 

@@ -68,14 +68,14 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
         return
     chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
     ground = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
-    start(chain, ground)
+    start(ground, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(5):
-        propose(chain, ground, 20)
+        propose(ground, chain, 20)
         rank = inverse_of(np.argsort(chain.rank, kind="stable"))
         score = evaluator.evaluate([Plan(chain.device, rank if evaluator.takes_order else None)])[0]
         assert units.is_legal(chain.device)
-        start(chain, ground)  # an excess is that of the last proposal
+        start(ground, chain)  # an excess is that of the last proposal
         assert (score.failure is not None) == (chain.state["excess"][0] > 0)
         if score.failure is None:
             assert chain.state["value"][0] == pytest.approx(score.value, rel=1e-12)

@@ -68,10 +68,10 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
     chain = chain_for(units, share, seed, has_pins=True)
     ground = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), units.costs)
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
-    start(chain, ground)
+    start(ground, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
-        propose(chain, ground, 25)
+        propose(ground, chain, 25)
         schedule(ground, chain.best_device, chain.best_rank)
         order = inverse_of(np.argsort(ground.rank, kind="stable"))
         assert evaluator.evaluate([Plan(ground.device, order)])[0].value == pytest.approx(chain.state["best"][0])
