@@ -110,6 +110,9 @@ class Placer(ABC, Generic[O]):
             status, note = Status.FEASIBLE, str(reason)
         return incumbent.result(status, note)
 
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        """Have compiled what a search through simulated values of the problem calls, where the machine has not yet."""
+
     @abstractmethod
     def _search(self, incumbent: Incumbent) -> Status:
         """Search through ``incumbent``, which keeps the best; how it ended.

@@ -30,6 +30,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
+from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.search.ruled_out import without_ruled_out
@@ -68,7 +69,8 @@ class Ground:
 class Found:
     """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
 
-    ``ruled_out`` says why nothing was searched, where the profile left no split to search for.
+    ``ruled_out`` says why nothing was searched, where the profile left no split to search for. ``compiling_s`` came
+    before the search, and is not part of the budget.
     """
 
     problem: Problem
@@ -79,6 +81,7 @@ class Found:
     folder: RunFolder | None
     ruled_out: str | None = None
     contributions: tuple[Contribution, ...] = ()
+    compiling_s: float = 0.0
 
 
 def search_placements(
@@ -97,7 +100,19 @@ def search_placements(
     placer = options.placer(is_cheap=ground.costs is not None)
     placer.check(problem)
     folder = _open_folder(run_folder, session, problem, options, resume)
+    measurement = options.chosen_preset.measurement
+    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
+    compiling_s = 0.0
     if ground.costs is not None:
+        costs, some = ground.costs, problem.expand(problem.supported.argmax(axis=1)[None])
+        compiling_s = compile_search(
+            placer,
+            problem,
+            lambda: problem.objective.of_model(costs, some),
+            takes_order=inner.takes_order,
+            say=watcher.on_phase,
+        )
+        begin_s += compiling_s
         left_s = max(left_s - (time.monotonic() - begin_s), LEAST_SEARCH_SHARE * left_s)
     num_first = problem.num_devices + 1
     is_short = options.resolved_reward == "hybrid" and left_s < num_first * ground.compile_s
@@ -106,14 +121,13 @@ def search_placements(
         watcher.on_phase(f"{lack}; nothing is measured before the comparison")
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
-    measurement, past = options.chosen_preset.measurement, folder.events() if folder is not None else ()
-    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
+    past = folder.events() if folder is not None else ()
     driver = Driver(placer, problem, inner, options.budget, watcher, seed=options.seed, journal=folder, past=past)
     if ground.ruled_out:
         watcher.on_phase("; ".join(ground.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
             spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
-            return Found(problem, driver.recorder, 0, [], spent_s, folder, why)
+            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, compiling_s=compiling_s)
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
@@ -130,7 +144,7 @@ def search_placements(
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
-    return Found(problem, driver.recorder, num_simulated, finalists, search_s, folder, contributions=contributions)
+    return Found(problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:

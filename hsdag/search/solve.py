@@ -26,6 +26,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.compiling import compile_search
 from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.version import __version__
@@ -185,9 +186,13 @@ class _Search:
         objective, semantics = options.objective, options.semantics
         objective.check(semantics)
         self._begin = time.monotonic()
-        self._bound = objective.lower_bound(problem, semantics.execution)
         self._units = problem_of(problem, objective, semantics)
         self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
+        some, takes_order = Plan(self._units.supported.argmax(axis=1)), self._evaluator.takes_order
+        self._begin += compile_search(
+            placer, self._units, lambda: self._evaluator.evaluate([some]), takes_order=takes_order, say=watcher.on_phase
+        )
+        self._bound = objective.lower_bound(problem, semantics.execution)
         self._driver = Driver(
             placer, self._units, self._evaluator, options.budget, watcher, seed=options.seed, is_done=self._is_proven
         )

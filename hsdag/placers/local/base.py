@@ -13,6 +13,7 @@ from hsdag.placers.base import O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.local.annealing import Annealing, Source
 from hsdag.placers.local.chain import chain_for, restore, settle
+from hsdag.placers.local.loop import propose, start
 from hsdag.placers.local.moves import Move, draw_move, shares_of
 from hsdag.placers.local.of_hetero import UnderHetero, under_hetero
 from hsdag.placers.local.values import Scheduled, scheduled
@@ -20,6 +21,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import simulate
 
 SIMULATED = (LATENCY, THROUGHPUT)
@@ -58,15 +60,26 @@ class LocalPlacer(Placer[O]):
         incumbent.evaluate(starts)
         share = shares_of(problem, self.moves, takes_order=takes_order)
         if share.any() and incumbent.is_cheap and problem.objective in SIMULATED and problem.costs is not None:
-            with Annealing(incumbent, self.sources(incumbent, share, takes_order)) as chains:
+            with Annealing(incumbent, self.sources(problem, share, takes_order)) as chains:
                 self.rounds(chains, incumbent, incumbent.best or starts[0])
         elif share.any():
             self._step_by_step(incumbent, share, takes_order)
         return Status.FEASIBLE
 
-    def sources(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> list[Source]:
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        takes_order = takes_order and self.gives_order
+        share = shares_of(problem, self.moves, takes_order=takes_order)
+        if not share.any() or problem.objective not in SIMULATED or problem.costs is None:
+            return
+        for source in dict.fromkeys(self.sources(problem, share, takes_order)):
+            chain, ground = chain_for(problem, source.share, seed=0, has_pins=source.has_pins), source.ground()
+            chain.device[:] = problem.supported.argmax(axis=1)
+            start(ground, chain)
+            propose(ground, chain, 1)
+
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
         """What each chain draws its moves by, and where its values come from."""
-        return [Source(share, lambda: ground_of(incumbent, takes_order), takes_order=takes_order)]
+        return [Source(share, lambda: ground_of(problem, takes_order), takes_order=takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """One chain, whose every proposal is evaluated."""
@@ -89,12 +102,16 @@ class LocalPlacer(Placer[O]):
             idle = 0 if incumbent.best_score < before else idle + 1
 
 
-def ground_of(incumbent: Incumbent, takes_order: bool) -> Scheduled | UnderHetero:
-    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units."""
-    problem = incumbent.problem
+def ground_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
+    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units.
+
+    Raises ValueError for a problem without costs.
+    """
+    if problem.costs is None:
+        raise ValueError("a problem without costs cannot be simulated")
     if problem.ops is not None:
         return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
-    of_units = scheduled(problem, incumbent.costs, np.arange(problem.num_units), takes_order=takes_order)
+    of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
     if isinstance(problem.hetero, HeteroCosts):
         return under_hetero(problem, problem.hetero, of_units)
     return of_units

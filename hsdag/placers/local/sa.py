@@ -18,6 +18,7 @@ from hsdag.placers.local.moves import Move, shares_of
 from hsdag.placers.local.values import Scheduled
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution
 
 LEAST_GAIN = 1e-9
@@ -70,7 +71,8 @@ class SaPlacer(LocalPlacer[SaOptions]):
     """Simulated annealing (Kirkpatrick et al. 1983) in rounds that grow, by chains at different temperatures.
 
     Where plans have orders, some chains search over list schedules: from HEFT's priorities, without pins. The others
-    search over placements and orders, from the best plan known. After a round the hottest chains of each kind go on
+    search over placements and orders, from the best plan known. The last round before a limit of seconds lasts until
+    then. After a round the hottest chains of each kind go on
     from where they are, and the others from the best. The same seed and number of proposals give the same search on any
     number of threads; where plans are measured one by one, one chain cools with the budget.
     """
@@ -84,13 +86,13 @@ class SaPlacer(LocalPlacer[SaOptions]):
         Move.STRETCH: 0.5, Move.EXCHANGE: 0.3, Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5,
     }  # fmt: skip
 
-    def sources(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> list[Source]:
-        o, problem = self.options, incumbent.problem
-        direct = Source(share, lambda: ground_of(incumbent, takes_order), takes_order=takes_order)
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
+        o = self.options
+        direct = Source(share, lambda: ground_of(problem, takes_order), takes_order=takes_order)
         if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
             return [direct] * o.num_chains
         of_pins = shares_of(problem, MOVES_OF_LISTS, takes_order=True)
-        lists = Source(of_pins, lambda: _lists(incumbent), has_pins=True, takes_order=True)
+        lists = Source(of_pins, lambda: _lists(problem), has_pins=True, takes_order=True)
         num_lists = round(o.lists * o.num_chains)
         return [lists] * num_lists + [direct] * (o.num_chains - num_lists)
 
@@ -105,10 +107,15 @@ class SaPlacer(LocalPlacer[SaOptions]):
             first = num_lists + int(kept * (num - num_lists))
             chains.begin([None] * first + [best] * (num - first))
             scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
+            began_s = incumbent.elapsed_s
             chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
             kept = o.kept
             chains.share_best(range(int(kept * num_lists), num_lists))
-            length, idle = length * o.growth, 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
+            rest = length * incumbent.left_s / max(incumbent.elapsed_s - began_s, 1e-9)
+            length *= o.growth
+            if rest < (1.0 + o.growth) * length:  # not enough for this round and another one
+                length = max(rest, 1.0)
+            idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
 
     def heat(self, incumbent: Incumbent) -> float:
         return float(incumbent.best_score * self.options.hottest * self.options.cooling**incumbent.progress)
@@ -134,11 +141,12 @@ def _ladder(options: SaOptions, count: int) -> FloatArray:
     return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
 
 
-def _lists(incumbent: Incumbent) -> Listed:
+def _lists(problem: Problem) -> Listed:
     """List schedules of the units, simulated as plans are."""
-    ground = ground_of(incumbent, takes_order=True)
+    ground = ground_of(problem, takes_order=True)
     assert isinstance(ground, Scheduled)
-    return listed(ground, incumbent.costs)
+    assert problem.costs is not None
+    return listed(ground, problem.costs)
 
 
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
@@ -15,8 +17,11 @@ from hsdag.placers.incumbent import Contribution, Incumbent, Status
 from hsdag.placers.registry import make_placer, method_names
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution
+from hsdag.runtime.problems.units import problem_of
 
+TWO_OPS = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
 LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
 MOST_UNITS_FOR_ALL_LISTS = 5000
 """Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
@@ -95,6 +100,15 @@ class AutoPlacer(Placer[AutoOptions]):
                 break
         return Status.FEASIBLE
 
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        small = problem_of(TWO_OPS, problem.objective, problem.semantics)
+        for method in [m for m in (*LISTS, "mincut") if m not in self.options.left_out]:
+            with contextlib.suppress(OptionError):  # not for this problem
+                evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
+                make_placer(method, is_cheap=True).search(small, evaluator)
+        if "sa" not in self.options.left_out:
+            make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
+
     def _turns(self, problem: Problem, *, is_cheap: bool, is_known: bool) -> Iterator[Turn]:
         """Who comes when; annealing goes on to the end. Where plans are known, only the quick lists come again."""
         size, costs = problem.num_units * problem.num_devices, problem.costs
@@ -112,9 +126,8 @@ class AutoPlacer(Placer[AutoOptions]):
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
-            yield Turn("sa", 0.4, 1)
-            yield Turn("milp-split", 0.4)
-        for number in range(2, 1000):
+            yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
+        for number in range(1, 1000):
             yield Turn("sa", 1.0, number)
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:

@@ -39,7 +39,7 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
     problem, costs = random_problem(seed, num_ops, 2 + seed % 2)
     if is_steady:
         problem = replace(problem, objective=THROUGHPUT)
-    ground = ground_of(incumbent_of(problem, costs), takes_order=False)
+    ground = ground_of(problem, takes_order=False)
     assert isinstance(ground, UnderHetero)
     chain = chain_of(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
     start(ground, chain)
