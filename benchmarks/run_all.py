@@ -66,6 +66,10 @@ BENCHMARKS = {
     "mincut_speed": Small("--ops 1000", r"median +[\d.]+ ms, worst"),
     "overlap_inception": Small("--model tiny_inception --rounds 3 --random 1", r"throughput over HETERO's: [\d.]+"),
     "paper_box": Small("", r"two segments, .* +[\d.]+ ms"),
+    "place_defaults": Small(
+        "--models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s",
+        r"the best of all over the worst answer",
+    ),
     "place_inception": Small("--model resnet50 --budget 5s", r"measured once more: [\d.]+ x the best single device"),
     "real_models": Small("--models light-zfnet512 --placements 1", r"hetero: \d+ of \d+ placements right"),
     "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),

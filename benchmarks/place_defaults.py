@@ -1,0 +1,110 @@
+"""``hsdag place`` with its defaults on two unequal CPU devices, many times, against single methods with much more time.
+
+FAST has two threads, SLOW one; every run begins with an empty profile cache. For each model: how soon the first
+placement was measured (bar: 10 s), the answer over the best single device by the run's own comparison (bar: at least 1
+in every run); then all answers beside the single devices and the answers of --rivals, each of which searched for
+--rival-budget: the best of all over the worst answer of the runs (bar: 0.98). Exit status 1 where a bar is missed.
+
+Usage: python benchmarks/place_defaults.py [--models resnet50,inception_v3,bert_base_uncased] [--runs 10]
+       [--budget 30s] [--rivals sa,mincut,cpsat] [--rival-budget 600s]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from machine import machine
+
+import hsdag
+from hsdag import Placement
+from hsdag.models import save_model_files
+from hsdag.runtime.platforms.devices import resolve_devices
+
+DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
+FIRST_BAR_S, NO_SLOWER = 10.0, 0.98
+
+
+def first_measured(events: Path) -> bool:
+    """Whether a placement has been measured."""
+    lines = events.read_text().splitlines() if events.exists() else []
+    return any('"value":' in line and line.endswith("}") for line in lines)
+
+
+def place(model: Path, method: str, budget: str, out: Path) -> tuple[Placement, float, float]:
+    """The answer, the seconds until the first placement was measured, and the answer over the best single device."""
+    cache = out.with_suffix(".cache")
+    cache.mkdir()
+    command = [sys.executable, "-m", "hsdag", "place", str(model), "--method", method, "--devices", DEVICES, "--json"]
+    begin_s, first_s = time.perf_counter(), float("inf")
+    environment = os.environ | {"HSDAG_CACHE_DIR": str(cache)}
+    with subprocess.Popen(
+        [*command, "--budget", budget, "-o", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as process:
+        while process.poll() is None and first_s == float("inf"):
+            time.sleep(0.05)
+            if first_measured(out.with_suffix(".run") / "events.jsonl"):
+                first_s = time.perf_counter() - begin_s
+        document = json.loads(process.communicate()[0])
+    assert process.returncode == 0
+    (ratio,) = [row["ratio_to_best_single"] for row in document["rows"] if row["answer"]]
+    total_s = time.perf_counter() - begin_s
+    print(
+        f"  {method}, {budget}: first {first_s:.1f} s, {total_s:.0f} s in all, x{ratio:.3f}; {document['sentence']}",
+        flush=True,
+    )
+    return Placement.load(out), first_s, ratio
+
+
+def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
+    """Whether a model keeps the bars."""
+    model = save_model_files(name, folder / f"{name}.xml")
+    print(name)
+    runs = [place(model, "auto", arguments.budget, folder / f"{name}-{i}.json") for i in range(arguments.runs)]
+    rivals = [method for method in arguments.rivals.split(",") if method]
+    placements = {f"run {i}": found for i, (found, _, _) in enumerate(runs)}
+    for method in rivals:
+        placements[method] = place(model, method, arguments.rival_budget, folder / f"{name}-{method}.json")[0]
+    splits = {label: each for label, each in placements.items() if len(set(each.affinity.values())) > 1}
+    devices = resolve_devices(DEVICES, None).all
+    result = hsdag.bench(model, splits, devices, time=f"{4 * (len(splits) + len(devices))}s")
+    latency_s = {row.name: row.latency.median_s for row in result.rows}
+    for label, placement in placements.items():
+        latency_s.setdefault(label, latency_s.get(next(iter(placement.affinity.values())), float("inf")))
+    worst_s = max(latency_s[f"run {i}"] for i in range(arguments.runs))
+    reached, first_s = min(latency_s.values()) / worst_s, max(first for _, first, _ in runs)
+    num_right = sum(ratio >= 1.0 for _, _, ratio in runs)
+    print(
+        f"{name}: {num_right} of {len(runs)} answers no slower than the best single device; first placement after at "
+        f"most {first_s:.1f} s; the best of all over the worst answer {reached:.3f}",
+        flush=True,
+    )
+    return num_right == len(runs) and first_s <= FIRST_BAR_S and reached >= NO_SLOWER
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="resnet50,inception_v3,bert_base_uncased")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--budget", default="30s")
+    parser.add_argument("--rivals", default="sa,mincut,cpsat")
+    parser.add_argument("--rival-budget", default="600s")
+    arguments = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        kept = [judge(name, Path(folder), arguments) for name in arguments.models.split(",")]
+    print(f"{sum(kept)} of {len(kept)} models keep the bars")
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
