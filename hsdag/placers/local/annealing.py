@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.base import SearchStopped
-from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.incumbent import Incumbent
-from hsdag.placers.local.chain import chain_for
+from hsdag.placers.local.chain import chain_for, places_of
 from hsdag.placers.local.listed import Listed, schedule
 from hsdag.placers.local.loop import propose, start
 from hsdag.runtime.problems.plan import Plan
@@ -157,5 +157,5 @@ class Annealing:
         if isinstance(ground, Listed):
             schedule(ground, device, rank)
             device, rank = ground.device, ground.rank
-        order = inverse_of(np.argsort(rank, kind="stable")) if self._sources[i].takes_order else None
+        order = places_of(rank) if self._sources[i].takes_order else None
         return Plan(device, order)

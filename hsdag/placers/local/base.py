@@ -12,7 +12,7 @@ from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.base import O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.local.annealing import Annealing, Source
-from hsdag.placers.local.chain import chain_for, restore, settle
+from hsdag.placers.local.chain import chain_for, places_of, restore, settle
 from hsdag.placers.local.loop import propose, start
 from hsdag.placers.local.moves import Move, draw_move, shares_of
 from hsdag.placers.local.of_hetero import UnderHetero, under_hetero
@@ -92,7 +92,7 @@ class LocalPlacer(Placer[O]):
             draw_move(chain)
             before = incumbent.best_score
             if chain.state["num_changed"][0]:
-                order = inverse_of(np.argsort(chain.rank, kind="stable")) if takes_order else None
+                order = places_of(chain.rank) if takes_order else None
                 other = incumbent.evaluate([Plan(chain.device, order)])[0].value
                 if other <= value - self.heat(incumbent) * np.log(1.0 - rng.random()):
                     value = other

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.compiled import bare, inlined
-from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator.heaps import Records
 
@@ -96,6 +96,11 @@ def groups_of(problem: Problem) -> Csr:
     named = np.array([v for v, name in enumerate(names) if name], dtype=np.int64)
     number = np.unique([names[v] for v in named.tolist()], return_inverse=True)[1]
     return Csr.build(int(number.max(initial=-1)) + 1, number.astype(np.int64), named)
+
+
+def places_of(rank: FloatArray) -> IntArray:
+    """[U] the place of each unit by ``rank`` [U], ties by index."""
+    return inverse_of(np.argsort(rank, kind="stable"))
 
 
 @inlined

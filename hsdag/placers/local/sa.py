@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.placers.local.annealing import Annealing, Heat, Source
 from hsdag.placers.local.base import LocalPlacer, ground_of, placed_and_ranked
+from hsdag.placers.local.chain import places_of
 from hsdag.placers.local.listed import Listed, listed
 from hsdag.placers.local.moves import Move, shares_of
 from hsdag.placers.local.values import Scheduled
@@ -152,7 +153,7 @@ def _lists(problem: Problem) -> Listed:
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
     """[U] no pins, and ranks by HEFT's priority."""
     num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
-    rank = inverse_of(np.argsort(-upward_s, kind="stable"))
+    rank = places_of(-upward_s)
     return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
 
 
