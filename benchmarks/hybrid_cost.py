@@ -36,20 +36,20 @@ DEVICES = (
     "BF16=CPU[INFERENCE_PRECISION_HINT=bf16;INFERENCE_NUM_THREADS=1],"
     "F32=CPU[INFERENCE_PRECISION_HINT=f32;INFERENCE_NUM_THREADS=2]"
 )
-ROWS, WIDTH, BLOCKS = 64, 512, 6
+ROWS, WIDTH, BLOCKS, DEPTH = 128, 1024, 2, 4
 SHARE, LEAST_AS_GOOD = 1 / 20, 0.9
 
 
 def alternating(path: Path) -> Path:
-    """Save the model: blocks of two matrix products, and of two branches of elementwise ops that take long."""
+    """Save the model: blocks of matrix products, and of two branches of elementwise ops that take long."""
     rng = np.random.default_rng(0)
     x = first = opset13.parameter([ROWS, WIDTH], np.float32, name="x")
     for _ in range(BLOCKS):
-        for _ in range(2):
+        for _ in range(DEPTH):
             weights = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5
             x = opset13.matmul(x, opset13.constant(weights), False, False)
         left = right = x
-        for _ in range(2):
+        for _ in range(DEPTH):
             left = opset13.tan(opset13.multiply(left, opset13.constant(np.float32(0.1))))
             right = opset13.power(opset13.abs(right), opset13.constant(np.float32(1.3)))
         x = opset13.add(left, right)
@@ -74,7 +74,7 @@ def one_seed(session: Session, options: PlaceOptions) -> Outcome:
         found[reward] = search_placements(session, PlaceOptions(**{**vars(options), "reward": reward}))
     answers = {reward: each.recorder.best()[0].plan for reward, each in found.items()}
     candidates = {reward: session.placed(found[reward].problem, plan) for reward, plan in answers.items()}
-    candidates |= {spec.name: Candidate.on_device(spec) for spec in session.devices.all}
+    candidates |= {spec.name: Candidate.on_device(spec) for spec in session.devices.placed}
     for key, candidate in candidates.items():
         session.runner.open(key, candidate)
     protocol = Protocol(limit_s=10.0, hopeless=0.0, interval_width=0.0)
@@ -82,7 +82,7 @@ def one_seed(session: Session, options: PlaceOptions) -> Outcome:
     comparison = compare(session.runner.run, list(candidates), ["measured"], protocol, rng)
     for key in candidates:
         session.runner.close(key)
-    single_s = min(comparison.median_s(spec.name) for spec in session.devices.all)
+    single_s = min(comparison.median_s(spec.name) for spec in session.devices.placed)
     counts = {reward: each.recorder.num_evaluations for reward, each in found.items()}
     best_s = min(comparison.median_s(reward) for reward in found)
     return Outcome(**counts, as_fast=comparison.ratio("hybrid", "measured"), over_single=single_s / best_s)

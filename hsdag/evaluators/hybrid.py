@@ -175,7 +175,7 @@ class HybridEvaluator(Evaluator):
         self._on_round(self.num_simulated, self._measured.num_evaluations)
 
     def _chosen(self) -> list[Plan]:
-        """What to measure next."""
+        """What to measure next: one plan at least until one has been, for only that shows what boundaries cost."""
         candidates = self.promising(MOST_JUDGED)
         if not candidates:
             return []
@@ -191,7 +191,10 @@ class HybridEvaluator(Evaluator):
         )
         values = np.array([self._seen[plan] for plan in candidates])
         placements = _placements(candidates, self._problem.num_units)
-        return [candidates[i] for i in self._rule(placements, values, evidence, self._schedule.measured_each)]
+        chosen = self._rule(placements, values, evidence, self._schedule.measured_each)
+        if not chosen and not done:
+            chosen = [0]
+        return [candidates[i] for i in chosen]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
         """The simulated plans over several devices of the least values, least first, with the best order of each."""

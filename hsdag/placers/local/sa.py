@@ -43,19 +43,21 @@ class SaOptions:
     growth: float = 2.0
     """by this factor each."""
     most_idle_rounds: int = 3
-    """Rounds in a row without a better plan after which the search ends."""
+    """Rounds in a row without a better plan after which the search ends,"""
     patience_per_unit: int = 500
-    """Where every proposal is evaluated by itself, the search ends after so many in a row, for each unit, without a
-    better plan."""
+    """not counting those of fewer proposals for each unit. Where every proposal is evaluated by itself, the search ends
+    after so many in a row without a better plan."""
     lists: float = 0.75
     """Share of the chains that search over list schedules, where plans have orders."""
     kept: float = 0.5
     """Share of the chains, the hottest, that go on from their own plans in the next round, the others from the best."""
+    restarted: int = 1
+    """Chains over list schedules, the hottest, that begin every round anew."""
 
     def __post_init__(self) -> None:
         counts = (self.num_chains, self.first_round, self.most_idle_rounds, self.growth)
         is_share = 0 <= self.lists <= 1 and 0 <= self.kept <= 1 and 0 < self.cooling <= 1
-        if min(counts) < 1 or not 0 < self.coldest <= self.hottest or not is_share:
+        if min(counts) < 1 or self.restarted < 0 or not 0 < self.coldest <= self.hottest or not is_share:
             raise OptionError(
                 "sa takes counts and a growth of at least 1, shares between 0 and 1, and 0 < coldest <= hottest"
             )
@@ -72,10 +74,10 @@ class SaPlacer(LocalPlacer[SaOptions]):
     """Simulated annealing (Kirkpatrick et al. 1983) in rounds that grow, by chains at different temperatures.
 
     Where plans have orders, some chains search over list schedules: from HEFT's priorities, without pins. The others
-    search over placements and orders, from the best plan known. The last round before a limit of seconds lasts until
-    then. After a round the hottest chains of each kind go on
-    from where they are, and the others from the best. The same seed and number of proposals give the same search on any
-    number of threads; where plans are measured one by one, one chain cools with the budget.
+    search over placements and orders, from the best plan known. After a round the hottest chains of each kind go on
+    from where they are, but for the first one, which begins anew, and the others from the best. The last round before a
+    limit of seconds lasts until then. The same seed and number of proposals give the same search on any number of
+    threads; where plans are measured one by one, one chain cools with the budget.
     """
 
     name = "sa"
@@ -101,14 +103,15 @@ class SaPlacer(LocalPlacer[SaOptions]):
         o, num = self.options, len(chains.chains)
         num_lists = chains.num_with_pins
         ladder = np.concatenate([_ladder(o, num_lists), _ladder(o, num - num_lists)])
-        chains.begin([_unpinned(incumbent)] * num_lists + [None] * (num - num_lists))
+        unpinned, num_new = _unpinned(incumbent), min(num_lists, o.restarted)
+        chains.begin([unpinned] * num_lists + [None] * (num - num_lists))
         length, idle, kept = float(o.first_round), 0, 0.0
         while idle < o.most_idle_rounds:
             best = placed_and_ranked(incumbent, incumbent.best or start)
             first = num_lists + int(kept * (num - num_lists))
-            chains.begin([None] * first + [best] * (num - first))
+            chains.begin([unpinned] * num_new + [None] * (first - num_new) + [best] * (num - first))
             scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
-            began_s = incumbent.elapsed_s
+            began_s, made = incumbent.elapsed_s, length * num
             chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
             kept = o.kept
             chains.share_best(range(int(kept * num_lists), num_lists))
@@ -116,7 +119,10 @@ class SaPlacer(LocalPlacer[SaOptions]):
             length *= o.growth
             if rest < (1.0 + o.growth) * length:  # not enough for this round and another one
                 length = max(rest, 1.0)
-            idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
+            if incumbent.best_score < before * (1 - LEAST_GAIN):
+                idle = 0
+            elif made >= self.patience(incumbent):
+                idle += 1
 
     def heat(self, incumbent: Incumbent) -> float:
         return float(incumbent.best_score * self.options.hottest * self.options.cooling**incumbent.progress)

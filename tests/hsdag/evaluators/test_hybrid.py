@@ -155,6 +155,18 @@ def test_what_is_reported_after_the_end_is_kept() -> None:
     assert set(evaluator.promising(3)) == set(plans)
 
 
+def test_one_plan_over_several_devices_is_measured_though_boundaries_seem_too_dear() -> None:
+    device, dear = Device(launch_s=1e-6), replace(PLAN, patience=9)
+    recorder = RecordingEvaluator(device, Budget())
+    recorder.evaluate([Plan(np.full(NUM, d)) for d in range(2)])
+    evaluator = HybridEvaluator(PROBLEM, costs(1.0), recorder, dear)
+    plans = drawn(10)
+    evaluator.evaluate(plans)
+    assert device.asked[2:] == [
+        min(plans, key=lambda plan: costs(1.0).latency_s(PROBLEM.expand(plan.placement)[None])[0])
+    ]
+
+
 def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
     device = Device()
     evaluator = hybrid(device)

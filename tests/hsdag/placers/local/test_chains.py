@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import inverse_of
 from hsdag.placers.incumbent import Limits, Status
+from hsdag.placers.local.annealing import Annealing
 from hsdag.placers.local.chain import Chain, chain_for, settle
 from hsdag.placers.local.loop import propose, start
 from hsdag.placers.local.moves import OF_ORDER, Move, draw_move, shares_of
@@ -158,6 +161,26 @@ def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
     assert result.score < min(score.value for score in starts.evaluate(alone))
 
 
+def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Sequence[Any]] = []
+    begin = Annealing.begin
+
+    def told(chains: Annealing, plans: Sequence[Any]) -> None:
+        begun.append(plans)
+        begin(chains, plans)
+
+    monkeypatch.setattr(Annealing, "begin", told)
+    problem = wide()
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3 * 8 * 100))
+    make_placer("sa", changes={"first_round": "100", "growth": "1"}).search(problem_of(problem), recorder)
+    rounds = [plans for plans in begun[1:] if plans[-1] is not None]
+    assert len(rounds) >= 3
+    for plans in rounds:
+        assert plans[0] is begun[0][0]
+        assert plans[0] is not None
+        assert plans[1] is None
+
+
 def test_known_plans_are_where_a_search_starts() -> None:
     problem, known = wide(), Plan(np.zeros(40, dtype=np.int64))
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=1))
@@ -177,7 +200,9 @@ def test_annealing_finds_a_plan_that_fits_where_no_start_does(seed: int) -> None
     assert make_placer("sa").search(problem_of(problem), recorder, Limits(seed=1)).plan is not None
 
 
-@pytest.mark.parametrize("change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2"])
+@pytest.mark.parametrize(
+    "change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2", "restarted=-1"]
+)
 def test_annealing_refuses_options_out_of_range(change: str) -> None:
     name, value = change.split("=")
     with pytest.raises(OptionError, match="sa takes counts and a growth of at least 1"):
