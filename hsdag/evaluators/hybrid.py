@@ -175,7 +175,10 @@ class HybridEvaluator(Evaluator):
         self._on_round(self.num_simulated, self._measured.num_evaluations)
 
     def _chosen(self) -> list[Plan]:
-        """What to measure next: one plan at least until one has been, for only that shows what boundaries cost."""
+        """What to measure next: what the rule says, and where that is nothing the least simulated value.
+
+        For the rule knows no errors of costs but those of its terms, and only measuring shows what boundaries cost.
+        """
         candidates = self.promising(MOST_JUDGED)
         if not candidates:
             return []
@@ -192,9 +195,7 @@ class HybridEvaluator(Evaluator):
         values = np.array([self._seen[plan] for plan in candidates])
         placements = _placements(candidates, self._problem.num_units)
         chosen = self._rule(placements, values, evidence, self._schedule.measured_each)
-        if not chosen and not done:
-            chosen = [0]
-        return [candidates[i] for i in chosen]
+        return [candidates[i] for i in chosen or [0]]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
         """The simulated plans over several devices of the least values, least first, with the best order of each."""

@@ -155,7 +155,7 @@ def test_what_is_reported_after_the_end_is_kept() -> None:
     assert set(evaluator.promising(3)) == set(plans)
 
 
-def test_one_plan_over_several_devices_is_measured_though_boundaries_seem_too_dear() -> None:
+def test_the_least_simulated_value_is_measured_though_boundaries_seem_too_dear() -> None:
     device, dear = Device(launch_s=1e-6), replace(PLAN, patience=9)
     recorder = RecordingEvaluator(device, Budget())
     recorder.evaluate([Plan(np.full(NUM, d)) for d in range(2)])

@@ -96,7 +96,7 @@ def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -
     assert measured[0] is PRIOR
     assert hybrid.costs.costs.launch_s.mean() > 100 * PRIOR.costs.launch_s.mean()
     assert all(each is not PRIOR for each in measured[1:])
-    assert measured[-1] is hybrid.costs
+    assert len({id(each) for each in measured}) == len(measured)
     for slice_, began in zip(placer.slices[1:], placer.began_with[1:], strict=True):
         assert slice_.problem.costs is not None
         assert slice_.problem.hetero is not None
