@@ -20,6 +20,9 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
+LEAST_GAIN = 1e-9
+"""Share of the best value that counts as a better plan: less may be rounding."""
+
 
 class GaveUp(Exception):  # noqa: N818 - an ending we expect, not an error
     """A method ended and found nothing; the reason goes into its result."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.incumbent import Incumbent
+from hsdag.placers.incumbent import LEAST_GAIN, Incumbent
 from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.placers.local.annealing import Annealing, Heat, Source
@@ -21,9 +21,6 @@ from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution
-
-LEAST_GAIN = 1e-9
-"""Share of the best value that counts as a gain: less may be rounding."""
 
 
 @dataclass(frozen=True)

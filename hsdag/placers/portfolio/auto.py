@@ -13,7 +13,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Contribution, Incumbent, Status
+from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
 from hsdag.placers.registry import make_placer, method_names
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
@@ -32,8 +32,6 @@ MOST_CHOICES_TO_SPLIT = 20_000
 """Units times devices up to which MILP-SPLIT's windows find something in seconds."""
 MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
-LEAST_GAIN = 1e-9
-"""Share of the best value that counts as a better plan: less may be rounding."""
 FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
 LEAST_S = 0.1
