@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from machine import machine
 
@@ -37,8 +38,17 @@ def first_measured(events: Path) -> bool:
     return any('"value":' in line and line.endswith("}") for line in lines)
 
 
-def place(model: Path, method: str, budget: str, out: Path) -> tuple[Placement, float, float]:
-    """The answer, the seconds until the first placement was measured, and the answer over the best single device."""
+class Answer(NamedTuple):
+    """A placement, seconds until the first one was measured and in all, and its speed over the best single device."""
+
+    placement: Placement
+    first_s: float
+    total_s: float
+    ratio: float
+
+
+def place(model: Path, method: str, budget: str, out: Path) -> Answer:
+    """The answer of a method, as a user runs it, with an empty profile cache."""
     cache = out.with_suffix(".cache")
     cache.mkdir()
     command = [sys.executable, "-m", "hsdag", "place", str(model), "--method", method, "--devices", DEVICES, "--json"]
@@ -62,7 +72,7 @@ def place(model: Path, method: str, budget: str, out: Path) -> tuple[Placement, 
         f"  {method}, {budget}: first {first_s:.1f} s, {total_s:.0f} s in all, x{ratio:.3f}; {document['sentence']}",
         flush=True,
     )
-    return Placement.load(out), first_s, ratio
+    return Answer(Placement.load(out), first_s, total_s, ratio)
 
 
 def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
@@ -71,9 +81,9 @@ def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
     print(name)
     runs = [place(model, "auto", arguments.budget, folder / f"{name}-{i}.json") for i in range(arguments.runs)]
     rivals = [method for method in arguments.rivals.split(",") if method]
-    placements = {f"run {i}": found for i, (found, _, _) in enumerate(runs)}
+    placements = {f"run {i}": run.placement for i, run in enumerate(runs)}
     for method in rivals:
-        placements[method] = place(model, method, arguments.rival_budget, folder / f"{name}-{method}.json")[0]
+        placements[method] = place(model, method, arguments.rival_budget, folder / f"{name}-{method}.json").placement
     splits = {label: each for label, each in placements.items() if len(set(each.affinity.values())) > 1}
     devices = resolve_devices(DEVICES, None).all
     result = hsdag.bench(model, splits, devices, time=f"{4 * (len(splits) + len(devices))}s")
@@ -81,8 +91,8 @@ def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
     for label, placement in placements.items():
         latency_s.setdefault(label, latency_s.get(next(iter(placement.affinity.values())), float("inf")))
     worst_s = max(latency_s[f"run {i}"] for i in range(arguments.runs))
-    reached, first_s = min(latency_s.values()) / worst_s, max(first for _, first, _ in runs)
-    num_right = sum(ratio >= 1.0 for _, _, ratio in runs)
+    reached, first_s = min(latency_s.values()) / worst_s, max(run.first_s for run in runs)
+    num_right = sum(run.ratio >= 1.0 for run in runs)
     print(
         f"{name}: {num_right} of {len(runs)} answers no slower than the best single device; first placement after at "
         f"most {first_s:.1f} s; the best of all over the worst answer {reached:.3f}",
