@@ -15,7 +15,7 @@ from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, ranked_order
 from hsdag.placers.exact.batches import BatchedProblem
 from hsdag.placers.lists.greedy import breadth_first
-from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.runtime.problems.tables import levels_of, tables_of
 
 PATIENCE, PATIENCE_PER_GENE = 5000, 100
 """The EA ends after this many neighbours without a gain, and this many more for each op and group."""

@@ -161,6 +161,10 @@ class Incumbent(Evaluator):
         """Seconds of the limit that are left, at least 0."""
         return max(self.limits.seconds - self.elapsed_s, 0.0)
 
+    def share_of_budget(self) -> float:
+        """The share of the evaluations or of the seconds that is spent, whichever is more."""
+        return max(self.progress, self.elapsed_s / self.limits.seconds)
+
     @property
     def evaluations_left(self) -> float:
         """Of the evaluator."""

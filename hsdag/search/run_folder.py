@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import math
 import os
 import weakref
@@ -14,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from safetensors import SafetensorError, safe_open
 
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
+from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 from hsdag.runtime.problems.plan import Plan
 
 if TYPE_CHECKING:
     import torch
+
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
@@ -86,6 +86,7 @@ class RunFolder:
         self.record = record
         self.events_path, self.candidates_path = path / "events.jsonl", path / "candidates.jsonl"
         self.policy_path = path / "policy.safetensors"
+        self._state = StateFile(self.policy_path)
         weakref.finalize(self, os.close, _locked(path))  # the lock ends with this object
 
     @staticmethod
@@ -149,22 +150,11 @@ class RunFolder:
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
-        from safetensors.torch import save as save_tensors
-
-        contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-        write_atomically(self.policy_path, save_tensors(contiguous, {"state": json.dumps(dict(state))}))
+        self._state.save(tensors, state)
 
     def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         """The placer's state, or None before the first update. Raises FileFormatError."""
-        if not self.policy_path.exists():
-            return None
-        try:
-            with safe_open(self.policy_path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-                state = json.loads((file.metadata() or {})["state"])
-        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-            raise FileFormatError(f"{self.policy_path} is damaged ({error}); start again without --resume") from error
-        return tensors, state
+        return self._state.load()
 
     def _fields(self, plan: Plan) -> dict[str, Any]:
         devices: list[int] = plan.placement.tolist()

@@ -16,8 +16,8 @@ from torch import nn
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.encoder import Mlp
 from hsdag.learning.hsdag.topology import Topology
+from hsdag.learning.networks import Mlp
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
 
@@ -116,21 +116,16 @@ def nominate(topology: Topology, scores: FloatArray) -> IntArray:
     return np.asarray(np.sort(order[np.unique(best[best >= 0])]), dtype=np.int64)
 
 
-def parse_level(topology: Topology, scores: FloatArray, draws: FloatArray | None = None) -> Level:
-    """Groups from edge scores [E].
-
-    With uniform ``draws`` [E], a nominated edge is kept where its draw is below its score; without, always.
+def parse_level(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Level:
+    """Groups from edge scores [E] and which of the nominated edges [K] are kept.
 
     A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
     of them is dropped unless its score exceeds 0.5. One group, hence one device, has to be learned.
     """
-    nominated = nominate(topology, scores)
-    kept = np.ones(len(nominated), dtype=np.bool_) if draws is None else draws[nominated] < scores[nominated]
-    collapsed = topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1  # the forest is a tree
-    if collapsed:
+    if topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1:  # the forest is a tree
         weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
         if scores[nominated[weakest]] <= NEUTRAL_SCORE:
-            kept[weakest] = False
+            kept = kept & (np.arange(len(kept)) != weakest)
     return Level(topology, nominated, kept)
 
 
@@ -140,45 +135,89 @@ class ParsingNetwork(nn.Module):
     def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
         super().__init__()
         self._levels = config.levels
-        self._sampled = config.sampled_parsing
+        self._sampled, self._range, self._bias = config.sampled_parsing, config.score_range, config.score_bias
         widths = [config.hidden] * config.parsing_layers + [1]
         self.edge_mlp = Mlp(widths, generator, zero_output=True)
 
     def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
         """[E] logits of the edge scores for embeddings [N, H]."""
         product = z[topology.left_index] * z[topology.right_index]
-        return torch.as_tensor(self.edge_mlp(product)).squeeze(-1)
+        logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
+        return logits if self._range is None else self._range * torch.tanh(logits / self._range)
 
     @torch.no_grad()
-    def parse(self, z: torch.Tensor, topology: Topology, generator: torch.Generator | None) -> Parse:
-        """Groups of embeddings [N, H]; with a generator, nominated edges are kept by their probability."""
-        levels: list[Level] = []
-        logits = z.new_zeros(0)
-        for depth in range(self._levels):
-            if depth:
-                z = pool(z, torch.sigmoid(logits), levels[-1])
-                topology = topology.quotient(levels[-1].partition)
-            logits = self.score_logits(z, topology)
-            draws = None
-            if self._sampled and generator is not None:
-                draws = torch.rand(topology.num_edges, generator=generator, dtype=torch.float64).numpy()
-            levels.append(parse_level(topology, torch.sigmoid(logits).double().numpy(), draws))
-        return Parse(tuple(levels))
+    def parse(
+        self,
+        z: torch.Tensor,
+        topology: Topology,
+        count: int = 1,
+        generator: torch.Generator | None = None,
+        devices: Sequence[IntArray] | None = None,
+    ) -> list[Parse]:
+        """``count`` groupings of embeddings [N, H].
 
-    def embed(self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pooled embeddings [G, H], and log-probabilities [K] of the nominated edges' fates where these are sampled.
+        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
+        least one half. ``devices`` are placements [N] that the groupings must allow: edges across devices are dropped.
+        """
+        scores = self._scores(z, topology)
+        nominated = nominate(topology, scores)
+        parses = []
+        for b in range(count):
+            device = None if devices is None else devices[b]
+            levels = [self._level(topology, nominated, scores, generator, device)]
+            embeddings, found = z, scores
+            while len(levels) < self._levels:
+                below = levels[-1]
+                embeddings = pool(embeddings, torch.from_numpy(found).float(), below)
+                quotient = below.topology.quotient(below.partition)
+                if device is not None:
+                    device = device[np.unique(below.partition.labels, return_index=True)[1]]
+                found = self._scores(embeddings, quotient)
+                edges = nominate(quotient, found)
+                levels.append(self._level(quotient, edges, found, generator, device))
+            parses.append(Parse(tuple(levels)))
+        return parses
+
+    def _scores(self, z: torch.Tensor, topology: Topology) -> FloatArray:
+        """[E] scores of edges."""
+        return np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
+
+    def _level(
+        self,
+        topology: Topology,
+        nominated: IntArray,
+        scores: FloatArray,
+        generator: torch.Generator | None,
+        device: IntArray | None,
+    ) -> Level:
+        """One grouping."""
+        kept = np.ones(len(nominated), dtype=np.bool_)
+        if self._sampled and generator is not None:
+            kept = torch.rand(len(nominated), generator=generator, dtype=torch.float64).numpy() < scores[nominated]
+        elif self._sampled:
+            kept = scores[nominated] >= NEUTRAL_SCORE
+        if device is not None:
+            kept &= device[topology.left[nominated]] == device[topology.right[nominated]]
+        return parse_level(topology, nominated, scores, kept)
+
+    def embed(
+        self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """Pooled embeddings [G, H]; where parsings are sampled, log-probabilities [K] of the nominated edges' fates for
+        every level, and their entropies.
 
         ``first_logits`` [E] are the score logits of the first level.
         """
         decisions: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
         for depth, level in enumerate(parse.levels):
             logits = first_logits if depth == 0 else self.score_logits(z, level.topology)
             if self._sampled:
                 chosen = logits[torch.from_numpy(level.nominated)]
-                chosen = torch.where(torch.from_numpy(level.kept), chosen, -chosen)
-                decisions.append(nn.functional.logsigmoid(chosen))
+                decisions.append(nn.functional.logsigmoid(torch.where(torch.from_numpy(level.kept), chosen, -chosen)))
+                entropies.append(nn.functional.softplus(chosen) - chosen * torch.sigmoid(chosen))
             z = pool(z, torch.sigmoid(logits), level)
-        return z, torch.cat(decisions) if decisions else z.new_zeros(0)
+        return z, decisions, torch.cat(entropies) if entropies else z.new_zeros(0)
 
 
 def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.judging import Judge
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import levels_of, tables_of
+from hsdag.runtime.problems.tables import levels_of, tables_of
 
 MOST_SCHEDULES, MOST_OPS_PLACED = 1500, 1_000_000
 """What is tried at most: schedules, and ops of all of them together; of large graphs, that allow few, none is."""

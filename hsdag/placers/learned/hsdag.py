@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
-from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import IntArray
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.encoder import standardise
-from hsdag.learning.hsdag.reinforce import Trainer
-from hsdag.placers.base import Placer, Preset
-from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.learning.hsdag.network import GroupNetwork
+from hsdag.learning.hsdag.policy import GroupPolicy
+from hsdag.learning.hsdag.topology import Topology
+from hsdag.learning.inputs import cost_features, finite_times
+from hsdag.learning.networks import standardise
+from hsdag.placers.base import Preset
+from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.runtime.problems.problem import Problem
 
 
-class HsdagPlacer(Placer[HsdagConfig]):
-    """Learns groups of units and their devices together; see docs/hsdag-method.md.
-
-    The same config, seed and evaluations give the same sequence of placements.
-    """
+class HsdagPlacer(LearnedPlacer[HsdagConfig]):
+    """Learns groups of units and their devices together; see docs/hsdag-method.md."""
 
     name = "hsdag"
     needs_costs = False
-    learns = True
-    _trainer: Trainer | None = None
+    options_type = HsdagConfig
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[HsdagConfig]]:
@@ -34,22 +33,16 @@ class HsdagPlacer(Placer[HsdagConfig]):
         paper = Preset(HsdagConfig.paper(), reward="measured", max_share=1.0, measurement=SearchMeasurement.paper())
         return {"default": Preset(HsdagConfig.many() if is_cheap else HsdagConfig()), "paper": paper}
 
-    def _search(self, incumbent: Incumbent) -> Status:
-        x = standardise(feature_matrix(incumbent.problem.units, feature_groups(self.options)).values)
-        self._trainer = Trainer(incumbent.problem, incumbent, x, self.options, incumbent.limits.seed)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # the policy is small: more threads make it slower, and disturb what is measured
-        try:
-            self._trainer.run(incumbent.checkpoint)
-        finally:
-            torch.set_num_threads(threads)
-        return Status.FEASIBLE
-
-    def most_probable(self) -> IntArray:
-        """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
-        if self._trainer is None:
-            raise SearchError("there is no policy before a search")
-        return self._trainer.most_probable()
+    def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
+        """Features of units, and of their costs where these are known and asked for."""
+        options, graph = self.options, problem.units.graph
+        values, time_s = feature_matrix(problem.units, feature_groups(options)).values, None
+        if options.costs and problem.costs is not None:
+            values = np.concatenate([values, cost_features(problem.costs)], axis=1)
+            time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
+        topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
+        network = GroupNetwork(standardise(values), topology, problem.supported, options, generator, time_s)
+        return GroupPolicy(network, options)
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:

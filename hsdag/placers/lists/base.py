@@ -11,11 +11,11 @@ from hsdag.placers.base import NoOptions, O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import Tables, tables_of
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Tables, tables_of
 
 
 class ListPlacer(Placer[O]):

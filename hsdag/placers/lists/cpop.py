@@ -7,8 +7,8 @@ import numpy as np
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
-from hsdag.placers.lists.tables import Levels, Tables, levels_of, on_grid, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Levels, Tables, levels_of, on_grid, tables_of
 
 
 class CpopPlacer(SchedulePlacer):

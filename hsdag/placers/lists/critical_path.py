@@ -11,9 +11,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.placers.lists.base import ListPlacer
 from hsdag.placers.lists.load_balance import balanced_placement
 from hsdag.placers.lists.schedule import list_schedule
-from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.tables import levels_of, tables_of
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
 from hsdag.placers.base import NoOptions
 from hsdag.placers.lists.base import ListPlacer
-from hsdag.placers.lists.tables import Tables, tables_of
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Tables, tables_of
 
 
 class EnumerativePlacer(ListPlacer[NoOptions]):

@@ -13,8 +13,8 @@ from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.base import SchedulePlacer
 from hsdag.placers.lists.schedule import ListSchedule, Room, has_room, settle
-from hsdag.placers.lists.tables import Tables, arrival_s, levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Tables, arrival_s, levels_of, tables_of
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 
 

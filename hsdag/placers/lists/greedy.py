@@ -6,8 +6,8 @@ import numpy as np
 
 from hsdag.ir.graph import FloatArray, topological_order
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.tables import Tables
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Tables
 
 
 class GreedyPlacer(SchedulePlacer):

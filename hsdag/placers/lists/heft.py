@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.base import SchedulePlacer
-from hsdag.placers.lists.tables import Tables, levels_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import Tables, levels_of
 
 
 class HeftPlacer(SchedulePlacer):

@@ -12,7 +12,7 @@ import numpy as np
 from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.lists.schedule import Room, has_room, settle
-from hsdag.placers.lists.tables import Tables
+from hsdag.runtime.problems.tables import Tables
 from hsdag.runtime.simulator import Links
 from hsdag.runtime.simulator.heaps import pop, push
 from hsdag.runtime.simulator.machine import BLOCKING, CHANNEL, EGRESS, INDEPENDENT

@@ -14,7 +14,7 @@ from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
-from hsdag.placers.lists.tables import Tables, arrival_s
+from hsdag.runtime.problems.tables import Tables, arrival_s
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 
 

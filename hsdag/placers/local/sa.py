@@ -10,7 +10,6 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.incumbent import LEAST_GAIN, Incumbent
 from hsdag.placers.lists.heft import HeftPlacer
-from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.placers.local.annealing import Annealing, Heat, Source
 from hsdag.placers.local.base import LocalPlacer, ground_of, placed_and_ranked
 from hsdag.placers.local.chain import places_of
@@ -21,6 +20,7 @@ from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution
+from hsdag.runtime.problems.tables import levels_of, tables_of
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.hsdag.config import HsdagConfig, Reward
+from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.options import Reward
 from hsdag.placers import registry
 from hsdag.placers.local.sa import SaOptions
 from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, method_names, parse_changes
@@ -55,8 +56,8 @@ def test_values_are_read_by_the_type_of_their_field() -> None:
     ("text", "message"),
     [
         ("hidden=wide", "--set hidden=wide: .*integer"),
-        ("reward=praise", "--set reward=praise: .*'inverse' or 'log-ratio'"),
-        ("dropout=2", "HSDAG option dropout must be in"),
+        ("reward=praise", "--set reward=praise: .*'inverse', 'negative' or 'log-ratio'"),
+        ("dropout=2", "option dropout must be in"),
         ("hidden", "'hidden' is not of the form NAME=VALUE"),
     ],
 )

@@ -10,38 +10,43 @@ import torch
 
 from hsdag.evaluators.base import Score
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.network import Situation
 from hsdag.learning.hsdag.parsing import Level, Parse
-from hsdag.learning.hsdag.policy import Draw, Experience, HsdagPolicy, Situation
-from tests.hsdag.learning.hsdag.test_learning_policy import chain, policy_for, trained_a_little
-from tests.hsdag.learning.hsdag.test_learning_reinforce import trainer_for
+from hsdag.learning.hsdag.policy import Draw, GroupPolicy
+from hsdag.learning.policy import Rollout
+from hsdag.runtime.problems.plan import Plan
+from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for, trained_a_little
+from tests.hsdag.learning.test_training import learn, trainer_for
 
-SMALL = HsdagConfig(hidden=16)
+SMALL = HsdagConfig(hidden=16, score_bias=0.0)
 START = Situation(None, None)
 PARTS = ("encoder.input", "encoder.convolutions", "parsing.edge_mlp", "placer")
 
 
-def grouped(policy: HsdagPolicy, *, keep: bool) -> Draw:
-    """All units on device 0, the nominated edges all kept or all dropped."""
-    plain = policy.parsing.parse(policy.view(START).z, policy.groupable, None)
-    nominated = plain.levels[0].nominated
-    parse = Parse((Level(policy.groupable, nominated, np.full(len(nominated), keep)),))
-    return Draw(START, parse, torch.zeros(parse.num_groups, dtype=torch.int64))
+def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
+    """All units on one device, the nominated edges all kept or all dropped, as an untrained policy draws it."""
+    network = policy.network
+    nominated = network.parsing.parse(network.view(START).z, network.groupable)[0].levels[0].nominated
+    parse = Parse((Level(network.groupable, nominated, np.full(len(nominated), keep)),))
+    homes = torch.full((parse.num_groups,), device)
+    even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.num_groups, len(nominated)))
+    return Rollout(Plan(homes[parse.labels].numpy()), Draw(START, parse, homes, even))
 
 
-def edge_scores(policy: HsdagPolicy) -> torch.Tensor:
-    return torch.sigmoid(policy.view(START).score_logits.detach())
+def edge_scores(policy: GroupPolicy) -> torch.Tensor:
+    return torch.sigmoid(policy.network.view(START).score_logits.detach())
 
 
 @pytest.mark.parametrize("kept_is_faster", [True, False])
 def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lowers_the_others(
     kept_is_faster: bool,
 ) -> None:
-    trainer, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
-    faster, slower = (grouped(trainer.policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
-    trainer.memory.add([faster.placement] * 2, [Score(1.0), Score(2.0)], single=True)
-    assert edge_scores(trainer.policy).tolist() == [0.5] * 11
-    trainer.learn([Experience(faster, 1.0, 1), Experience(slower, 2.0, 1)])
-    change = edge_scores(trainer.policy)[torch.tensor(faster.parse.levels[0].nominated)] - 0.5
+    trainer, policy, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
+    faster, slower = (grouped(policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
+    trainer.memory.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
+    assert edge_scores(policy).tolist() == [0.5] * 11
+    learn(trainer, [faster, slower], [1.0, 2.0])
+    change = edge_scores(policy)[torch.tensor(faster.record.parse.levels[0].nominated)] - 0.5
     assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())
 
 
@@ -49,9 +54,9 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
 @pytest.mark.parametrize("sampled", [True, False], ids=["sampled parsing", "the paper's parsing"])
 def test_the_gradient_of_every_part_is_the_numerical_derivative(part: str, sampled: bool) -> None:
     policy = trained_a_little(replace(SMALL, sampled_parsing=sampled))
-    draw = policy.draw(START, policy.view(START), torch.Generator().manual_seed(0))
-    chosen = [p for name, p in policy.named_parameters() if name.startswith(part)]
-    gradients = torch.autograd.grad(policy.log_probs(policy.bundle([draw]))[0].sum(), chosen)
+    rollouts = drawn(policy)
+    chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
+    gradients = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), chosen)
     length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
     assert length > 0.01
     step, values = 1e-3, []
@@ -59,28 +64,27 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(part: str, sampl
         for sign in (1.0, -2.0):  # a step up the gradient, then as far down from where it began
             for parameter, gradient in zip(chosen, gradients, strict=True):
                 parameter.add_(gradient / length, alpha=sign * step)
-            values.append(policy.log_probs(policy.bundle([draw]))[0].sum())
-    assert ((values[0] - values[1]) / (2 * step)).item() == pytest.approx(length.item(), rel=0.02)
+            values.append(policy.judge(rollouts).log_p.sum())
+    assert ((values[0] - values[1]) / (2 * step)).item() == pytest.approx(length.item(), rel=0.03)
 
 
 def test_a_search_changes_the_weights_of_every_part() -> None:
-    trainer, _ = trainer_for(replace(SMALL, episodes=3))
-    before = {name: p.detach().clone() for name, p in trainer.policy.named_parameters()}
+    trainer, policy, _ = trainer_for(replace(SMALL, updates=3))
+    before = {name: p.detach().clone() for name, p in policy.network.named_parameters()}
     trainer.run()
     for part in PARTS:
-        moved = [not torch.equal(p, before[n]) for n, p in trainer.policy.named_parameters() if n.startswith(part)]
+        moved = [not torch.equal(p, before[n]) for n, p in policy.network.named_parameters() if n.startswith(part)]
         assert all(moved)
 
 
 def test_an_untrained_policy_believes_in_no_device() -> None:
     policy = policy_for(chain(num_units=200))
-    believed = policy.greedy(START, policy.view(START)).group_devices
+    believed = policy.best(torch.Generator().manual_seed(0)).record.group_devices
     assert 0.3 < believed.float().mean().item() < 0.7
-    assert torch.equal(believed, policy.greedy(START, policy.view(START)).group_devices)
 
 
 def test_where_one_device_is_more_probable_than_the_others_no_tie_is_broken() -> None:
     policy = policy_for(chain())
     with torch.no_grad():
-        policy.placer.layers[-1].bias.copy_(torch.tensor([0.0, 1e-3]))  # type: ignore[operator]
-    assert bool((policy.greedy(START, policy.view(START)).group_devices == 1).all())
+        policy.network.placer.layers[-1].bias.copy_(torch.tensor([0.0, 1e-3]))  # type: ignore[operator]
+    assert bool((policy.best(torch.Generator()).record.group_devices == 1).all())

@@ -8,14 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsdag.ir.graph import FloatArray
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_level, pool
+from hsdag.learning.hsdag.parsing import Level, ParsingNetwork, nominate, parse_level, pool
 from hsdag.learning.hsdag.topology import Topology
 
 
 def path(num_nodes: int) -> Topology:
     nodes = np.arange(num_nodes, dtype=np.int64)
     return Topology.from_edges(num_nodes, nodes[:-1], nodes[1:])
+
+
+def all_kept(topology: Topology, scores: FloatArray) -> Level:
+    nominated = nominate(topology, scores)
+    return parse_level(topology, nominated, scores, np.ones(len(nominated), dtype=np.bool_))
 
 
 @settings(max_examples=50, deadline=None)
@@ -31,7 +37,7 @@ def test_groups_are_the_components_of_every_nodes_best_edge(num_nodes: int, seed
         if incident:
             best = max(incident, key=lambda e: scores[e])
             expected.add_edge(int(topology.left[best]), int(topology.right[best]))
-    groups = parse_level(topology, scores).partition
+    groups = all_kept(topology, scores).partition
     found = {frozenset(np.flatnonzero(groups.labels == g).tolist()) for g in range(groups.num_groups)}
     assert found == {frozenset(c) for c in nx.connected_components(expected)}
 
@@ -43,13 +49,13 @@ def test_parallel_and_opposite_edges_and_loops_count_once() -> None:
 
 def test_equal_scores_leave_about_a_third_of_a_chain_cut() -> None:
     topology = path(3001)
-    level = parse_level(topology, np.full(topology.num_edges, 0.5))
+    level = all_kept(topology, np.full(topology.num_edges, 0.5))
     assert abs(level.partition.num_groups / 3001 - 1 / 3) < 0.03  # an edge is cut when both neighbours outrank it
 
 
 def test_isolated_nodes_are_groups_of_their_own() -> None:
     topology = Topology.from_edges(4, np.array([1]), np.array([2]))
-    labels = parse_level(topology, np.array([0.9])).partition.labels
+    labels = all_kept(topology, np.array([0.9])).partition.labels
     assert labels[1] == labels[2]
     assert len({labels[0], labels[1], labels[3]}) == 3
 
@@ -57,17 +63,17 @@ def test_isolated_nodes_are_groups_of_their_own() -> None:
 def test_untrained_scores_never_join_a_connected_graph_into_one_group() -> None:
     for num_nodes in range(2, 12):
         topology = path(num_nodes)
-        assert parse_level(topology, np.full(topology.num_edges, 0.5)).partition.num_groups >= 2
+        assert all_kept(topology, np.full(topology.num_edges, 0.5)).partition.num_groups >= 2
 
 
 def test_the_weakest_edge_is_the_one_dropped() -> None:
     topology = path(3)
     scores = np.where(topology.left == 0, 0.4, 0.3)
-    assert parse_level(topology, scores).partition.labels.tolist() == [0, 0, 1]
+    assert all_kept(topology, scores).partition.labels.tolist() == [0, 0, 1]
 
 
 def test_one_group_results_when_all_kept_scores_exceed_a_half() -> None:
-    assert parse_level(path(3), np.array([0.6, 0.51])).partition.num_groups == 1
+    assert all_kept(path(3), np.array([0.6, 0.51])).partition.num_groups == 1
 
 
 def test_nominated_edges_form_a_forest() -> None:
@@ -79,7 +85,7 @@ def test_nominated_edges_form_a_forest() -> None:
 
 def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
     topology = path(4)  # edges 0-1, 1-2, 2-3
-    level = parse_level(topology, np.array([0.9, 0.1, 0.7]))
+    level = all_kept(topology, np.array([0.9, 0.1, 0.7]))
     z = torch.tensor([[1.0], [3.0], [10.0], [20.0]])
     pooled = pool(z, torch.tensor([0.9, 0.1, 0.7]), level)
     assert torch.allclose(pooled, torch.tensor([[2.0 * 0.9], [15.0 * 0.7]]))
@@ -88,14 +94,14 @@ def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
 def test_gradients_of_pooled_embeddings_reach_the_scores() -> None:
     topology = path(4)
     scores = torch.tensor([0.9, 0.1, 0.7], requires_grad=True)
-    pooled = pool(torch.ones(4, 2), scores, parse_level(topology, scores.detach().numpy()))
+    pooled = pool(torch.ones(4, 2), scores, all_kept(topology, scores.detach().numpy()))
     pooled.sum().backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert scores.grad.tolist() == [2.0, 0.0, 2.0]  # two columns each; the cut edge has no part
 
 
 def test_untrained_edge_scores_are_exactly_a_half() -> None:
-    network = ParsingNetwork(HsdagConfig(hidden=8), torch.Generator().manual_seed(0))
+    network = ParsingNetwork(HsdagConfig(hidden=8, score_bias=0.0), torch.Generator().manual_seed(0))
     logits = network.score_logits(torch.randn(5, 8, generator=torch.Generator().manual_seed(1)), path(5))
     assert torch.sigmoid(logits).tolist() == [0.5] * 4
 
@@ -103,7 +109,9 @@ def test_untrained_edge_scores_are_exactly_a_half() -> None:
 def test_a_second_level_joins_groups_of_the_first() -> None:
     z = torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
     parses = [
-        ParsingNetwork(HsdagConfig(hidden=8, levels=n), torch.Generator().manual_seed(0)).parse(z, path(60), None)
+        ParsingNetwork(HsdagConfig(hidden=8, score_bias=0.0, levels=n), torch.Generator().manual_seed(0)).parse(
+            z, path(60)
+        )[0]
         for n in (1, 2)
     ]
     coarse = {tuple(pair) for pair in zip(parses[0].labels.tolist(), parses[1].labels.tolist(), strict=True)}

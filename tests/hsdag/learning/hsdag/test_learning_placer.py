@@ -28,8 +28,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Semantics
 
 SMALL = HsdagConfig(hidden=32)
-WITH_DROPOUT = replace(SMALL, dropout=0.2, steps_per_episode=2, episodes=4)
-PAPER = replace(HsdagConfig.paper(), hidden=16, episodes=3, steps_per_episode=4)
+WITH_DROPOUT = replace(SMALL, dropout=0.2, steps=2, updates=4)
+PAPER = replace(HsdagConfig.paper(), hidden=16, updates=3, steps=4, plans_per_update=4)
 
 
 class Store:
@@ -105,13 +105,13 @@ def first_run(config: HsdagConfig) -> list[tuple[int, ...]]:
     return run(config).asked
 
 
-@pytest.mark.parametrize("config", [replace(SMALL, episodes=5), WITH_DROPOUT, PAPER])
+@pytest.mark.parametrize("config", [replace(SMALL, updates=5), WITH_DROPOUT, PAPER])
 def test_the_same_seed_gives_the_same_placements(config: HsdagConfig) -> None:
     assert run(config).asked == first_run(config)
     assert run(config, 10, seed=2).asked != first_run(config)[:10]
 
 
-@pytest.mark.parametrize("config", [replace(SMALL, episodes=5), WITH_DROPOUT, PAPER])
+@pytest.mark.parametrize("config", [replace(SMALL, updates=5), WITH_DROPOUT, PAPER])
 def test_a_killed_search_resumes_as_if_it_had_not_been_killed(config: HsdagConfig) -> None:
     whole = first_run(config)
     for limit in (1, len(whole) // 2):
@@ -126,7 +126,7 @@ def test_a_killed_search_resumes_as_if_it_had_not_been_killed(config: HsdagConfi
 def test_resuming_another_configuration_is_refused() -> None:
     store = Store()
     run(SMALL, 20, store)
-    with pytest.raises(SearchError, match=r"other HSDAG options \(epochs\)"):
+    with pytest.raises(SearchError, match=r"other options of hsdag \(epochs\)"):
         run(replace(SMALL, epochs=2), store=store)
 
 
@@ -166,15 +166,24 @@ def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
 
 
 def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
-    assert len(run(replace(HsdagConfig.paper(), hidden=8, episodes=2)).asked) == 40
+    assert len(run(replace(HsdagConfig.paper(), hidden=8, updates=2)).asked) == 40
 
 
 def test_the_trained_weights_are_finite() -> None:
     problem, inner = problem_of([[1e-3, 2e-3]] * 2, 2e-4)
-    placer = HsdagPlacer(replace(SMALL, episodes=3))
+    placer = HsdagPlacer(replace(SMALL, updates=3))
     placer.search(problem, inner)
     assert placer._trainer is not None
-    assert all(bool(torch.isfinite(t).all()) for t in placer._trainer.policy.state_dict().values())
+    assert all(bool(torch.isfinite(t).all()) for t in placer._trainer.policy.network.state_dict().values())
+
+
+def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
+    problem, inner = problem_of(rates_of(0), 2e-4)
+    placer = HsdagPlacer(replace(SMALL, updates=4))
+    placer.search(replace(problem, costs=inner.problem), inner)
+    assert placer._trainer is not None
+    assert dict(placer._trainer.policy.network.named_parameters())["slowness"].item() > 0.003
+    HsdagPlacer(replace(SMALL, updates=1, costs=False)).search(replace(problem, costs=inner.problem), inner)
 
 
 def test_each_ablation_of_table_3_takes_its_features_away() -> None:

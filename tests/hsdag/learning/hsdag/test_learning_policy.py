@@ -14,11 +14,16 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.encoder import Dropout, standardise
-from hsdag.learning.hsdag.policy import HsdagPolicy, Situation
+from hsdag.learning.hsdag.encoder import Dropout
+from hsdag.learning.hsdag.network import GroupNetwork, Situation
+from hsdag.learning.hsdag.policy import GroupPolicy
+from hsdag.learning.hsdag.topology import Topology
+from hsdag.learning.networks import standardise
+from hsdag.learning.policy import Exploring, Rollout
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
-SMALL = HsdagConfig(hidden=16)
+SMALL = HsdagConfig(hidden=16, score_bias=0.0)
 
 
 def chain(num_units: int = 20, supported: BoolArray | None = None) -> Problem:
@@ -28,21 +33,26 @@ def chain(num_units: int = 20, supported: BoolArray | None = None) -> Problem:
     return Problem(CoarseGraph(graph, Partition.identity(num_units), graph), devices, table)
 
 
-def policy_for(problem: Problem, config: HsdagConfig = SMALL) -> HsdagPolicy:
+def policy_for(problem: Problem, config: HsdagConfig = SMALL) -> GroupPolicy:
     x = torch.randn(problem.num_units, 6, generator=torch.Generator().manual_seed(7))
-    return HsdagPolicy(problem, x, config, torch.Generator().manual_seed(3))
+    graph = problem.units.graph
+    topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
+    network = GroupNetwork(x, topology, problem.supported, config, torch.Generator().manual_seed(3))
+    return GroupPolicy(network, config)
+
+
+def drawn(policy: GroupPolicy, count: int = 1, seed: int = 0) -> list[Rollout]:
+    return policy.draw(count, Exploring(), torch.Generator().manual_seed(seed))
 
 
 def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
     supported = np.ones((20, 3), dtype=np.bool_)
     supported[10:, 1] = False
-    problem = chain(supported=supported)
-    policy = policy_for(problem, replace(SMALL, sampled_parsing=False))
-    situation = Situation(None, None)
-    view = policy.view(situation)
-    parse = policy.parsing.parse(view.z, policy.groupable, None)
-    groups, _ = policy.parsing.embed(view.z, parse, view.score_logits)
-    p = torch.softmax(policy.logits(groups, parse), dim=1)[parse.labels]
+    network = policy_for(chain(supported=supported), replace(SMALL, sampled_parsing=False)).network
+    view = network.view(Situation(None, None))
+    parse = network.parsing.parse(view.z, network.groupable)[0]
+    groups = network.parsing.embed(view.z, parse, view.score_logits)[0]
+    p = torch.softmax(network.logits(groups, parse), dim=1)[parse.labels]
     assert torch.allclose(p[:10], torch.full((10, 3), 1 / 3))
     assert torch.allclose(p[10:], torch.tensor([0.5, 0.0, 0.5]).expand(10, 3))
 
@@ -53,50 +63,71 @@ def test_drawn_placements_are_always_supported() -> None:
     supported[np.arange(20), rng.integers(0, 3, 20)] = True
     problem = chain(supported=supported)
     policy = policy_for(problem)
-    situation, generator = Situation(None, None), torch.Generator().manual_seed(0)
-    view = policy.view(situation)
-    draws = [policy.draw(situation, view, generator) for _ in range(50)]
-    draws += [policy.uniform(situation, view, d) for d in range(3)] + [policy.greedy(situation, view)]
-    assert all(problem.is_legal(d.placement) for d in draws)
+    rollouts = [*drawn(policy, 50), policy.best(torch.Generator())]
+    assert all(problem.is_legal(rollout.plan.placement) for rollout in rollouts)
 
 
 def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
-    situation, generator = Situation(None, None), torch.Generator().manual_seed(0)
-    draw = policy.draw(situation, policy.view(situation), generator)
-    log_p, entropy = policy.log_probs(policy.bundle([draw]))
-    decisions = draw.parse.num_groups + len(draw.parse.levels[0].nominated)
-    assert log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
-    assert entropy.sum().item() == pytest.approx(draw.parse.num_groups * math.log(2), rel=1e-5)
+    rollouts = drawn(policy)
+    judged, parse = policy.judge(rollouts), rollouts[0].record.parse
+    decisions = parse.num_groups + len(parse.levels[0].nominated)
+    assert judged.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
+    assert judged.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
 
 
-def trained_a_little(config: HsdagConfig) -> HsdagPolicy:
+def trained_a_little(config: HsdagConfig) -> GroupPolicy:
     policy = policy_for(chain(), config)
     generator = torch.Generator().manual_seed(9)
     with torch.no_grad():
-        for parameter in policy.parameters():
+        for parameter in policy.network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return policy
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_without_exploration_decisions_have_the_probability_they_were_drawn_with(levels: int) -> None:
+    policy = trained_a_little(replace(SMALL, levels=levels))
+    judged = policy.judge(drawn(policy, 5))
+    assert torch.allclose(judged.log_p, judged.drawn, atol=1e-5)
+
+
+def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> None:
+    policy = trained_a_little(SMALL)
+    rollouts = policy.draw(1, Exploring(heat=2.0), torch.Generator().manual_seed(0))
+    network, draw = policy.network, rollouts[0].record
+    view = network.view(draw.situation)
+    groups = network.parsing.embed(view.z, draw.parse, view.score_logits)[0]
+    expected = torch.log_softmax(network.logits(groups, draw.parse) / 2.0, dim=1)
+    of_devices = expected.gather(1, draw.group_devices[:, None]).squeeze(1)
+    judged = policy.judge(rollouts)
+    assert torch.allclose(judged.drawn[: len(of_devices)], of_devices, atol=1e-5)
+    assert not torch.allclose(judged.drawn, judged.log_p, atol=1e-3)
+
+
+def test_a_replayed_plan_has_groups_that_allow_it() -> None:
+    policy = trained_a_little(SMALL)
+    plans = [Plan(np.random.default_rng(seed).integers(0, 2, 20)) for seed in range(5)]
+    for plan, rollout in zip(plans, policy.replay(plans, torch.Generator()), strict=True):
+        assert np.array_equal(rollout.record.group_devices[rollout.record.parse.labels], plan.placement)
+
+
 def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
     policy = trained_a_little(replace(SMALL, dropout=0.5))
-    first, other = Situation(None, 11), Situation(None, 12)
-    draw = policy.draw(first, policy.view(first), torch.Generator().manual_seed(0))
-    again = policy.log_probs(policy.bundle([draw]))[0]
-    elsewhere = policy.log_probs(policy.bundle([replace(draw, situation=other)]))[0]
-    assert torch.equal(policy.log_probs(policy.bundle([draw]))[0], again)
-    assert not torch.equal(elsewhere, again)
+    rollout = drawn(policy)[0]
+    elsewhere = replace(rollout, record=replace(rollout.record, situation=Situation(None, 12)))
+    again = policy.judge([rollout]).log_p
+    assert torch.equal(policy.judge([rollout]).log_p, again)
+    assert not torch.equal(policy.judge([elsewhere]).log_p, again)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_draws_side_by_side_have_the_log_probabilities_of_each_alone(levels: int) -> None:
-    policy = trained_a_little(replace(SMALL, levels=levels))
-    situations, generator = [Situation(None, None), Situation(torch.ones(20, 16), None)], torch.Generator()
-    draws = [policy.draw(s, policy.view(s), generator) for s in situations * 3]
-    bundles = policy.bundle(draws)
-    together = torch.zeros(6).index_add(0, torch.cat([b.owner for b in bundles]), policy.log_probs(bundles)[0])
-    alone = torch.stack([policy.log_probs(policy.bundle([d]))[0].sum() for d in draws])
+def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone(levels: int) -> None:
+    policy = trained_a_little(replace(SMALL, levels=levels, steps=2))
+    rollouts = drawn(policy, 6)
+    judged = policy.judge(rollouts)
+    together = torch.zeros(6).index_add(0, judged.owner, judged.log_p)
+    alone = torch.stack([policy.judge([rollout]).log_p.sum() for rollout in rollouts])
     assert torch.allclose(together, alone, rtol=1e-4)
 
 
@@ -107,29 +138,21 @@ def test_dropout_drops_the_asked_share_and_keeps_the_mean() -> None:
 
 
 def test_the_next_state_adds_the_embedding_of_each_units_group() -> None:
-    policy = policy_for(chain(), replace(SMALL, normalise=False, sampled_parsing=False))
-    view = policy.view(Situation(None, None))
-    parse = policy.parsing.parse(view.z, policy.groupable, None)
-    state = policy.next_state(view, parse)
+    network = policy_for(chain(), replace(SMALL, normalise=False, sampled_parsing=False)).network
+    view = network.view(Situation(None, None))
+    parse = network.parsing.parse(view.z, network.groupable)[0]
+    state = network.next_state(view, parse)
     z = view.z.detach()
     for g in range(parse.num_groups):
         members = parse.labels == g
         weight = 0.5  # untrained score, and the weight of a unit alone
         assert torch.allclose(state[members], z[members] + weight * z[members].mean(dim=0), atol=1e-5)
-
-
-def test_states_carry_no_gradient_history() -> None:
-    policy = policy_for(chain())
-    view = policy.view(Situation(None, None))
-    assert not policy.next_state(view, policy.parsing.parse(view.z, policy.groupable, None)).requires_grad
+    assert not state.requires_grad
 
 
 def test_the_global_generator_is_left_alone() -> None:
     before = torch.get_rng_state()
-    problem = chain()
-    policy = policy_for(problem, replace(SMALL, dropout=0.2))
-    situation = Situation(None, 1)
-    policy.draw(situation, policy.view(situation), torch.Generator().manual_seed(0))
+    drawn(policy_for(chain(), replace(SMALL, dropout=0.2)), 3)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -141,5 +164,5 @@ def test_standardised_columns_have_no_mean_and_unit_variance() -> None:
 
 
 def test_an_option_out_of_range_is_named() -> None:
-    with pytest.raises(OptionError, match="HSDAG option dropout must be in"):
+    with pytest.raises(OptionError, match="option dropout must be in"):
         HsdagConfig(dropout=1.0)

@@ -16,8 +16,8 @@ from hsdag.placers.lists.greedy import GreedyPlacer
 from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.lists.m_etf import MEtfPlacer
 from hsdag.placers.lists.schedule import ListSchedule
-from hsdag.placers.lists.tables import levels_of, tables_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import levels_of, tables_of
 from hsdag.runtime.simulator import simulate
 from tests.hsdag.placers.lists import reference_schedulers as reference
 

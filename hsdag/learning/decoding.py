@@ -1,0 +1,110 @@
+"""Sequential decoding: select an op, place it, and go on, from tables that one pass of the networks made.
+
+Message passing runs once per episode (DOPPLER §4.3), so that all that changes within one is what is placed already. A
+compiled loop over tables decodes an episode of a few hundred ops in about a millisecond; what it recorded is enough to
+compute all log-probabilities again in one batched pass.
+
+Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.ir.graph import IntArray
+from hsdag.learning.decoding_kernel import ROOM, RULES, Episodes, Room, Scores, decode_many
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.problems.tables import Tables
+from hsdag.runtime.simulator.heaps import Records
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How to draw. ``exploration`` is the share of uniform decisions, ``heat`` the temperature of the others.
+
+    ``by_path`` selects the largest score always (CRITICAL PATH where scores are b-levels), ``by_start`` places where
+    an op starts first; ``is_greedy`` takes the largest score and logit, ties at random.
+    """
+
+    exploration: float = 0.0
+    heat: float = 1.0
+    is_greedy: bool = False
+    by_path: bool = False
+    by_start: bool = False
+    mean_of_seen: bool = False
+
+    def record(self, tables: Tables, is_forced: bool) -> Records:
+        """The rules as the kernel reads them."""
+        length_s, mean_s = lengths_of(tables)
+        rules = np.zeros(1, RULES)
+        rules["epsilon_select"] = 0.0 if self.by_path else self.exploration
+        rules["epsilon_place"] = 0.0 if self.by_start else self.exploration
+        rules["is_greedy_select"], rules["is_greedy_place"] = self.is_greedy or self.by_path, self.is_greedy
+        rules["is_listed"], rules["is_forced"], rules["is_mean"] = self.by_start, is_forced, self.mean_of_seen
+        rules["heat"], rules["length_s"], rules["mean_s"] = self.heat, length_s, mean_s
+        rules["op_overhead_s"] = tables.op_overhead_s
+        return rules
+
+
+def lengths_of(tables: Tables) -> tuple[float, float]:
+    """Seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 where nothing takes time."""
+    able = np.isfinite(tables.time_s)
+    mean_s = np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1)
+    length_s, of_op_s = float(mean_s.sum()) / tables.time_s.shape[1], float(mean_s.mean())
+    return (length_s, of_op_s) if of_op_s > 0 else (1.0, 1.0)
+
+
+def decode(
+    tables: Tables,
+    scores: Scores,
+    rules: Rules,
+    seeds: NDArray[np.uint64],
+    forced: tuple[IntArray, IntArray] | None = None,
+) -> Episodes:
+    """[B] episodes, one for each seed, on all cores the process may use; the same seed gives the same episode.
+
+    ``forced`` are the ops [B, N] and devices [B, N] of every step, to record what led to them.
+    """
+    n, d = tables.time_s.shape
+    b = len(seeds)
+    order, home = np.zeros((b, n), np.int64), np.zeros((b, n), np.int64)
+    if forced is not None:
+        order, home = forced[0].astype(np.int64), forced[1].astype(np.int64)
+    features = np.zeros((b, n, d, scores.inner.shape[0]), np.float32)
+    found = Episodes(order, home, np.zeros((b, n), np.int64), np.zeros((b, n, 2)), features)
+    record = rules.record(tables, forced is not None)
+
+    def run(part: slice) -> None:
+        mine = Episodes(found.order[part], found.home[part], found.ready[part], found.log_p[part], found.features[part])
+        decode_many(tables, scores, record, _room(tables, scores), seeds[part], mine)
+
+    num_parts = max(1, min(usable_cpus(), b // 4))
+    bounds = np.linspace(0, b, num_parts + 1).astype(int).tolist()
+    parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    if num_parts == 1:
+        run(parts[0])
+    else:
+        with ThreadPoolExecutor(num_parts) as pool:
+            list(pool.map(run, parts))
+    return found
+
+
+def _room(tables: Tables, scores: Scores) -> Room:
+    (n, d), k = tables.time_s.shape, len(scores.out)
+    return Room(
+        of_op=np.zeros((n, 2)),
+        home=np.zeros(n, np.int64),
+        weight=np.zeros(n),
+        candidate=np.zeros(n, np.int64),
+        waiting=np.zeros(n, np.int64),
+        devices=np.zeros(d, ROOM),
+        taken=np.zeros((d, k), np.float32),
+        hidden=np.zeros(len(scores.inner_bias), np.float32),
+        total=np.zeros(k, np.float32),
+        random=np.zeros(1, np.uint64),
+    )

@@ -1,0 +1,1 @@
+"""DOPPLER: one policy selects ops, another places them (ICLR 2026)."""

@@ -1,0 +1,82 @@
+"""DopplerConfig: every choice of DOPPLER, with the paper's values and ours as presets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
+
+DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range")
+"""Options that say what the networks are."""
+
+
+@dataclass(frozen=True)
+class DopplerConfig(TrainingOptions):
+    """Hyper-parameters of DOPPLER. Raises OptionError for wrong ones."""
+
+    plans_per_update: int = 16
+    epochs: int = 2
+    learning_rate: float = 1e-3
+    last_learning_rate: float = 1e-4
+    entropy: float = 1e-2
+    elites: int = 4
+    teacher_updates: int = 20
+    width: int = 64
+    """Width of all hidden layers."""
+    layers: int = 3
+    """Rounds of messages, K of eq. 2."""
+    encoder: str = "both-ways"
+    """How messages are passed: messages (eq. 2), both-ways, gcn, gat, gin or sage."""
+    learns_order: bool = True
+    """SEL selects ops; without it, CRITICAL PATH does (Table 3: PLC)."""
+    learns_devices: bool = True
+    """PLC places ops; without it, CRITICAL PATH does (Table 3: SEL)."""
+    wide_features: bool = True
+    """Use more features of ops and devices than the paper's five each; these are relative to the other devices."""
+    mean_of_embeddings: bool = True
+    """Average embeddings over paths and over the ops of a device, where the paper sums them."""
+    logit_range: float | None = 8.0
+    """Scores of SEL are squashed into plus or minus this range; None: unbounded, as in the paper."""
+
+    initial: str | None = None
+    """Policy file to begin with, 'shipped' for the one of this package; its networks replace the options of such."""
+
+    ranges: ClassVar[Ranges] = (
+        *TrainingOptions.ranges,
+        ("at least 2", lambda x: x >= 2, "width"),
+        ("at least 1", lambda x: x >= 1, "layers"),
+        ("above 0 or None", lambda x: x > 0, "logit_range"),
+    )
+
+    @staticmethod
+    def general() -> DopplerConfig:
+        """Begins with the policy that is part of the package, and goes on learning where the budget allows."""
+        return DopplerConfig(initial="shipped", teacher_updates=0, greedy_every=8, learning_rate=3e-4)
+
+    @staticmethod
+    def paper() -> DopplerConfig:
+        """The paper to the letter: §4, §5, §6; App. E; 8,000 episodes, as for its Llama graphs."""
+        return DopplerConfig(
+            updates=8_000,
+            plans_per_update=1,
+            epochs=1,
+            learning_rate=1e-4,
+            last_learning_rate=1e-7,
+            exploration=0.2,
+            last_exploration=0.0,
+            entropy=1e-2,
+            last_entropy=1e-2,
+            reward=Reward.NEGATIVE,
+            baseline=Baseline.RUNNING,
+            clip=None,
+            elites=0,
+            teacher_updates=200,
+            single_devices_first=True,
+            max_grad_norm=0.0,
+            width=128,
+            encoder="messages",
+            wide_features=False,
+            mean_of_embeddings=False,
+            logit_range=None,
+        )

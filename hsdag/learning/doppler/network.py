@@ -1,0 +1,73 @@
+"""DualNetwork: message passing, SEL and PLC (DOPPLER §4.2). Legend: N ops, F features, H and K widths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from hsdag.learning.encoders import make_encoder
+from hsdag.learning.inputs import Inputs, sum_over_path
+from hsdag.learning.networks import Mlp, linear
+
+
+class Tensors(NamedTuple):
+    """``Scores`` as tensors, with their history."""
+
+    select: torch.Tensor  # [N]
+    node: torch.Tensor  # [N, K]
+    seen: torch.Tensor  # [N, K]
+    inner: torch.Tensor  # [F, H]
+    inner_bias: torch.Tensor  # [H]
+    outer: torch.Tensor  # [H, K]
+    out: torch.Tensor  # [K]
+
+
+class DualNetwork(nn.Module):
+    """From a problem to the tables that decoding reads; any number of ops and devices.
+
+    ``is_mean`` averages embeddings over paths and over the ops of a device, where the paper sums them: sums grow with
+    the graph. ``logit_range`` bounds the logits of selection.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_device_features: int,
+        width: int,
+        layers: int,
+        encoder: str,
+        generator: torch.Generator,
+        *,
+        is_mean: bool,
+        logit_range: float | None,
+    ) -> None:
+        super().__init__()
+        self._is_mean, self._range = is_mean, logit_range
+        self.encoder = make_encoder(encoder, num_features, width, layers, generator)
+        self.features = Mlp([num_features, width, width], generator)
+        self.select = Mlp([4 * width, width, 1], generator, zero_output=True)
+        self.node = linear(2 * width, width, generator)
+        self.seen = linear(width, width, generator, bias=False)
+        self.inner = linear(num_device_features, width // 2, generator)
+        self.outer = linear(width // 2, width, generator, bias=False)
+        self.out = nn.Parameter(torch.zeros(width))
+
+    def forward(self, inputs: Inputs) -> Tensors:
+        """The tables, by eq. 3 to 7; untrained, all choices are equally likely."""
+        h = self.encoder(inputs.x, inputs.edges)
+        z = self.features(inputs.x)
+        paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]
+        if self._is_mean:
+            ones = h.new_ones(len(h), 1)
+            paths = [
+                path / sum_over_path(ones, following)
+                for path, following in zip(paths, (inputs.before, inputs.behind), strict=True)
+            ]
+        select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1)
+        if self._range is not None:
+            select = self._range * torch.tanh(select / self._range)
+        node = self.node(torch.cat([h, z], dim=1))
+        inner, outer = self.inner.weight.t(), self.outer.weight.t()
+        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out)

@@ -1,0 +1,129 @@
+"""Pretraining: one network, many problems, so that it answers for problems that it has not seen.
+
+Expert iteration: every problem has the plans of an expert among its elites, which every update imitates; what the
+policy draws itself takes their place where it is better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.ir.graph import IntArray
+from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.making import dual_network, dual_policy
+from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.policy import Exploring
+from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
+from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+NAME = "pretraining"
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A problem to learn on, how its plans are scored, and the plans of an expert."""
+
+    costs: ScheduleProblem
+    evaluator: Evaluator
+    singles: tuple[IntArray, ...]
+    experts: tuple[Plan, ...]
+
+
+class Pretraining:
+    """Trains one network on lessons in random turns; all randomness comes from one generator seeded with ``seed``."""
+
+    def __init__(
+        self,
+        options: DopplerConfig,
+        lessons: Sequence[Lesson],
+        seed: int,
+        on_update: Callable[[int, Progress], None] = lambda _, __: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._options, self._lessons, self._should_stop = options, lessons, should_stop
+        self._generator = torch.Generator().manual_seed(seed)
+        self.network: DualNetwork = dual_network(options, self._generator)
+        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=options.learning_rate)
+        self._done = 0
+        self._trainers = [
+            Trainer(
+                NAME,
+                dual_policy(self.network, lesson.costs, options),
+                lesson.evaluator,
+                options,
+                self._generator,
+                singles=lesson.singles,
+                optimiser=self._optimiser,
+                progress=lambda: self._done / (options.updates or 1),
+                on_update=lambda progress, i=i: on_update(i, progress),  # type: ignore[misc]
+            )
+            for i, lesson in enumerate(lessons)
+        ]
+
+    def run(self, checkpoint: Checkpoint | None = None) -> None:
+        """Make ``options.updates`` updates; go on from ``checkpoint`` where it holds a state.
+
+        Raises SearchStopped, the state saved, when it has to end.
+        """
+        if not self._resume(checkpoint):
+            for trainer, lesson in zip(self._trainers, self._lessons, strict=True):
+                trainer.begin()
+                trainer.memory.add(lesson.experts, lesson.evaluator.evaluate(lesson.experts))
+        saved_s = time.monotonic()
+        while self._done < (self._options.updates or 1):
+            turn = int(torch.randint(len(self._trainers), (1,), generator=self._generator))
+            self._trainers[turn].update()
+            self._done += 1
+            is_over = self._should_stop()
+            if is_over or time.monotonic() - saved_s > SAVE_EVERY_S:
+                self._save(checkpoint)
+                saved_s = time.monotonic()
+            if is_over:
+                raise SearchStopped
+        self._save(checkpoint)
+
+    def _save(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            return
+        tensors = learner_tensors(self.network, self._optimiser, self._generator)
+        states = []
+        for i, trainer in enumerate(self._trainers):
+            of_trainer, state = trainer.state()
+            tensors |= {f"{i}.{name}": tensor for name, tensor in of_trainer.items()}
+            states.append(state)
+        kept = {"method": NAME, "config": self._options.as_dict(), "done": self._done, "trainers": states}
+        checkpoint.save(tensors, kept)
+
+    def _resume(self, checkpoint: Checkpoint | None) -> bool:
+        stored = checkpoint.load() if checkpoint is not None else None
+        if stored is None:
+            return False
+        tensors, state = stored
+        check_stored(NAME, self._options, state)
+        load_learner(self.network, self._optimiser, self._generator, tensors)
+        self._done = int(state["done"])
+        for i, (trainer, of_trainer) in enumerate(zip(self._trainers, state["trainers"], strict=True)):
+            own = {k.removeprefix(f"{i}."): v for k, v in tensors.items() if k.startswith(f"{i}.")}
+            trainer.restore(own, of_trainer)
+        return True
+
+
+def zero_shot(
+    network: DualNetwork, options: DopplerConfig, lesson: Lesson, num_draws: int, seed: int
+) -> tuple[float, float]:
+    """What the policy is worth on a problem as it is: the value of its most probable plan, and the least of all draws.
+
+    The most probable plan is one of them.
+    """
+    policy, generator = dual_policy(network, lesson.costs, options), torch.Generator().manual_seed(seed)
+    plans = [policy.best(generator).plan, *(r.plan for r in policy.draw(num_draws - 1, Exploring(), generator))]
+    values = np.array([score.value for score in lesson.evaluator.evaluate(plans)])
+    return float(values[0]), float(values.min())

@@ -1,0 +1,108 @@
+"""Options of training that all learned methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import ClassVar
+
+from hsdag.ir.errors import OptionError
+
+Ranges = tuple[tuple[str, Callable[[float], bool], str], ...]
+
+
+class Reward(Enum):
+    """What a value v is worth; v_ref is that of the best single device."""
+
+    INVERSE = "inverse"  # 1 / v (HSDAG §2.5)
+    NEGATIVE = "negative"  # -v / v_ref (DOPPLER §4.1, Placeto), in a unit that does not depend on the problem's
+    LOG_RATIO = "log-ratio"  # log(v_ref / v), without a scale
+
+
+class Baseline(Enum):
+    """What is subtracted from a reward."""
+
+    NONE = "none"  # HSDAG, eq. 14
+    RUNNING = "running"  # mean over all plans so far (DOPPLER §4.1)
+    BATCH = "batch"  # mean of the plans of one update; advantages get unit scale
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What every learned method takes. Rates that change do so linearly over the search, from first to last.
+
+    Raises OptionError for a value out of range.
+    """
+
+    updates: int | None = None
+    """Number of policy updates, over which rates change; None: until the budget is spent, over which they change."""
+    plans_per_update: int = 16
+    """Plans drawn and evaluated from one state of the weights."""
+    epochs: int = 1
+    """Optimisation steps per update."""
+    learning_rate: float = 1e-3
+    """Adam's learning rate at the beginning."""
+    last_learning_rate: float = 1e-3
+    """Adam's learning rate at the end."""
+    exploration: float = 0.0
+    """Share of uniform decisions at the beginning."""
+    last_exploration: float = 0.0
+    """Share of uniform decisions at the end."""
+    entropy: float = 1e-2
+    """Weight of the entropy of a decision at the beginning, relative to unit advantages."""
+    last_entropy: float = 0.0
+    """Weight of the entropy of a decision at the end."""
+    reward: Reward = Reward.LOG_RATIO
+    """Reward of a plan."""
+    baseline: Baseline = Baseline.BATCH
+    """Baseline subtracted from the rewards."""
+    advantage_floor: float = 1e-3
+    """Smallest spread of rewards that is scaled up to one; keeps measuring noise from being amplified."""
+    discount: float = 1.0
+    """gamma: the i-th plan of an episode counts gamma^i."""
+    clip: float | None = 0.2
+    """Clipping range of the importance weight of every decision (PPO); None turns importance weighting off."""
+    elites: int = 0
+    """Best plans so far that every update imitates (self-imitation); 0 turns it off."""
+    imitation_weight: float = 1.0
+    """Weight of imitated decisions, elites and experts, beside the others."""
+    teacher_updates: int = 0
+    """Updates that imitate the method's teacher before learning from rewards begins (DOPPLER, stage I)."""
+    expert_every: int = 0
+    """Updates from one plan improved by local search, and imitated since, to the next (expert iteration); 0 never."""
+    greedy_every: int = 0
+    """Updates from one evaluation of the most probable plan to the next; 0 for never."""
+    resample_tries: int = 1
+    """Draws spent on finding a plan that was not evaluated before; 1 accepts repetitions."""
+    single_devices_first: bool = True
+    """Evaluate the plans of single devices before learning starts, which gives v_ref."""
+    failure_factor: float = 4.0
+    """A plan that failed counts as this many times the worst value seen."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them alone."""
+    patience: int = 0
+    """Updates in a row without any new plan after which the search has converged; 0 never."""
+
+    ranges: ClassVar[Ranges] = (
+        ("at least 1 or None", lambda x: x >= 1, "updates"),
+        ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
+        ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
+        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate"),
+        ("above 0", lambda x: x > 0, "learning_rate advantage_floor"),
+        ("above 0 or None", lambda x: x > 0, "clip"),
+        ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration"),
+        ("in (0, 1]", lambda x: 0 < x <= 1, "discount"),
+    )
+    """What an option must be, in words and as a test, and the options that must be so."""
+
+    def __post_init__(self) -> None:
+        for wanted, is_right, names in self.ranges:
+            for name in names.split():
+                value = getattr(self, name)
+                if value is not None and not is_right(value):
+                    raise OptionError(f"option {name} must be {wanted}, not {value}")
+
+    def as_dict(self) -> dict[str, int | float | bool | str | None]:
+        """All fields as JSON values."""
+        return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}

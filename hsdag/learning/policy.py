@@ -1,0 +1,72 @@
+"""Policy: a distribution over plans of one problem that can be drawn from, replayed and differentiated.
+
+Legend: B plans, M decisions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hsdag.runtime.problems.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """A plan and the decisions that led to it, in ``record``, with the probabilities that they were drawn with.
+
+    ``step`` counts the plans of an episode from 1 where they follow one another.
+    """
+
+    plan: Plan
+    record: Any
+    step: int = 1
+
+
+class Judged(NamedTuple):
+    """What a policy says now of decisions; ``drawn`` are the log-probabilities they were drawn with."""
+
+    log_p: torch.Tensor  # [M]
+    drawn: torch.Tensor  # [M]
+    owner: torch.Tensor  # [M] the rollout of each decision
+    entropy: torch.Tensor  # of the distributions that decisions are drawn from, in any order
+
+
+@dataclass(frozen=True)
+class Exploring:
+    """How far draws depart from the policy: a share of uniform decisions, and the temperature of the others."""
+
+    share: float = 0.0
+    heat: float = 1.0
+
+
+class Policy(ABC):
+    """A network bound to a problem. The same generator state gives the same draws."""
+
+    network: nn.Module
+
+    @abstractmethod
+    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
+        """``count`` plans drawn at random."""
+
+    @abstractmethod
+    def best(self, generator: torch.Generator) -> Rollout:
+        """The plan that the policy believes in; ties are broken at random."""
+
+    @abstractmethod
+    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
+        """Decisions that lead to ``plans``, to be imitated."""
+
+    @abstractmethod
+    def judge(self, rollouts: Sequence[Rollout]) -> Judged:
+        """Log-probabilities of decisions under the present weights, without exploration."""
+
+
+def seeds_from(generator: torch.Generator, count: int) -> torch.Tensor:
+    """[count] seeds of independent streams."""
+    return torch.randint(2**62, (count,), generator=generator)

@@ -1,0 +1,52 @@
+"""Policy files: weights for reuse as safetensors, with a card that says what they are and how they were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.placement import write_atomically
+
+FORMAT, VERSION = "hsdag-policy", 1
+SHIPPED = "general.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyFile:
+    """Weights by name and their card: method, options, families, problems, updates, seed and the last figures."""
+
+    weights: Mapping[str, torch.Tensor]
+    card: Mapping[str, Any]
+
+
+def write_policy(path: Path, weights: Mapping[str, torch.Tensor], card: Mapping[str, Any]) -> None:
+    """Write a policy, atomically. Raises OutputError when that fails."""
+    text = json.dumps({"format": FORMAT, "version": VERSION, **card})
+    data = save({name: tensor.contiguous() for name, tensor in weights.items()}, {"card": text})
+    write_atomically(path, data)
+
+
+def read_policy(path: Path | None = None) -> PolicyFile:
+    """A policy file, by default the one that is part of the package. Raises FileFormatError for any other file."""
+    if path is None:
+        with resources.as_file(resources.files(__package__) / SHIPPED) as shipped:
+            return read_policy(shipped)
+    try:
+        with safe_open(path, framework="pt") as stored:
+            card = json.loads((stored.metadata() or {}).get("card", "{}"))
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
+    if card.get("format") != FORMAT or card.get("version") != VERSION:
+        found = f"{card.get('format')!r} version {card.get('version')!r}"
+        raise FileFormatError(f"{path} is {found}, not {FORMAT!r} version {VERSION}; write one with 'hsdag train'")
+    return PolicyFile(weights, card)

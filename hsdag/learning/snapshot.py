@@ -1,0 +1,53 @@
+"""Snapshots: what training needs as named tensors, so that it goes on exactly where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hsdag.ir.errors import SearchError
+from hsdag.learning.options import TrainingOptions
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def learner_tensors(
+    network: nn.Module, optimiser: torch.optim.Adam, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Weights as ``policy.<parameter>``, Adam's moments as ``adam.<moment>.<parameter>``, and the generator's state."""
+    tensors = {f"policy.{name}": t.detach().clone() for name, t in network.state_dict().items()}
+    for name, parameter in network.named_parameters():
+        for moment, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"adam.{moment}.{name}"] = value.detach().clone()
+    return {**tensors, "generator": generator.get_state()}
+
+
+def load_learner(
+    network: nn.Module,
+    optimiser: torch.optim.Adam,
+    generator: torch.Generator,
+    tensors: Mapping[str, torch.Tensor],
+) -> None:
+    """Take over what ``learner_tensors`` gave."""
+    network.load_state_dict({k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")})
+    for name, parameter in network.named_parameters():
+        if f"adam.step.{name}" in tensors:
+            optimiser.state[parameter] = {m: tensors[f"adam.{m}.{name}"].clone() for m in MOMENTS}
+    generator.set_state(tensors["generator"])
+
+
+def check_stored(method: str, options: TrainingOptions, state: Mapping[str, Any]) -> None:
+    """Raise SearchError unless the stored state was written by the method under the same options."""
+    if state.get("method") != method:
+        raise SearchError(f"the stored search is of method {state.get('method')!r}, not {method!r}; start a new one")
+    stored, wanted = dict(state.get("config", {})), json.loads(json.dumps(options.as_dict()))
+    changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
+    if changed:
+        raise SearchError(
+            f"the stored search ran with other options of {method} ({', '.join(changed)}); "
+            "resume with the same ones or start a new search"
+        )

@@ -1,0 +1,270 @@
+"""Training: draws plans, has them evaluated, and improves a policy by what they are worth.
+
+Legend: B plans of an update, M decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from hsdag.evaluators.base import Checkpoint, Evaluator
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.learning.memory import Memory
+from hsdag.learning.options import Baseline, TrainingOptions
+from hsdag.learning.policy import Exploring, Policy, Rollout
+from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
+from hsdag.runtime.problems.plan import Plan
+
+ADVANTAGE_LIMIT = 3.0  # standard deviations
+HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a plan
+RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
+SAVE_EVERY_S = 10.0
+"""Between states that are stored where plans are simulated; where they are measured, every update is stored."""
+
+Improve = Callable[[Plan], Plan]
+"""A plan as an expert would have it."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One update, for learning curves; values are in the objective's unit."""
+
+    update: int
+    num_plans: int
+    mean_value: float
+    best_value: float
+    entropy: float
+    grad_norm: float
+
+
+class Trainer:
+    """Improves one policy by the plans that it draws; all randomness comes from one generator.
+
+    ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first, ``improve`` is the
+    expert of expert iteration. ``progress`` is the share of the training that is over, by default that of the updates
+    where their number is given, else of the budget. ``name`` and the options have to be the same where a stored state
+    is resumed. Trainers of several problems may share a network and its ``optimiser``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        evaluator: Evaluator,
+        options: TrainingOptions,
+        generator: torch.Generator,
+        *,
+        singles: Sequence[IntArray] = (),
+        teacher: Callable[[int, torch.Generator], list[Rollout]] | None = None,
+        improve: Improve | None = None,
+        progress: Callable[[], float] | None = None,
+        optimiser: torch.optim.Adam | None = None,
+        on_update: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
+        self._generator, self._singles = generator, singles
+        self._teacher, self._improve, self._on_update = teacher, improve, on_update
+        self._progress = progress or self._own_progress
+        self._optimiser = optimiser or torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate)
+        self.memory = Memory(options)
+        self._experts: list[Plan] = []
+        self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
+        self._num_rewards, self._mean_reward, self._saved_s = 0, 0.0, 0.0
+        self._grad_norm = self._entropy = 0.0
+
+    @property
+    def progress(self) -> float:
+        """The share of the training that is over."""
+        return min(self._progress(), 1.0)
+
+    def _own_progress(self) -> float:
+        return self._update / self._options.updates if self._options.updates else self._evaluator.progress
+
+    def run(self, checkpoint: Checkpoint | None = None) -> None:
+        """Train until the updates are over or nothing new is drawn; the evaluator keeps what is found.
+
+        Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when the evaluator does.
+        """
+        options = self._options
+        if not self._resume(checkpoint):
+            self.begin()
+            self._save(checkpoint)
+        while self._update < (options.updates or np.inf) and not 0 < options.patience <= self._idle_updates:
+            self.update()
+            if not self._evaluator.is_cheap or time.monotonic() - self._saved_s > SAVE_EVERY_S:
+                self._save(checkpoint)
+        self._save(checkpoint)
+
+    def begin(self) -> None:
+        """Have the plans of single devices evaluated, if asked."""
+        if self._options.single_devices_first and self._singles:
+            self._evaluate([Plan(each) for each in self._singles], single=True)
+
+    def update(self) -> None:
+        """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
+        if self._teacher is not None and self._update < self._options.teacher_updates:
+            self._evaluator.check()
+            self._step([(self._teacher(self._options.plans_per_update, self._generator), None)])
+        else:
+            self._learn_from_draws()
+        self._update += 1
+
+    def _learn_from_draws(self) -> None:
+        """Draw plans, have them evaluated, and learn from them, from elites and from the expert."""
+        before, options = len(self.memory), self._options
+        rollouts = self._drawn()
+        values = self._evaluate([rollout.plan for rollout in rollouts])
+        advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
+        if options.greedy_every and self._update % options.greedy_every == 0:
+            self._evaluate([self.policy.best(self._generator).plan])
+        groups: list[tuple[Sequence[Rollout], torch.Tensor | None]] = [(rollouts, advantages)]
+        imitated = [plan for plan, _ in self.memory.elites] + self._ask_expert(rollouts, values)
+        if imitated:
+            groups.append((self.policy.replay(imitated, self._generator), None))
+        self._idle_updates = 0 if len(self.memory) > before else self._idle_updates + 1
+        for _ in range(options.epochs):
+            self._evaluator.check()
+            self._step(groups)
+        known = values[np.isfinite(values)]
+        mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
+        self._on_update(Progress(self._update, len(self.memory), mean, best, self._entropy, self._grad_norm))
+
+    def _ask_expert(self, rollouts: Sequence[Rollout], values: FloatArray) -> list[Plan]:
+        every = self._options.expert_every
+        if self._improve is not None and every and self._update % every == 0 and np.isfinite(values).any():
+            better = self._improve(rollouts[int(np.nanargmin(values))].plan)
+            self._evaluate([better])
+            self._experts = [*self._experts, better][-max(self._options.elites, 1) :]
+        return self._experts
+
+    @torch.no_grad()
+    def _drawn(self) -> list[Rollout]:
+        """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
+        options, chosen, found = self._options, set[Plan](), list[Rollout]()
+        share = _between(options.exploration, options.last_exploration, self.progress)
+        for attempt in range(options.resample_tries):
+            missing = options.plans_per_update - len(found)
+            draws = self.policy.draw(missing, Exploring(share, HEAT**attempt), self._generator)
+            is_last = attempt + 1 == options.resample_tries
+            for draw in draws:
+                if is_last or (draw.plan not in self.memory and draw.plan not in chosen):
+                    found.append(draw)
+                    chosen.add(draw.plan)
+            if len(found) == options.plans_per_update:
+                break
+        return found
+
+    def _evaluate(self, plans: Sequence[Plan], *, single: bool = False) -> FloatArray:
+        """[B] values of plans, NaN for failures."""
+        scores = self._evaluator.evaluate(plans)
+        if self._evaluator.version != self._scored_in:
+            self._scored_in = self._evaluator.version
+            self.memory.rescore(self._evaluator)
+        return self.memory.add(plans, scores, single=single)
+
+    def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
+        """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked."""
+        options, rewards = self._options, self.memory.rewards(values)
+        discount = options.discount ** np.array([rollout.step for rollout in rollouts], dtype=np.float64)
+        if options.baseline is Baseline.NONE:
+            return rewards * discount
+        if options.baseline is Baseline.RUNNING:
+            known, total = self._num_rewards, self._num_rewards * self._mean_reward + float(rewards.sum())
+            baseline = self._mean_reward if known else float(rewards.mean())
+            self._num_rewards, self._mean_reward = known + len(rewards), total / (known + len(rewards))
+            return (rewards - baseline) * discount
+        spread = max(float(rewards.std()), options.advantage_floor)
+        scaled = np.clip((rewards - rewards.mean()) / spread, -ADVANTAGE_LIMIT, ADVANTAGE_LIMIT)
+        return np.asarray(scaled * discount, dtype=np.float64)
+
+    def _step(self, groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
+        """One step of Adam on rollouts and their advantages; those without any are imitated."""
+        rate = _between(self._options.learning_rate, self._options.last_learning_rate, self.progress)
+        for parameters in self._optimiser.param_groups:
+            parameters["lr"] = rate
+        self._optimiser.zero_grad(set_to_none=True)
+        loss = torch.stack([self.loss(rollouts, advantages) for rollouts, advantages in groups]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        limit = self._options.max_grad_norm or float("inf")
+        self._grad_norm = float(torch.nn.utils.clip_grad_norm_(self.policy.network.parameters(), limit))
+        self._optimiser.step()
+
+    def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None) -> torch.Tensor:
+        """- mean over decisions of advantage times log-probability, less the entropy bonus; Adam ignores the scale.
+
+        With ``clip``, importance weights relative to the distribution that was drawn from replace log-probabilities
+        (Schulman et al. 2017, eq. 7). Without advantages, decisions are imitated (DOPPLER, eq. 9).
+        """
+        options = self._options
+        now = self.policy.judge(rollouts)
+        if advantages is None:
+            return -options.imitation_weight * now.log_p.mean()
+        weights = advantages[now.owner]
+        if options.clip:
+            ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
+            clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)
+            gain = torch.minimum(ratio * weights, clipped * weights)
+            gain = torch.maximum(gain, RATIO_LIMIT * weights.clamp(max=0.0))
+        else:
+            gain = now.log_p * weights
+        bonus = _between(options.entropy, options.last_entropy, self.progress)
+        self._entropy = float(now.entropy.detach().mean())
+        return -gain.mean() - bonus * now.entropy.mean()
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """What has to be kept of this trainer beside network, optimiser and generator."""
+        tensors = self.memory.tensors()
+        for i, plan in enumerate(self._experts):
+            tensors[f"expert{i}"] = torch.from_numpy(np.stack([plan.placement, _ranks(plan)]))
+        return tensors, {
+            "update": self._update,
+            "idle_updates": self._idle_updates,
+            "num_rewards": self._num_rewards,
+            "mean_reward": self._mean_reward,
+            "num_experts": len(self._experts),
+        }
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Take over what ``state`` gave."""
+        self.memory.restore(tensors)
+        self._update, self._idle_updates = int(state["update"]), int(state["idle_updates"])
+        self._num_rewards, self._mean_reward = int(state["num_rewards"]), float(state["mean_reward"])
+        self._experts = [_plan(tensors[f"expert{i}"].numpy()) for i in range(int(state["num_experts"]))]
+
+    def _save(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            return
+        self._saved_s = time.monotonic()
+        tensors, state = self.state()
+        tensors |= learner_tensors(self.policy.network, self._optimiser, self._generator)
+        checkpoint.save(tensors, {"method": self._name, "config": self._options.as_dict(), **state})
+
+    def _resume(self, checkpoint: Checkpoint | None) -> bool:
+        """Take over a stored state; False where there is none."""
+        stored = checkpoint.load() if checkpoint is not None else None
+        if stored is None:
+            return False
+        tensors, state = stored
+        check_stored(self._name, self._options, state)
+        load_learner(self.policy.network, self._optimiser, self._generator, tensors)
+        self.restore(tensors, state)
+        return True
+
+
+def _ranks(plan: Plan) -> IntArray:
+    """[U] the ranks of a plan, -1 where it has none."""
+    return np.full(len(plan.placement), -1) if plan.order is None else plan.order
+
+
+def _plan(stored: IntArray) -> Plan:
+    return Plan(stored[0], stored[1] if (stored[1] >= 0).all() else None)
+
+
+def _between(first: float, last: float, progress: float) -> float:
+    return first + (last - first) * progress

@@ -1,0 +1,94 @@
+"""LearnedPlacer: the base of methods that train a policy. Legend: U placement units, D devices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import torch
+
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.learning.options import TrainingOptions
+from hsdag.learning.policy import Policy, Rollout
+from hsdag.learning.training import Progress, Trainer
+from hsdag.placers.base import Placer
+from hsdag.placers.incumbent import Incumbent, Limits, Status
+from hsdag.placers.local.sa import SaPlacer
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+
+T = TypeVar("T", bound=TrainingOptions)
+
+EXPERT_S = 0.5
+"""Seconds of annealing that an expert has for a plan."""
+
+
+class LearnedPlacer(Placer[T]):
+    """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
+
+    Torch uses one thread where plans are measured: the networks are small, and more would disturb the measurement.
+    """
+
+    learns = True
+    on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
+    has_expert: ClassVar[bool] = True
+    _policy: Policy | None = None
+    _trainer: Trainer | None = None
+
+    @abstractmethod
+    def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
+        """An untrained policy for a problem."""
+
+    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
+        """What the first updates imitate, if anything."""
+        return None
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem, limits = incumbent.problem, incumbent.limits
+        generator = torch.Generator().manual_seed(limits.seed)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if not incumbent.is_cheap else min(limits.num_workers, threads))
+        try:
+            self._policy = policy = self.policy(problem, generator)
+            self._trainer = Trainer(
+                self.name,
+                policy,
+                incumbent,
+                self.options,
+                generator,
+                singles=singles_of(problem),
+                teacher=self.teacher(policy),
+                improve=self._expert(incumbent) if self.options.expert_every else None,
+                progress=None if self.options.updates else incumbent.share_of_budget,
+                on_update=self.on_update,
+            )
+            self._trainer.run(incumbent.checkpoint)
+        finally:
+            torch.set_num_threads(threads)
+        return Status.FEASIBLE
+
+    def most_probable(self, seed: int = 0) -> IntArray:
+        """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
+        if self._policy is None:
+            raise SearchError("there is no policy before a search")
+        return self._policy.best(torch.Generator().manual_seed(seed)).plan.placement
+
+    def _expert(self, incumbent: Incumbent) -> Callable[[Plan], Plan]:
+        """Annealing from a plan, whose proposals count as evaluations like any others."""
+
+        def improve(plan: Plan) -> Plan:
+            seconds = min(EXPERT_S, incumbent.left_s)
+            limits = Limits(seconds, incumbent.limits.num_workers, incumbent.limits.seed, (plan,))
+            found = SaPlacer().search(incumbent.problem, incumbent, limits).plan
+            return found or plan
+
+        return improve
+
+
+def singles_of(problem: Problem) -> list[IntArray]:
+    """[D] placements [U] of each device alone, units that it does not support on their first device that does."""
+    first = problem.supported.argmax(axis=1)
+    return [np.where(problem.supported[:, d], d, first) for d in range(problem.num_devices)]

@@ -1,0 +1,57 @@
+"""DopplerPlacer: DOPPLER, a policy that selects ops and one that places them, as a placer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
+from hsdag.learning.doppler.making import dual_network, dual_policy
+from hsdag.learning.doppler.policy import DualPolicy
+from hsdag.learning.policy import Policy, Rollout
+from hsdag.learning.policy_file import read_policy
+from hsdag.placers.base import Preset
+from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.runtime.problems.problem import Problem
+
+
+class DopplerPlacer(LearnedPlacer[DopplerConfig]):
+    """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
+
+    Which of the two later stages it is depends on the evaluator: simulated or measured plans.
+    """
+
+    name = "doppler"
+    gives_order = True
+    options_type = DopplerConfig
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[DopplerConfig]]:  # noqa: ARG003
+        """Ours, and the paper's."""
+        paper = Preset(DopplerConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        return {"default": Preset(DopplerConfig()), "paper": paper}
+
+    def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
+        """SEL and PLC over the costs of the problem's units."""
+        assert problem.costs is not None
+        stored = None
+        options = self.options
+        if options.initial is not None:
+            stored = read_policy(None if options.initial == "shipped" else Path(options.initial))
+            options = replace(options, **{name: stored.card["options"][name] for name in DUAL_OPTIONS})
+        network = dual_network(options, generator)
+        if stored is not None:
+            network.load_state_dict(dict(stored.weights))
+        return dual_policy(network, problem.costs, options)
+
+    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]]:
+        """CRITICAL PATH (stage I)."""
+        return cast("DualPolicy", policy).teacher
+
+
+PLACER = DopplerPlacer

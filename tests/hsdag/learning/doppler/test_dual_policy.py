@@ -1,0 +1,156 @@
+"""DOPPLER's policies: what is drawn, what it is worth under the weights, and where gradients reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.ir.graph import IntArray, inverse_of
+from hsdag.learning.decoding import Rules
+from hsdag.learning.decoding_kernel import FEATURES, Episodes
+from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.doppler.policy import DualPolicy, running
+from hsdag.learning.inputs import inputs_of, sum_over_path
+from hsdag.learning.policy import Exploring, Rollout
+from hsdag.placers.lists.schedule import list_schedule
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import simulate
+from tests.hsdag.placers.exact.exact_reference import random_problem
+
+PLAIN = Exploring()
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: bool = True) -> DualPolicy:
+    """A small policy; ``trained`` draws the last layers too, which are zero otherwise."""
+    inputs = inputs_of(problem)
+    network = DualNetwork(
+        inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, logit_range=8.0
+    )
+    if trained:
+        with torch.no_grad():
+            torch.nn.init.normal_(network.out, generator=generator(2))
+            torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
+    return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
+
+
+def whole(problem: ScheduleProblem) -> ScheduleProblem:
+    """The problem, every device of which runs every op."""
+    return replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0))
+
+
+def orders(rollouts: list[Rollout]) -> list[IntArray]:
+    return [np.argsort(rollout.plan.order) for rollout in rollouts if rollout.plan.order is not None]
+
+
+@pytest.mark.parametrize("exploring", [PLAIN, Exploring(share=0.3, heat=2.0)])
+def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> None:
+    problem = random_problem(3, 14, 3)
+    for order in orders(policy_of(problem).draw(8, exploring, generator())):
+        step = inverse_of(order)
+        assert (step[problem.edge_src] < step[problem.edge_dst]).all()
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(mean_of_seen=True), Rules(by_path=True), Rules(by_start=True)])
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(rules: Rules) -> None:
+    policy = policy_of(random_problem(3, 14, 3), rules)
+    judged = policy.judge(policy.draw(6, PLAIN, generator()))
+    np.testing.assert_allclose(judged.log_p.detach(), judged.drawn, atol=2e-4)
+
+
+def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
+    policy = policy_of(whole(random_problem(3, 14, 3)))
+    judged = policy.judge(policy.draw(6, Exploring(share=1.0), generator()))
+    of_devices = judged.drawn.reshape(6, -1, 2)[:, :, 1]
+    np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
+
+
+def test_running_sums_are_those_over_the_candidates_of_every_step() -> None:
+    problem = random_problem(5, 12, 2)
+    policy = policy_of(problem)
+    for rollout in policy.draw(3, PLAIN, generator()):
+        found: Episodes = rollout.record
+        value = np.random.default_rng(0).random(12)
+        step = inverse_of(found.order)
+        expected = [value[(found.ready <= t) & (step >= t)].sum() for t in range(12)]
+        order, first = torch.from_numpy(found.order)[None], torch.from_numpy(found.ready)[None]
+        sums = running(torch.from_numpy(value)[order], first.gather(1, order))
+        np.testing.assert_allclose(sums[0], expected)
+
+
+def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
+    problem = whole(random_problem(3, 14, 3))
+    policy, rng = policy_of(problem), np.random.default_rng(0)
+    plan = Plan(rng.integers(0, 3, 14), rng.permutation(14))
+    again = policy.replay([plan], generator())[0].plan
+    assert np.array_equal(again.placement, plan.placement)
+    runs = [simulate(problem, each.placement, priority=each.order) for each in (plan, again)]
+    np.testing.assert_allclose(runs[0].start_s, runs[1].start_s)
+
+
+def test_the_teacher_is_critical_path() -> None:
+    problem = random_problem(3, 14, 3)
+    inputs = inputs_of(problem)
+    expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
+    taught = policy_of(problem).teacher(1, generator())[0].plan
+    assert np.array_equal(taught.placement, expected.device)
+
+
+def test_the_same_seed_draws_the_same_plans_however_many_are_drawn() -> None:
+    policy = policy_of(random_problem(3, 14, 3))
+    few, many = policy.draw(2, PLAIN, generator()), policy.draw(16, PLAIN, generator())
+    assert [r.plan for r in few] == [r.plan for r in many[:2]]
+
+
+def test_an_untrained_policy_prefers_no_device() -> None:
+    policy = policy_of(whole(random_problem(3, 14, 3)), trained=False)
+    drawn = np.concatenate([r.plan.placement for r in policy.draw(200, PLAIN, generator())])
+    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(100)])
+    for devices in (drawn, best):
+        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.05
+
+
+def test_devices_that_lack_an_op_are_never_drawn() -> None:
+    problem = random_problem(3, 14, 3)
+    time_s = problem.time_s.copy()
+    time_s[::2, 0] = np.nan
+    policy = policy_of(replace(problem, time_s=time_s))
+    for rollout in policy.draw(16, Exploring(share=0.5), generator()):
+        assert (rollout.plan.placement[::2] != 0).all()
+
+
+def test_gradients_reach_every_part_of_the_networks() -> None:
+    policy = policy_of(random_problem(3, 14, 3))
+    policy.judge(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in policy.network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_the_gradient_of_a_decision_is_its_finite_difference() -> None:
+    policy = policy_of(random_problem(3, 8, 2))
+    rollouts = policy.draw(2, PLAIN, generator())
+    weight = policy.network.seen.weight
+    policy.judge(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    step = 1e-2 * weight.grad / weight.grad.norm()
+    ends = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            weight += sign * step
+            ends.append(float(policy.judge(rollouts).log_p.sum()))
+            weight -= sign * step
+    assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(float(weight.grad.norm()), rel=0.05)
+
+
+def test_path_sums_add_up_embeddings_to_the_end() -> None:
+    h = torch.arange(1.0, 6.0)[:, None]
+    following = torch.tensor([2, 2, 4, 5, 5])  # 0 -> 2 -> 4, 1 -> 2, 3
+    assert sum_over_path(h, following).squeeze(1).tolist() == [9.0, 10.0, 8.0, 4.0, 5.0]

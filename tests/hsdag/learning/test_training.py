@@ -1,0 +1,194 @@
+"""Training: rewards, advantages and the loss follow the papers and our stated departures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.evaluators.base import Evaluator, Score
+from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.policy import GroupPolicy
+from hsdag.learning.memory import Memory
+from hsdag.learning.options import Baseline, Reward
+from hsdag.learning.policy import Rollout
+from hsdag.learning.training import Progress, Trainer
+from hsdag.runtime.problems.plan import Plan
+from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for
+
+SMALL = HsdagConfig(hidden=16, score_bias=0.0)
+ONE, TWO = Plan(np.array([0])), Plan(np.array([1]))
+
+
+class Additive(Evaluator):
+    """One second per unit on device 0, two on device 1; a placement that starts on device 2 fails."""
+
+    def __init__(self) -> None:
+        self.placements: list[list[int]] = []
+        self.unit_s = 1.0
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        placements = [plan.placement for plan in plans]
+        self.placements += [p.tolist() for p in placements]
+        return [
+            Score.failed("device 2 fails") if p[0] == 2 else Score(self.unit_s * float((1.0 + p).sum()))
+            for p in placements
+        ]
+
+
+def trainer_for(
+    config: HsdagConfig, num_devices: int = 2, num_units: int = 12, curve: list[Progress] | None = None
+) -> tuple[Trainer, GroupPolicy, Additive]:
+    problem, evaluator = chain(num_units, np.ones((num_units, num_devices), dtype=np.bool_)), Additive()
+    policy = policy_for(problem, config)
+    singles = [np.full(num_units, d) for d in range(num_devices)]
+    generator, keep = torch.Generator().manual_seed(0), (curve if curve is not None else []).append
+    return Trainer("hsdag", policy, evaluator, config, generator, singles=singles, on_update=keep), policy, evaluator
+
+
+def learn(trainer: Trainer, rollouts: Sequence[Rollout], values: Sequence[float]) -> None:
+    """The epochs of one update."""
+    advantages = torch.tensor(trainer.advantages(np.array(values), rollouts), dtype=torch.float32)
+    for _ in range(trainer._options.epochs):
+        trainer._step([(rollouts, advantages)])
+
+
+def test_the_reward_of_hsdag_is_one_over_latency() -> None:
+    memory = Memory(replace(SMALL, reward=Reward.INVERSE))
+    memory.add([ONE, TWO], [Score(0.5), Score(0.25)])
+    assert memory.rewards(np.array([0.5, 0.25])).tolist() == [2.0, 4.0]
+
+
+def test_the_reward_of_doppler_is_minus_the_time_in_units_of_a_single_device() -> None:
+    memory = Memory(replace(SMALL, reward=Reward.NEGATIVE))
+    memory.add([ONE, TWO], [Score(0.5), Score(0.25)], single=True)
+    assert memory.rewards(np.array([0.5, 0.25])).tolist() == [-2.0, -1.0]
+
+
+def test_the_default_reward_has_no_scale_and_is_zero_at_the_best_single_device() -> None:
+    for unit in (1.0, 1e-3):
+        memory = Memory(SMALL)
+        memory.add([ONE, TWO], [Score(2 * unit), Score(3 * unit)], single=True)
+        assert memory.rewards(np.array([2.0, 1.0]) * unit) == pytest.approx([0.0, math.log(2)])
+
+
+def test_a_failure_counts_as_four_times_the_worst_value() -> None:
+    memory = Memory(SMALL)
+    values = memory.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
+    assert memory.rewards(values) == pytest.approx([0.0, -math.log(4)])
+
+
+def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
+    trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16, discount=0.9))
+    rollout = drawn(policy)[0]
+    trainer.memory.add([rollout.plan], [Score(0.5)])
+    steps = [replace(rollout, step=step) for step in (1, 2, 3)]
+    assert trainer.advantages(np.full(3, 0.5), steps) == pytest.approx([1.8, 1.62, 1.458])
+
+
+def test_the_loss_of_reinforce_is_minus_the_mean_weighted_log_probability() -> None:
+    trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16))
+    loss = trainer.loss(drawn(policy) * 2, torch.tensor([3.0, 0.5]))
+    assert loss.item() == pytest.approx(1.75 * math.log(2), rel=1e-5)
+
+
+def test_the_importance_weight_of_a_decision_is_relative_to_what_was_drawn_from() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, entropy=0.0, clip=0.2))
+    rollout = drawn(policy)[0]
+    devices, edges = rollout.record.drawn
+    surer = replace(rollout, record=replace(rollout.record, drawn=(devices * 0 + math.log(0.625), edges)))
+    num, num_edges = len(devices), len(edges)
+    expected = -(num * 0.5 / 0.625 + num_edges) / (num + num_edges)  # a ratio of 0.8, and of 1 for edges
+    assert trainer.loss([surer], torch.tensor([1.0])).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
+    trainer, policy, _ = trainer_for(SMALL)
+    rollout = drawn(policy)[0]
+    assert trainer.loss([rollout], None).item() == pytest.approx(math.log(2), rel=1e-5)
+    before = policy.judge([rollout]).log_p.sum().item()
+    trainer._step([([rollout], None)])
+    assert policy.judge([rollout]).log_p.sum().item() > before
+
+
+def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
+    trainer, policy, _ = trainer_for(SMALL)
+    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    advantages = trainer.advantages(np.array([1.0, 2.0, 4.0, 3.0]), drawn(policy) * 4)
+    assert advantages.mean() == pytest.approx(0.0, abs=1e-9)
+    assert advantages.std() == pytest.approx(1.0)
+    assert advantages.argmax() == 0
+
+
+def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
+    options = replace(SMALL, reward=Reward.NEGATIVE, baseline=Baseline.RUNNING)
+    trainer, policy, _ = trainer_for(options)
+    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    rollouts = drawn(policy) * 2
+    trainer.advantages(np.array([1.0, 3.0]), rollouts)
+    assert trainer.advantages(np.array([4.0, 1.0]), rollouts) == pytest.approx([-2.0, 1.0])
+    assert trainer.advantages(np.array([2.25, 2.25]), rollouts) == pytest.approx([0.0, 0.0])
+
+
+def test_without_a_baseline_the_weight_is_the_reward() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.NONE))
+    trainer.memory.add([ONE], [Score(2.0)], single=True)
+    assert trainer.advantages(np.array([1.0]), drawn(policy)) == pytest.approx([math.log(2)])
+
+
+def test_single_device_placements_come_first_and_nothing_is_evaluated_twice() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=8))
+    trainer.run()
+    assert evaluator.placements[:2] == [[0] * 12, [1] * 12]
+    assert len({tuple(p) for p in evaluator.placements}) > 0.9 * len(evaluator.placements)
+
+
+def test_learning_finds_what_draws_alone_do_not() -> None:
+    curve: list[Progress] = []
+    trainer, _, _ = trainer_for(replace(SMALL, updates=12, resample_tries=1), curve=curve)
+    trainer.run()
+    frozen: list[Progress] = []
+    still = replace(SMALL, updates=12, resample_tries=1, learning_rate=1e-12,
+                    last_learning_rate=0.0)  # fmt: skip
+    trainer_for(still, curve=frozen)[0].run()
+    assert np.mean([each.mean_value for each in curve[-4:]]) < 14.0 < np.mean([each.mean_value for each in frozen])
+
+
+def test_failures_do_not_stop_the_search_or_win_it() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=6), num_devices=3)
+    trainer.run()
+    assert any(p[0] == 2 for p in evaluator.placements)
+    assert trainer.memory.elites[0][0].placement.tolist() == [0] * 12
+
+
+def test_a_search_over_few_placements_ends_by_itself() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, patience=3), num_units=2)
+    trainer.run()
+    assert trainer.memory.elites[0][0].placement.tolist() == [0, 0]
+    assert {tuple(p) for p in evaluator.placements} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=2))
+    trainer.run()
+    before = [value for _, value in trainer.memory.elites]
+    references = trainer.memory.rewards(np.array([1.0, 2.0]))
+    evaluator.unit_s, evaluator.version = 10.0, evaluator.version + 1
+    trainer._evaluate([trainer.memory.elites[0][0]])
+    assert [value for _, value in trainer.memory.elites] == pytest.approx([10 * value for value in before])
+    assert trainer.memory.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
+
+
+def test_what_the_expert_makes_of_a_plan_is_evaluated_and_imitated() -> None:
+    options = replace(SMALL, updates=4, elites=0, expert_every=2)
+    trainer, policy, evaluator = trainer_for(options)
+    trainer._improve = lambda _: Plan(np.arange(12) % 2)
+    before = policy.judge(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    trainer.run()
+    after = policy.judge(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    assert [0, 1] * 6 in evaluator.placements
+    assert after.log_p.mean() > before.log_p.mean()
