@@ -67,9 +67,9 @@ class Effort:
 
     @staticmethod
     def within(budget_s: float, num_devices: int) -> Effort:
-        """Less than the default where that would take more than a third of a budget, with compilation half of it."""
+        """Less than the default where that would take more than a sixth of a budget, with compilation half of it."""
         pairs = num_devices * max(num_devices - 1, 1)
-        run_s, probe_s = budget_s / (6 * num_devices), budget_s / (6 * 2 * len(PROBES) * pairs)
+        run_s, probe_s = budget_s / (12 * num_devices), budget_s / (12 * 2 * len(PROBES) * pairs)
         return Effort(
             limit_s=min(Effort.limit_s, run_s),
             probe_limit_s=min(Effort.probe_limit_s, probe_s),
