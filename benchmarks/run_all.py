@@ -47,6 +47,7 @@ BENCHMARKS = {
     "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),
     "executor_parity": Small("--models resnet50 --random 0", r"[\d.e-]+ from the plain CPU"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
+    "family_statistics": Small("--families chain --seeds 2", r"chain +\d+ \d+-\d+( +[\d.-]+)+"),
     "fractal_speed": Small("--ops 1000", r"peak memory [\d.]+ GB"),
     "heft_speed": Small("", r"median +[\d.]+ ms.*simulated makespan"),
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),

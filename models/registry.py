@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.models import bert, inception, llama_decoder, resnet
 from hsdag.models.chainmm import chainmm
+from hsdag.models.enas import EnasSizes, enas
 from hsdag.models.ffnn import ffnn
 from hsdag.models.gpt3 import gpt3
 from hsdag.models.llama import llama_block, llama_layer
+from hsdag.models.nmt import NmtSizes, nmt
+from hsdag.models.ptb import PtbSizes, ptb
+from hsdag.models.random_chain import RandomChain, random_chain
 from hsdag.models.random_wired import RandomWiring, random_wired
 from hsdag.models.spec import ModelSpec
+from hsdag.models.transformer import TransformerSizes, transformer
 from hsdag.models.workload import Workload
 
 if TYPE_CHECKING:
@@ -61,15 +66,33 @@ class WorkloadSpec:
 
 
 def _sharded(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
-    def build(num_devices: int, _: Mapping[str, str | int]) -> Workload:
+    return replace(_sharded_drawn(name, summary, lambda k, _: make(k)), options=("devices",))
+
+
+def _sharded_drawn(name: str, summary: str, make: Callable[[int, int], Workload]) -> WorkloadSpec:
+    """A workload for so many devices and a seed."""
+
+    def build(num_devices: int, given: Mapping[str, str | int]) -> Workload:
         if not 2 <= num_devices <= MAX_DEVICES:
             raise OptionError(f"{name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
+        seed = _seed_of(given)
         try:
-            return make(num_devices)
+            return make(num_devices, seed)
         except OptionError as error:
             raise OptionError(f"{name} over {num_devices} devices: {error}") from error
 
-    return WorkloadSpec(name, summary, "p100x4", ("devices",), build)
+    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), build)
+
+
+def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
+    """A workload whose sizes and wiring follow from a seed alone."""
+    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), lambda _, given: make(_seed_of(given)))
+
+
+def _seed_of(options: Mapping[str, str | int]) -> int:
+    seed = int(options.get("seed", 0))
+    _check_seed(seed)
+    return seed
 
 
 def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
@@ -84,6 +107,16 @@ _WORKLOADS = {
         _sharded("ffnn", "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)", ffnn),
         _sharded("llama-block", "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)", llama_block),
         _sharded("llama-layer", "The same with causal mask, last norm and logits (DOPPLER)", llama_layer),
+        _sharded_drawn(
+            "chain",
+            "A random chain or tree of matrix products, sharded",
+            lambda k, seed: random_chain(k, RandomChain.drawn(seed)),
+        ),
+        _sharded_drawn(
+            "transformer",
+            "Transformer blocks of random sizes, sharded",
+            lambda k, seed: transformer(k, TransformerSizes.drawn(seed, k)),
+        ),
         WorkloadSpec(
             "random-wired",
             "Randomly wired networks WS, ER, BA of several modules (DiviML)",
@@ -91,6 +124,9 @@ _WORKLOADS = {
             ("devices", *WIRING_OPTIONS),
             _random_wired,
         ),
+        _drawn("enas", "Random convolutional cells on CIFAR-10 images (Placeto)", lambda s: enas(EnasSizes.drawn(s))),
+        _drawn("nmt", "An unrolled translation model of random sizes (Placeto)", lambda s: nmt(NmtSizes.drawn(s))),
+        _drawn("ptb", "A random recurrent cell, unrolled over words (Placeto)", lambda s: ptb(PtbSizes.drawn(s))),
         WorkloadSpec(
             "gpt3",
             "A pass over 20 tokens through GPT-3, on six servers (DiviML)",

@@ -103,6 +103,8 @@ def test_first_devices_of_a_calibrated_platform_keep_their_calibration() -> None
         ("chainmm --seed 1 -o x.json", "chainmm does not take --seed; beside --platform it takes --devices"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),
+        ("chain --seed -1 -o x.json", "the seed must lie in 0..2**63-1, got -1"),
+        ("enas --batch 2 -o x.json", "enas does not take --batch; beside --platform it takes --devices, --seed"),
         ("gpt3 --servers 0 -o x.json", "--servers must lie in 1..64, not 0"),
         ("gpt3 --servers 1 -o x.json", "the weights of all ops take"),
         ("chainm -o x.json", "no model 'chainm'; choose one of resnet50"),
@@ -125,4 +127,7 @@ def test_the_list_names_models_and_workloads(capsys: pytest.CaptureFixture[str])
     answer = json.loads(capsys.readouterr().out)
     assert next(model["name"] for model in answer["models"]) == "resnet50"
     names = [workload["name"] for workload in answer["workloads"]]
-    assert names == ["chainmm", "ffnn", "llama-block", "llama-layer", "random-wired", "gpt3"]
+    assert names == [
+        "chainmm", "ffnn", "llama-block", "llama-layer", "chain", "transformer",
+        "random-wired", "enas", "nmt", "ptb", "gpt3",
+    ]  # fmt: skip

@@ -41,16 +41,17 @@ def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]
             name, ranges = _part(text)
             values[v] = inputs[name][ranges]
         else:
-            values[v] = _evaluate(parse_expression(text, len(sources)), [values[u] for u in sources])
+            values[v] = evaluate(parse_expression(text, len(sources)), [values[u] for u in sources])
         assert values[v].shape == graph.shape_of(v), (graph.op_names[v], text)
     return {name: _value(x, values) for name, x in workload.outputs.items()}
 
 
 def _value(x: Expression | int, values: list[Array]) -> Array:
-    return values[x] if isinstance(x, int) else _evaluate(x, values)
+    return values[x] if isinstance(x, int) else evaluate(x, values)
 
 
-def _evaluate(expression: Expression, values: list[Array]) -> Array:
+def evaluate(expression: Expression, values: list[Array]) -> Array:
+    """The value of an expression whose numbers are indices of ``values``."""
     operands = [_value(x, values) for x in expression.operands]
     name, argument = expression.name, expression.argument
     settings = dict(item.split("=") for item in argument.split(",") if "=" in item)

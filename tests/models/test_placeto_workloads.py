@@ -1,0 +1,131 @@
+"""Workloads in the manner of Placeto's datasets: counts, costs and dependences follow from their definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph import ComputationGraph
+from hsdag.models import find_workload
+from hsdag.models.enas import EnasSizes, enas
+from hsdag.models.nmt import NmtSizes, nmt
+from hsdag.models.ptb import PtbSizes, ptb
+
+SEEDS = st.integers(0, 10_000)
+DRAWN = ("chain", "transformer", "enas", "nmt", "ptb")
+
+
+def reads(graph: ComputationGraph, name: str) -> set[str]:
+    return {graph.op_names[u] for u in graph.predecessors.of(graph.index_of[name])}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_one_seed_gives_one_workload_and_another_another(name: str) -> None:
+    first, again, other = (find_workload(name).build(4, {"seed": seed}).graph for seed in (3, 3, 4))
+    assert first.op_names == again.op_names
+    assert np.array_equal(first.edge_dst, again.edge_dst)
+    assert np.array_equal(first.flops, again.flops)
+    assert not np.array_equal(first.flops, other.flops)
+
+
+@given(SEEDS)
+def test_every_node_of_an_enas_cell_reads_at_most_two_earlier_ones_and_none_is_left_out(seed: int) -> None:
+    graph = enas(EnasSizes.drawn(seed)).graph
+    assert all(len(graph.predecessors.of(v)) <= 2 for v in range(graph.num_ops) if graph.op_types[v] not in ("Concat",))
+    assert len(nx.ancestors(graph.to_networkx(), graph.num_ops - 1)) == graph.num_ops - 1
+
+
+def test_the_results_of_both_cells_before_it_lead_to_an_enas_cell() -> None:
+    graph = enas(EnasSizes(cells=4)).graph
+    assert [reads(graph, f"cell3.in{i}") for i in (0, 1)] == [{"cell1.out"}, {"cell2.out"}]
+    assert [reads(graph, f"cell0.in{i}") for i in (0, 1)] == [{"stem"}, {"stem"}]
+
+
+def test_cells_that_halve_the_resolution_double_the_filters() -> None:
+    graph = enas(EnasSizes(cells=6, filters=8, batch=2)).graph
+    shapes = [graph.shape_of(graph.index_of[f"cell{c}.in0"]) for c in range(6)]
+    sizes = [(8, 32), (8, 32), (16, 16), (16, 16), (32, 8), (32, 8)]
+    assert shapes == [(2, filters, rows, rows) for filters, rows in sizes]
+
+
+def test_cells_of_one_kind_are_wired_alike() -> None:
+    graph = enas(EnasSizes(cells=6, seed=5)).graph
+    inside = [
+        {(a.split(".", 1)[1], b.split(".", 1)[1]) for a, b in edges(graph) if a.startswith(cell) and b.startswith(cell)}
+        for cell in ("cell0.", "cell1.", "cell2.", "cell4.")
+    ]
+    assert inside[0] == inside[1]
+    assert inside[2] == inside[3]
+    assert inside[0] != inside[2]
+
+
+def edges(graph: ComputationGraph) -> list[tuple[str, str]]:
+    return [(graph.op_names[u], graph.op_names[v]) for u, v in zip(graph.edge_src, graph.edge_dst, strict=True)]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("feeds", [True, False])
+def test_a_translation_model_has_as_many_ops_as_the_formula_says(layers: int, *, feeds: bool) -> None:
+    sizes = NmtSizes(5, 7, layers, feeds_attention=feeds)
+    assert nmt(sizes).graph.num_ops == (1 + 2 * layers) * 5 + (6 + 2 * layers) * 7 + 2 * layers + 5
+
+
+def test_a_state_follows_from_the_step_before_and_the_layer_below() -> None:
+    graph = nmt(NmtSizes(3, 3, 2)).graph
+    assert reads(graph, "encoder.t1.l1.gates") == {"encoder.t1.l0.state", "encoder.t0.l1.state", "encoder.l1.weight"}
+    assert reads(graph, "decoder.t0.l1.gates") == {"decoder.t0.l0.state", "encoder.t2.l1.state", "decoder.l1.weight"}
+    assert reads(graph, "memory") == {f"encoder.t{t}.l1.state" for t in range(3)}
+
+
+def test_only_attention_that_is_fed_on_makes_a_step_wait_for_the_attention_before_it() -> None:
+    for feeds in (True, False):
+        graph = nmt(NmtSizes(3, 3, 1, feeds_attention=feeds)).graph
+        before = nx.ancestors(graph.to_networkx(), graph.index_of["decoder.t1.l0.gates"])
+        assert (graph.index_of["decoder.t0.attention"] in before) is feeds
+
+
+def test_an_lstm_step_takes_the_operations_of_its_four_gates() -> None:
+    graph = nmt(NmtSizes(2, 2, 1, width=32, batch=4, feeds_attention=False)).graph
+    assert graph.flops[graph.index_of["encoder.t1.l0.gates"]] == 2 * 4 * (32 + 32) * (4 * 32)
+    fed = nmt(NmtSizes(2, 2, 1, width=32, batch=4, feeds_attention=True)).graph
+    assert fed.flops[fed.index_of["decoder.t1.l0.gates"]] == 2 * 4 * (32 + 32 + 32) * (4 * 32)
+
+
+@given(SEEDS)
+def test_a_language_model_has_as_many_ops_as_the_formula_says_and_shares_its_weights(seed: int) -> None:
+    sizes = PtbSizes.drawn(seed)
+    graph = ptb(sizes).graph
+    assert graph.num_ops == (sizes.nodes + 3) * sizes.steps + sizes.nodes + 2
+    assert all(len(graph.successors.of(graph.index_of[f"n{n}.weight"])) == sizes.steps for n in range(sizes.nodes))
+
+
+@given(SEEDS)
+def test_every_step_of_a_language_model_has_the_same_cell_behind_the_last_state(seed: int) -> None:
+    sizes = replace(PtbSizes.drawn(seed), steps=3)
+    graph = ptb(sizes).graph
+    assert reads(graph, "t2.n0") == {"t2.word", "t1.state", "n0.weight"}
+    for n in range(1, sizes.nodes):
+        (earlier,) = (name for name in reads(graph, f"t1.n{n}") if not name.endswith("weight"))
+        assert int(earlier.removeprefix("t1.n")) < n
+        assert f"t2.{earlier.split('.')[1]}" in reads(graph, f"t2.n{n}")
+
+
+@given(SEEDS)
+def test_drawn_sizes_stay_within_400_ops_and_placetos_ranges(seed: int) -> None:
+    drawn = EnasSizes.drawn(seed), NmtSizes.drawn(seed), PtbSizes.drawn(seed)
+    assert 240 <= drawn[0].batch <= 360
+    assert 64 <= drawn[1].batch <= 128
+    assert 1536 <= drawn[2].batch <= 3072
+    assert all(w.graph.num_ops <= 400 for w in (enas(drawn[0]), nmt(drawn[1]), ptb(drawn[2])))
+
+
+@pytest.mark.parametrize("make", [lambda: EnasSizes(resolution=30), lambda: NmtSizes(layers=0), lambda: PtbSizes(0)])
+def test_sizes_of_nothing_are_refused(make: object) -> None:
+    with pytest.raises(OptionError, match="1 or more"):
+        make()  # type: ignore[operator]
