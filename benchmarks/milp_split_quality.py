@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from hsdag.commands.reproducing.diviml_costs import network
+from hsdag.commands.reproducing.diviml_tables import progress_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from diviml_tables import measured, network
 
 BAR, FACTOR, LONGER = 1.03, 50.0, 1.3
 
@@ -53,7 +51,7 @@ def main() -> int:
     for kind in options.kinds.split(","):
         problem = network(kind, options.modules, options.seed)
         run = {
-            method: measured(problem, method, seconds, options.seed)
+            method: progress_of(problem, method, seconds, options.seed)
             for method, seconds in (
                 ("heft", 10.0),
                 ("milp-split", options.split_seconds),

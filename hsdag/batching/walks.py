@@ -42,7 +42,7 @@ class Cooling:
 
 
 ON_CHAINS, ON_OPS = Cooling(3e-3, 2e-4), Cooling(1e-3, 1e-4)
-"""Chosen, like the weight of loads, on sdep-2 of benchmarks/diviml_costs.py."""
+"""Chosen, like the weight of loads, on sdep-2 of the simulated costs of DiviML."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,15 +138,18 @@ def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
 
 
 def assumed_costs(
-    source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None
+    source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None, name: str | None = None
 ) -> ScheduleProblem:
-    """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""
+    """A model's costs on a platform that is not here, by its figures; ``name`` is that of a model without a file.
+
+    Raises ModelError as reading does.
+    """
     graph = read_graph(source, shapes)
     units = placement_units(graph)
     problem = ScheduleProblem.from_graph(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
     )
-    return replace(_tied(problem, units), model=ModelRecord.of(graph, Path(source).stem))
+    return replace(_tied(problem, units), model=ModelRecord.of(graph, name or Path(source).stem))
 
 
 def _tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,8 @@ from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_js
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 
 MAX_SERVERS = 64
+TEXT_OPTIONS = ("family", "dependence")
+"""Options of workloads that are no numbers."""
 TWINS = 2
 """GPUs of each kind in a server of a cluster: DiviML's symmetry factor of 4 per server (§VI) is two pairs."""
 
@@ -54,6 +56,17 @@ def build_problem(
     return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
 
 
+def parse_workload_options(given: Mapping[str, str]) -> dict[str, str | int]:
+    """Options of workloads from text. Raises OptionError for a text where a whole number is expected."""
+    options: dict[str, str | int] = {}
+    for name, text in given.items():
+        is_number = text.removeprefix("-").isdecimal()
+        if not is_number and name not in TEXT_OPTIONS:
+            raise OptionError(f"{name} must be a whole number, not {text!r}")
+        options[name] = int(text) if is_number else text
+    return options
+
+
 def first_devices(platform: Platform, num_devices: int) -> Platform:
     """The platform with its first devices alone. Raises OptionError when it has fewer, or the number is 0."""
     if not 1 <= num_devices <= platform.num_devices:
@@ -61,8 +74,13 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
             f"--devices must lie in 1..{platform.num_devices}, the devices of platform {platform.name}, "
             f"not {num_devices}; name a larger platform with --platform"
         )
-    kept = platform.devices[:num_devices]
-    names = {device.name for device in kept}
+    return with_devices(platform, platform.device_names[:num_devices])
+
+
+def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
+    """The platform with the devices of these names alone, which it has, in its own order."""
+    idx = np.flatnonzero(np.isin(platform.device_names, names))
+    kept = tuple(platform.devices[d] for d in idx.tolist())
     fitted = platform.calibration
     if fitted is not None:
         known = {name: figures for name, figures in fitted.devices.items() if name in names}
@@ -70,8 +88,8 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
     return replace(
         platform,
         devices=kept,
-        link_latency_s=platform.link_latency_s[:num_devices, :num_devices].copy(),
-        link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s[:num_devices, :num_devices].copy(),
+        link_latency_s=platform.link_latency_s[np.ix_(idx, idx)],
+        link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s[np.ix_(idx, idx)],
         calibration=fitted,
     )
 

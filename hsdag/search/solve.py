@@ -81,7 +81,11 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
-    """The end of a search; ``value_s`` is the makespan, or the period for throughput."""
+    """The end of a search; ``value_s`` is the makespan, or the period for throughput.
+
+    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
+    or what the method had before.
+    """
 
     problem: ScheduleProblem
     options: SolveOptions
@@ -90,6 +94,7 @@ class SolveResult(Solution):
     run: Simulation | None  # one inference
     single_s: dict[str, float]
     contributions: tuple[Contribution, ...]
+    note: str
 
     @property
     def semantics(self) -> Semantics:
@@ -142,6 +147,7 @@ class SolveResult(Solution):
             "objective": self.options.objective.name,
             "seed": self.options.seed,
             "members": [each.document() for each in self.contributions],
+            "note": self.note or None,
         }
         return document | ({"priority": self.ranks} if self.ranks is not None else {})
 
@@ -197,6 +203,7 @@ class _Search:
             placer, self._units, self._evaluator, options.budget, watcher, seed=options.seed, is_done=self._is_proven
         )
         self._alone: list[Event] = []
+        self._note = ""
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
         self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
 
@@ -210,6 +217,7 @@ class _Search:
             self._driver.recorder.evaluate_all([Plan(packing.placement)])
         self._watcher.on_phase("searching")
         result = self._driver.search()
+        self._note = result.note if result is not None else ""
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
         is_proof = self._is_proof
@@ -276,6 +284,7 @@ class _Search:
             status=status,
             bound=self._proven,
             contributions=tuple(self._driver.contributions),
+            note=self._note,
             device=device,
             priority=ranks,
             value_s=None if found is None else found.score.value,

@@ -1,0 +1,100 @@
+"""``hsdag compare``: all methods on one problem, under one budget, with several seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hsdag.cli import options
+from hsdag.cli.files import check_files
+from hsdag.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from hsdag.commands.compare import Comparison
+
+
+def compare(
+    source: str = typer.Argument(help="A problem file, a workload of 'hsdag models list', or a model file."),
+    methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
+    seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
+    objective: options.Objective = "latency",
+    execution: options.Execution = "work-conserving",
+    order: options.Order = None,
+    links: options.Links = "independent",
+    budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
+    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End a search after N placements."),
+    platform: str | None = typer.Option(
+        None, "--platform", help="Workloads and models: analytic costs of a platform, by name or as a .toml file."
+    ),
+    option: list[str] | None = typer.Option(
+        None, "--option", metavar="NAME=VALUE", help="An option of the workload, such as devices=8. Repeatable."
+    ),
+    devices: options.Devices = None,
+    partition_cpu: options.PartitionCpu = None,
+    shape: options.Shape = None,
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
+    ),
+    resume: Path | None = typer.Option(None, "--resume", help="Go on with the comparison in this file."),
+    markdown: bool = typer.Option(False, "--markdown", help="Print the table in Markdown."),
+    as_json: options.Json = False,
+) -> None:
+    """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.commands.compare import CompareOptions, Comparison
+    from hsdag.commands.compare import compare as run_compare
+    from hsdag.commands.compare_source import Source
+    from hsdag.commands.simulate import parse_semantics
+    from hsdag.commands.workload import parse_workload_options
+    from hsdag.ir.errors import OptionError
+    from hsdag.placers.registry import parse_changes
+    from hsdag.runtime.problems.objectives import find_objective
+    from hsdag.search.options import SolveOptions, input_shapes, parse_duration
+
+    if markdown and as_json:
+        raise OptionError("--markdown and --json exclude each other")
+    check_files([output], [Path(source)], None)
+    wanted = CompareOptions(
+        methods=tuple(name.strip() for name in methods.split(",")) if methods else (),
+        num_seeds=seeds,
+        search=SolveOptions(
+            objective=find_objective(objective),
+            semantics=parse_semantics(execution, order, links),
+            budget_s=parse_duration(budget),
+            max_evaluations=max_evaluations,
+        ),
+    )
+    past, written = Comparison.load(resume) if resume is not None else None, output or resume
+    problem = Source(
+        source,
+        platform,
+        parse_workload_options(parse_changes(option or (), "--option")),
+        devices,
+        partition_cpu,
+        input_shapes(shape),
+    ).problem(say)
+
+    def keep(found: Comparison) -> None:
+        if written is not None:
+            found.save(written)
+
+    with SearchProgress(wanted.search.budget_s) as progress:
+        found = run_compare(problem, wanted, progress.watcher, past=past, keep=keep)
+    keep(found)
+    if as_json:
+        print_json(found.document())
+    elif markdown:
+        typer.echo(found.markdown(), nl=False)
+    else:
+        _show(found)
+    if not found.is_complete:
+        say(f"interrupted: {len(found.runs)} runs are in the table" + (f" and in {written}" if written else ""))
+
+
+def _show(found: Comparison) -> None:
+    typer.echo(found.title())
+    print_table(None, *found.table())
+    for line in found.remarks():
+        typer.echo(line)

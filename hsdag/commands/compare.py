@@ -1,0 +1,344 @@
+"""Comparing methods on one problem: one budget for each, several seeds; every figure is simulated. Legend: R runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.special import stdtrit
+
+from hsdag.ir.errors import FileFormatError, HsdagError, OptionError, SearchError
+from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
+from hsdag.placers.registry import find_method, method_names
+from hsdag.reports import markdown_table
+from hsdag.runtime.problems.problem_file import problem_to_json
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import relative_gap, solve
+
+FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
+LEAST_FOR_INTERVAL = 3
+"""Runs from which on the mean has an interval."""
+ONE_SIDED = 0.025
+"""Error on each side of an interval of 95%."""
+
+OUT_OF_MEMORY = "out of memory"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Run(_Record):
+    """One search: its value in seconds, None where it failed or found nothing, and then why."""
+
+    method: str
+    seed: int
+    value_s: float | None = None
+    lower_bound_s: float = 0.0
+    evaluations: int = 0
+    elapsed_s: float
+    best_after_s: float = 0.0
+    status: str = "failed"
+    failure: str | None = None
+
+
+class Setup(_Record):
+    """What is compared, and how. A comparison is resumed with the same."""
+
+    problem: str
+    problem_sha256: str
+    ops: int
+    devices: list[str]
+    costs: str
+    objective: str
+    execution: str
+    order: str
+    links: str
+    budget_s: float
+    max_evaluations: int | None
+    methods: list[str]
+    seeds: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Methods, all that there are where none is named; seeds 0, 1, ...; and what each search may spend.
+
+    The method and the seed of ``search`` are replaced. Raises OptionError for a value out of range.
+    """
+
+    methods: tuple[str, ...] = ()
+    num_seeds: int = 5
+    search: SolveOptions = field(default_factory=SolveOptions)
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < 1:
+            raise OptionError(f"--seeds must be at least 1, not {self.num_seeds}")
+        if len(set(self.methods)) < len(self.methods):
+            raise OptionError("--methods names a method twice")
+        for name in self.methods:
+            find_method(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A method over its seeds; seconds throughout. ``ci95_s`` is the half width of the mean's interval."""
+
+    method: str
+    num_runs: int
+    mean_s: float
+    deviation_s: float
+    ci95_s: float | None
+    best_s: float
+    elapsed_s: float
+    evaluations: float
+    lower_bound_s: float
+    gap: float
+
+    @staticmethod
+    def of(method: str, runs: Sequence[Run], largest_bound_s: float) -> Row:
+        """From at least one run that has a value; the gap is the mean's, to the largest bound of the comparison."""
+        values_s = np.array([run.value_s for run in runs if run.value_s is not None])
+        num, mean_s = len(values_s), float(values_s.mean())
+        deviation_s = float(values_s.std(ddof=1)) if num > 1 else 0.0
+        return Row(
+            method=method,
+            num_runs=num,
+            mean_s=mean_s,
+            deviation_s=deviation_s,
+            ci95_s=half_width(deviation_s, num) if num >= LEAST_FOR_INTERVAL else None,
+            best_s=float(values_s.min()),
+            elapsed_s=float(np.mean([run.elapsed_s for run in runs])),
+            evaluations=float(np.mean([run.evaluations for run in runs])),
+            lower_bound_s=max(run.lower_bound_s for run in runs),
+            gap=relative_gap(mean_s, largest_bound_s),
+        )
+
+    def document(self) -> dict[str, object]:
+        """The JSON form."""
+        mean = {"mean_s": self.mean_s, "deviation_s": self.deviation_s, "ci95_s": self.ci95_s, "best_s": self.best_s}
+        spent = {"elapsed_s": self.elapsed_s, "evaluations": self.evaluations}
+        bound = {"lower_bound_s": self.lower_bound_s, "gap": self.gap}
+        return {"method": self.method, "runs": self.num_runs, **mean, **spent, **bound}
+
+
+def half_width(deviation: float, num: int) -> float:
+    """Of the 95% interval of a mean of ``num`` values by Student's t."""
+    return float(stdtrit(num - 1, 1 - ONE_SIDED)) * deviation / float(np.sqrt(num))
+
+
+class Comparison(_Record):
+    """A comparison as far as it came; its file."""
+
+    format: Literal["hsdag-comparison"] = FORMAT_NAME
+    version: Literal[1] = 1
+    simulated: Literal[True] = True
+    setup: Setup
+    refused: dict[str, str] = {}
+    runs: tuple[Run, ...] = ()
+
+    @staticmethod
+    def load(path: Path) -> Comparison:
+        """The comparison in a file. Raises FileFormatError naming the place inside it."""
+        document: dict[str, Any] = dict(parse_document(read_text(path), str(path), FORMAT_NAME, (1,)))
+        document.pop("rows", None)  # they follow from the runs
+        document.pop("failures", None)
+        try:
+            return Comparison.model_validate(document)
+        except ValidationError as error:
+            raise FileFormatError(f"{path}: {first_problem(error)}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the file atomically. Raises OutputError."""
+        write_atomically(path, (json.dumps(self.document(), indent=1, allow_nan=False) + "\n").encode())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every method that can search the problem has run with every seed."""
+        setup = self.setup
+        return len(self.runs) == (len(setup.methods) - len(self.refused)) * setup.seeds
+
+    @property
+    def lower_bound_s(self) -> float:
+        """The largest that any run proved: it holds for all of them."""
+        return max((run.lower_bound_s for run in self.runs), default=0.0)
+
+    def rows(self) -> list[Row]:
+        """Every method that found something, the smallest mean first."""
+        found = [self._runs_of(method) for method in self.setup.methods]
+        rows = [Row.of(runs[0].method, runs, self.lower_bound_s) for runs in found if _have_value(runs)]
+        return sorted(rows, key=lambda row: row.mean_s)
+
+    def failures(self) -> dict[str, str]:
+        """Why runs have no value, by method; with the number of those runs."""
+        reasons: dict[str, str] = {}
+        for method in self.setup.methods:
+            runs = self._runs_of(method)
+            failed = [run for run in runs if run.failure is not None]
+            if failed:
+                reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0].failure}"
+        return reasons
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag compare``: the file, with its rows and failures."""
+        return {
+            **self.model_dump(mode="json"),
+            "rows": [row.document() for row in self.rows()],
+            "failures": self.failures(),
+        }
+
+    def title(self) -> str:
+        """One line: the problem, how plans are judged, what each run may spend."""
+        setup = self.setup
+        most = "" if setup.max_evaluations is None else f", at most {setup.max_evaluations} evaluations"
+        return (
+            f"SIMULATED {setup.problem}: {setup.ops} ops on {len(setup.devices)} devices, {setup.costs} costs; "
+            f"{setup.objective}, {setup.execution}, order {setup.order}, links {setup.links}; "
+            f"{setup.budget_s:g} s a run{most}"
+        )
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and cells of the table; times in ms but for those of searches."""
+        interval = any(row.ci95_s is not None for row in self.rows())
+        columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else []), "best ms"]
+        cells = []
+        for row in self.rows():
+            within = [] if not interval else ["-" if row.ci95_s is None else f"±{1e3 * row.ci95_s:.3g}"]
+            figures = [str(row.num_runs), f"{1e3 * row.mean_s:.4g}", f"{1e3 * row.deviation_s:.3g}", *within]
+            spent = [f"{row.elapsed_s:.2f}", f"{row.evaluations:.0f}"]
+            bound = [f"{1e3 * row.lower_bound_s:.4g}", f"{100 * row.gap:.1f}%"]
+            cells.append([row.method, *figures, f"{1e3 * row.best_s:.4g}", *spent, *bound])
+        return [*columns, "seconds", "evaluations", "lower bound ms", "gap"], cells
+
+    def remarks(self) -> list[str]:
+        """What stands below the table."""
+        lines = [f"{method} failed in {reason}" for method, reason in self.failures().items()]
+        lines += [f"{method} cannot search this: {reason}" for method, reason in self.refused.items()]
+        bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
+        unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]
+        return [bound, *lines, *unfinished]
+
+    def markdown(self) -> str:
+        """Title, table and remarks."""
+        remarks = "".join(f"- {line}\n" for line in self.remarks())
+        return f"{self.title()}\n\n{markdown_table(*self.table())}\n{remarks}"
+
+    def _runs_of(self, method: str) -> list[Run]:
+        return [run for run in self.runs if run.method == method]
+
+
+def _have_value(runs: Iterable[Run]) -> bool:
+    return any(run.value_s is not None for run in runs)
+
+
+def compare(
+    problem: ScheduleProblem,
+    options: CompareOptions,
+    watcher: Watcher | None = None,
+    *,
+    past: Comparison | None = None,
+    keep: Callable[[Comparison], None] = lambda _: None,
+) -> Comparison:
+    """Search with every method and seed; ``keep`` gets the comparison so far after every run.
+
+    Seeds are the outer loop, so that an interrupted comparison has something of every method; the run that was
+    interrupted is left out. Methods that fail have their reason in the table. Raises OptionError where the objective
+    does not know the semantics, SearchError where ``past`` is a comparison with another setup.
+    """
+    watcher, setup = watcher or Watcher(), setup_of(problem, options)
+    options.search.objective.check(options.search.semantics)
+    if past is not None:
+        _check_same(past.setup, setup)
+    refused = _refusals(problem, options, setup.methods)
+    able = [method for method in setup.methods if method not in refused]
+    found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
+    done = {(run.method, run.seed) for run in found.runs}
+    for seed in range(setup.seeds):
+        for method in able:
+            if (method, seed) in done:
+                continue
+            watcher.on_phase(f"{method}, seed {seed}: run {len(found.runs) + 1} of {len(able) * setup.seeds}")
+            run = run_once(problem, replace(options.search, method=method, seed=seed), watcher)
+            if watcher.should_stop():
+                return found
+            found = found.model_copy(update={"runs": (*found.runs, run)})
+            keep(found)
+    return found
+
+
+def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Run:
+    """One search, whose failure is an answer too; phases of the search are told as steps."""
+    watcher, begin_s = watcher or Watcher(), time.monotonic()
+    failed, inner = Run(method=options.method, seed=options.seed, elapsed_s=0.0), watcher.on_step
+    try:
+        solution = solve(problem, options.placer(), options, replace(watcher, on_phase=inner))
+    except (HsdagError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
+            raise
+        reason = str(error) if isinstance(error, HsdagError) else OUT_OF_MEMORY
+        return failed.model_copy(update={"elapsed_s": time.monotonic() - begin_s, "failure": reason})
+    nothing = "" if solution.value_s is not None else f"no placement found. {solution.status.sentence}"
+    failure = solution.note or nothing or None  # a method that gave up has the best single device, which is not its own
+    return Run(
+        method=options.method,
+        seed=options.seed,
+        value_s=solution.value_s if failure is None else None,
+        lower_bound_s=solution.lower_bound_s,
+        evaluations=solution.num_evaluations,
+        elapsed_s=solution.elapsed_s,
+        best_after_s=solution.best_after_s,
+        status=solution.status.value,
+        failure=failure,
+    )
+
+
+def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
+    """What a comparison of ``problem`` is about."""
+    search, how = options.search, options.search.semantics
+    return Setup(
+        problem=problem.name,
+        problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
+        ops=problem.num_ops,
+        devices=list(problem.device_names),
+        costs=problem.source.value,
+        objective=search.objective.name,
+        execution=how.execution.value,
+        order="priority, else fifo" if how.order is None else how.order.value,
+        links=how.links.value,
+        budget_s=search.budget_s,
+        max_evaluations=search.max_evaluations,
+        methods=list(options.methods or method_names()),
+        seeds=options.num_seeds,
+    )
+
+
+def _refusals(problem: ScheduleProblem, options: CompareOptions, methods: Sequence[str]) -> dict[str, str]:
+    """Why methods cannot search the problem."""
+    units = problem_of(problem, options.search.objective, options.search.semantics)
+    refused: dict[str, str] = {}
+    for method in methods:
+        try:
+            find_method(method).check(units)
+        except OptionError as error:
+            refused[method] = str(error)
+    return refused
+
+
+def _check_same(past: Setup, now: Setup) -> None:
+    for name in Setup.model_fields:
+        if getattr(past, name) != getattr(now, name):
+            what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
+            raise SearchError(
+                f"the comparison to resume has another setup: {what} differs; "
+                "resume it with the settings it was started with, or start again without --resume"
+            )

@@ -1,0 +1,171 @@
+"""SearchTable: a recipe whose figures are values, bounds or times of searches on one problem a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hsdag.commands.compare import Run, run_once
+from hsdag.commands.reproducing.base import Effort, Ours, Recipe
+from hsdag.ir.errors import HsdagError, ModelError
+from hsdag.placers.incumbent import Status
+from hsdag.placers.registry import make_placer, method_names
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Semantics
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
+
+NO_METHOD = "method not available"
+
+
+@dataclass(frozen=True)
+class Search:
+    """A method with its settings: the value it finds, or where ``shows_time`` the seconds that it searches.
+
+    ``seed`` alone where it is given. ``note`` says what differs from the paper's method.
+    """
+
+    method: str
+    preset: str = "default"
+    changes: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    shows_time: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Single:
+    """All ops on one device."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class LargestBound:
+    """The largest lower bound that the searches of the row proved."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A column that cannot be had here, and why."""
+
+    reason: str
+
+
+Column = Search | Single | LargestBound | Absent
+
+CONTROLS: Mapping[str, Column] = {
+    "random draws": Search("random"),
+    "hill climber": Search("ea"),
+    "annealing": Search("sa"),
+    "min-cut": Search("mincut"),
+    "HEFT": Search("heft"),
+    "auto": Search("auto"),
+    "lower bound": LargestBound(),
+}
+"""Columns of tables of searches, beside those of their papers."""
+SIMPLE_CONTROLS = ("random draws", "hill climber")
+
+
+@dataclass(frozen=True)
+class SearchTable(Recipe):
+    """One problem a row, one search a column; ``shown`` converts seconds to the table's unit."""
+
+    problem: Callable[[str], ScheduleProblem]
+    settings: Mapping[str, Column]
+    about: str
+    shown: Callable[[float], float]
+    objective: Objective = LATENCY
+    semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
+    controls: tuple[str, ...] = tuple(CONTROLS)
+
+    def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
+        """Figures of a row; a method that fails has the reason as its note."""
+        try:
+            problem, bound_s = self.problem(name), 0.0
+        except ModelError as error:
+            yield from ((column, Ours(note=str(error))) for column in columns)
+            return
+        options = SolveOptions(
+            objective=self.objective,
+            budget_s=effort.budget_s,
+            max_evaluations=effort.max_evaluations,
+            semantics=self.semantics,
+        )
+        for column in columns:
+            watcher.on_phase(f"{name}: {column}")
+            setting = {**CONTROLS, **self.settings}[column]
+            if isinstance(setting, LargestBound):
+                found = Ours(self.shown(bound_s)) if bound_s > 0 else Ours(note="no search proved a bound")
+            else:
+                found, proven_s = self._figure(setting, problem, options, effort.num_seeds, watcher)
+                bound_s = max(bound_s, proven_s)
+            if watcher.should_stop():
+                return
+            yield column, found
+
+    def _figure(
+        self,
+        setting: Search | Single | Absent,
+        problem: ScheduleProblem,
+        options: SolveOptions,
+        num_seeds: int,
+        watcher: Watcher,
+    ) -> tuple[Ours, float]:
+        """The figure of a column, and the largest bound that was proved for it."""
+        if isinstance(setting, Absent):
+            return Ours(note=setting.reason), 0.0
+        if isinstance(setting, Single):
+            return self._single(setting.device, problem, options, watcher), 0.0
+        if setting.method not in method_names():
+            return Ours(note=NO_METHOD), 0.0
+        seeds = range(num_seeds) if setting.seed is None else [setting.seed]
+        given = replace(options, method=setting.method, preset=setting.preset, changes=setting.changes)
+        runs = [run_once(problem, replace(given, seed=seed), watcher) for seed in seeds if not watcher.should_stop()]
+        return _summary(setting, runs, self.shown), max((run.lower_bound_s for run in runs), default=0.0)
+
+    def _single(self, device: str, problem: ScheduleProblem, options: SolveOptions, watcher: Watcher) -> Ours:
+        try:
+            quiet = Watcher(should_stop=watcher.should_stop)
+            found = solve(problem, make_placer("best-device"), replace(options, method="best-device"), quiet)
+        except HsdagError as error:
+            return Ours(note=str(error))
+        if device not in found.single_s:
+            return Ours(note=f"the graph does not fit on {device} alone", elapsed_s=found.elapsed_s)
+        return Ours(self.shown(found.single_s[device]), elapsed_s=found.elapsed_s)
+
+
+def _summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], float]) -> Ours:
+    """Mean and deviation over the runs that found something."""
+    elapsed_s = sum(run.elapsed_s for run in runs)
+    failed = [run.failure for run in runs if run.failure is not None]
+    done = [run for run in runs if run.value_s is not None]
+    notes = [setting.note, f"{len(failed)} of {len(runs)} runs failed: {failed[0]}" if failed else ""]
+    if setting.shows_time and any(run.status == Status.TIME_LIMIT.value for run in done):
+        notes.append("the budget ended the search")
+    note = "; ".join(filter(None, notes))
+    if not done:
+        return Ours(note=note, elapsed_s=elapsed_s)
+    values = np.array([run.elapsed_s if setting.shows_time else shown(run.value_s or 0.0) for run in done])
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
+    return Ours(float(values.mean()), deviation, note, elapsed_s)
+
+
+def in_seconds(seconds: float) -> float:
+    """For tables in s."""
+    return seconds
+
+
+def in_milliseconds(seconds: float) -> float:
+    """For tables in ms."""
+    return 1e3 * seconds
+
+
+def per_second(seconds: float) -> float:
+    """For tables of rates."""
+    return 1.0 / seconds

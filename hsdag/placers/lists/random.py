@@ -1,0 +1,50 @@
+"""RandomPlacer: random placements, the control that every search has to beat. Legend: U placement units, B plans."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.ir.graph import IntArray
+from hsdag.placers.base import NoOptions, Placer
+from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.placers.memory_repair import repaired
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+
+DRAWN_AT_ONCE = 64
+MOST_REPEATS = 10.0
+"""Draws for each placement that there is, after which hardly one was missed."""
+
+
+class RandomPlacer(Placer[NoOptions]):
+    """The best of as many random placements as the budget allows; each unit on any of its devices, all alike.
+
+    Placements that exceed a memory are repaired where costs are known. The order is the executor's.
+    """
+
+    name = "random"
+    needs_costs = False
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem, drawn = incumbent.problem, 0
+        rng = np.random.default_rng(incumbent.limits.seed)
+        count = DRAWN_AT_ONCE if incumbent.is_cheap else 1
+        most = MOST_REPEATS * float(np.prod(problem.supported.sum(axis=1), dtype=np.float64))
+        while drawn < most and incumbent.left_s > 0:
+            incumbent.evaluate([Plan(_in_memory(problem, each)) for each in uniform_placements(problem, count, rng)])
+            drawn += count
+        return Status.FEASIBLE if drawn >= most else Status.TIME_LIMIT
+
+
+def uniform_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
+    """[B, U] placements; every unit is on each device that supports it with the same probability."""
+    supporting = np.argsort(~problem.supported, axis=1, kind="stable")  # [U, D] devices that support a unit first
+    chosen = (rng.random((count, problem.num_units)) * problem.supported.sum(axis=1)).astype(np.int64)
+    return np.asarray(supporting[np.arange(problem.num_units), chosen], dtype=np.int64)
+
+
+def _in_memory(problem: Problem, placement: IntArray) -> IntArray:
+    return placement if problem.costs is None else repaired(problem.costs, placement, problem.semantics)
+
+
+PLACER = RandomPlacer

@@ -1,0 +1,121 @@
+"""``hsdag compare`` and ``hsdag reproduce``: what they print and write, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.commands import compare as comparing
+from hsdag.commands.compare import Comparison, Run
+from hsdag.runtime.problems.problem_file import write_problem
+from tests.hsdag.placers.exact.exact_reference import random_problem
+
+FEW = ("--methods", "heft,random", "--seeds", "2", "--max-evaluations", "20")
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    write_problem(random_problem(1, 10, 3), path)
+    return path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert run([str(a) for a in arguments]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_the_answer_is_the_file_and_resuming_a_whole_one_searches_no_more(
+    problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "comparison.json"
+    document = answer(capsys, "compare", problem, *FEW, "-o", file, "--json")
+    assert document == json.loads(file.read_text())
+    assert [row["runs"] for row in document["rows"]] == [2, 2]
+    assert document["simulated"] is True
+    monkeypatch.setattr(comparing, "solve", None)
+    assert answer(capsys, "compare", problem, *FEW, "--resume", file, "--json") == document
+
+
+def test_ctrl_c_prints_what_there_is_and_keeps_it(
+    problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, search = tmp_path / "comparison.json", comparing.run_once
+
+    def interrupted(*given: Any) -> Run:
+        if given[1].seed == 1:
+            signal.raise_signal(signal.SIGINT)
+        return search(*given)
+
+    monkeypatch.setattr(comparing, "run_once", interrupted)
+    assert run(["compare", str(problem), *FEW, "-o", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert "heft" in printed.out
+    assert "The comparison is not complete" in printed.out
+    assert "interrupted: 2 runs are in the table" in printed.err
+    assert len(Comparison.load(file).runs) == 2
+
+
+def test_the_table_is_printed_in_markdown_too(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
+    assert run(["compare", str(problem), *FEW, "--markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("SIMULATED problem: 10 ops on 3 devices")
+    assert lines[2].startswith("| method | runs | mean ms | deviation | best ms | seconds | evaluations |")
+
+
+def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--option", "family=er", "--option", "nodes=5", "--option", "modules=1")
+    document = answer(capsys, "compare", "random-wired", *options, *FEW, "--json")
+    assert document["setup"]["problem"] == "random-wired-er-5x1-weak-1ch-seed0 on t4-a100"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "PROBLEM", "--methods", "luck"), "unknown method 'luck'; choose one of auto, "),
+        (("compare", "PROBLEM", "--seeds", "0"), "--seeds must be at least 1, not 0"),
+        (("compare", "PROBLEM", "--platform", "p100x4"), "--platform does not go with a problem file"),
+        (("compare", "random-wired", "--option", "modules=two"), "modules must be a whole number, not 'two'"),
+        (("compare", "random-wired", "--option", "modules"), "--option 'modules' is not of the form NAME=VALUE"),
+        (("compare", "PROBLEM", "--resume", "nowhere.json"), "no such file: nowhere.json"),
+        (("compare", "PROBLEM", "--markdown", "--json"), "--markdown and --json exclude each other"),
+        (("compare", "PROBLEM", "-o", "PROBLEM"), "is read by this command"),
+        (("reproduce",), "name a table, or --list them"),
+        (("reproduce", "doppler-12"), "unknown table 'doppler-12'; choose one of hsdag-1, "),
+        (("reproduce", "doppler-2", "--row", "bert"), "the table has no row 'bert'; choose among chainmm, "),
+        (("reproduce", "doppler-2", "--seeds", "0"), "--seeds must be at least 1, not 0"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    problem: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert run([str(problem) if a == "PROBLEM" else a for a in arguments]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert (printed.out, len(printed.err.splitlines())) == ("", 1)
+
+
+def test_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = answer(capsys, "reproduce", "--list", "--json")["tables"]
+    assert {"hsdag-1": "computed", "doppler-2": "simulated", "hsdag-4": "measured"}.items() <= {
+        each["table"]: each["ours"] for each in tables
+    }.items()
+    assert len(tables) == 21
+
+
+def test_a_table_is_reproduced_with_its_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    column = ("--column", "CRITICAL PATH")
+    document = answer(capsys, "reproduce", "doppler-2", "--row", "chainmm", *column, "--seeds", 1, "-o", file, "--json")
+    assert document["cells"][0]["paper"] == [230.4, 4.3]
+    assert 0 < document["cells"][0]["ours"] < 1000
+    assert (
+        document["command"] == "hsdag reproduce doppler-2 --budget 10s --seeds 1 --row chainmm --column 'CRITICAL PATH'"
+    )
+    assert json.loads(file.read_text()) == document

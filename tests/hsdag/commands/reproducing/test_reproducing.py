@@ -1,0 +1,188 @@
+"""Reproducing tables: every column has its recipe, ours stand beside the paper's, and what is missing has a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from hsdag.commands.profile import assumed_costs
+from hsdag.commands.reproducing import RECIPES, Effort, reproduce
+from hsdag.commands.reproducing.base import Recipe
+from hsdag.commands.reproducing.diviml_tables import BatchedThroughput, Progress, SolverTimes
+from hsdag.commands.reproducing.doppler_tables import levels, with_barriers
+from hsdag.commands.reproducing.hsdag_tables import GraphStatistics, on_two_cpu_devices, outputs_of
+from hsdag.commands.reproducing.searches import (
+    CONTROLS,
+    NO_METHOD,
+    Absent,
+    LargestBound,
+    Search,
+    SearchTable,
+    Single,
+    in_milliseconds,
+)  # fmt: skip
+from hsdag.commands.workload import build_problem, with_devices
+from hsdag.ir.errors import OptionError
+from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.placers.lists.random import RandomPlacer
+from hsdag.placers.registry import changed_options, find_preset, make_placer, method_names
+from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
+from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.simulator import simulate
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
+from tests.hsdag.placers.exact.exact_reference import random_problem
+
+TINY = Effort(budget_s=20.0, max_evaluations=20, num_seeds=2)
+SEARCHES = {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe, SearchTable)}
+PAPER = PaperTable("x-1", "X", "Table 1", "Title", "ms", ("HEFT", "Missing", "one", "bound"), {"net": (5.0, None, "OOM", (1.0, 0.1))})  # fmt: skip  # noqa: E501
+
+
+def table(**settings: object) -> SearchTable:
+    own = {"HEFT": Search("heft"), "Missing": Search("no-such-method"), "one": Single("d9"), "bound": LargestBound()}
+    return SearchTable(lambda _: random_problem(1, 10, 3), own | settings, "About.", in_milliseconds)  # type: ignore[arg-type]
+
+
+def test_every_table_has_a_recipe_and_every_column_of_a_search_table_its_setting() -> None:
+    assert set(RECIPES) == set(PAPER_TABLES)
+    for name, recipe in SEARCHES.items():
+        assert set(PAPER_TABLES[name].columns) <= set(recipe.settings), name
+    assert all(each.method in method_names() for each in CONTROLS.values() if isinstance(each, Search))
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_settings_of_methods_that_exist_are_hyper_parameters_of_theirs(name: str) -> None:
+    for setting in SEARCHES[name].settings.values():
+        if isinstance(setting, Search) and setting.method in method_names():
+            chosen = find_preset(setting.method, setting.preset, is_cheap=True)
+            changed_options(setting.method, chosen.options, setting.changes)
+
+
+def test_ours_stand_beside_the_papers_and_what_is_missing_has_a_reason() -> None:
+    shown = (*PAPER.columns, "random draws")
+    found = reproduce(PAPER, table(), TINY, "hsdag reproduce x-1", columns=shown)
+    cells = {cell.column: cell for cell in found.cells}
+    assert tuple(cells) == shown
+    costs = random_problem(1, 10, 3)
+    heft = solve(costs, make_placer("heft"), SolveOptions("heft")).value_s
+    assert heft is not None
+    assert cells["HEFT"].paper == 5.0
+    assert cells["HEFT"].ours.value == pytest.approx(1e3 * heft)
+    assert (cells["Missing"].ours.value, cells["Missing"].ours.note) == (None, NO_METHOD)
+    assert "d9" in cells["one"].ours.note or "single device" in cells["one"].ours.note
+    assert cells["bound"].ours.value is not None
+    assert cells["bound"].ours.value <= 1e3 * heft
+    assert cells["random draws"].paper is None
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert (document["ours"], document["complete"], document["cells"][3]["paper"]) == ("simulated", True, [1.0, 0.1])
+
+
+def test_the_figure_is_the_mean_over_seeds_with_its_deviation() -> None:
+    both = dict(table(a=Search("random")).row("net", ("a",), TINY, Watcher()))["a"]
+    each = [dict(table(a=Search("random", seed=s)).row("net", ("a",), TINY, Watcher()))["a"].value for s in (0, 1)]
+    assert both.value == pytest.approx(np.mean(np.array(each, dtype=float)))
+    assert both.deviation == pytest.approx(np.std(np.array(each, dtype=float), ddof=1))
+
+
+def test_time_is_shown_where_the_table_is_of_times() -> None:
+    found = dict(table(a=Search("heft", shows_time=True)).row("net", ("a",), TINY, Watcher()))["a"]
+    assert found.value == pytest.approx(found.elapsed_s / TINY.num_seeds)
+
+
+def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: RandomPlacer, __: Incumbent) -> Status:
+        raise MemoryError
+
+    monkeypatch.setattr(RandomPlacer, "_search", failing)
+    found = dict(table(a=Search("random")).row("net", ("a", "HEFT"), TINY, Watcher()))
+    assert (found["a"].value, found["a"].note) == (None, "2 of 2 runs failed: out of memory")
+    assert found["HEFT"].value is not None
+
+
+def test_markdown_has_a_line_for_each_column_and_says_what_is_simulated() -> None:
+    text = reproduce(PAPER, table(), TINY, "hsdag reproduce x-1", columns=("HEFT", "Missing")).markdown()
+    assert text.startswith("### X, Table 1: Title, in ms; ours are SIMULATED\n")
+    assert "| | net: paper | ours | seconds |" in text.replace("|  |", "| |")
+    assert "| HEFT | 5 | " in text
+    assert "- Missing: method not available\n" in text
+    assert "- `hsdag reproduce x-1` took " in text
+
+
+def test_rows_and_columns_are_chosen_by_name() -> None:
+    with pytest.raises(OptionError, match="the table has no row 'nut'; choose among net"):
+        reproduce(PAPER, table(), TINY, "", rows=("nut",))
+    with pytest.raises(OptionError, match="the table has no column 'CPU'; choose among HEFT, "):
+        reproduce(PAPER, table(), TINY, "", columns=("CPU",))
+
+
+def test_an_interrupted_table_has_what_was_complete() -> None:
+    begun: list[str] = []
+    watcher = Watcher(on_phase=begun.append, should_stop=lambda: "net: Missing" in begun)
+    found = reproduce(PAPER, table(), TINY, "", watcher=watcher)
+    assert ([cell.column for cell in found.cells], found.is_complete) == (["HEFT"], False)
+
+
+def test_a_table_that_cannot_be_had_says_why() -> None:
+    found = reproduce(PAPER_TABLES["doppler-10"], RECIPES["doppler-10"], TINY, "hsdag reproduce doppler-10")
+    assert found.cells == ()
+    assert "trained on other GPUs" in found.markdown()
+
+
+def test_behind_a_barrier_no_op_starts_before_its_whole_level_has_ended() -> None:
+    problem = build_problem("chainmm", "p100x4")
+    device = np.arange(problem.num_ops) % problem.num_devices
+    level, run = levels(problem), simulate(with_barriers(problem), device)
+    for depth in range(1, int(level.max()) + 1):
+        assert run.start_s[level == depth].min() >= run.end_s[level == depth - 1].max()
+    assert run.makespan_s > simulate(problem, device).makespan_s
+
+
+def test_costs_of_diviml_give_the_column_that_they_were_fitted_to() -> None:
+    found = reproduce(PAPER_TABLES["diviml-1"], RECIPES["diviml-1"], TINY, "", rows=["1-chan"], columns=["HEFT"])
+    assert found.cells[0].ours.value == pytest.approx(99.9, rel=0.1)
+
+
+def test_a_batch_is_no_faster_than_the_bound_of_its_row() -> None:
+    found = dict(BatchedThroughput().row("1-chan", ("best device", "UBound"), Effort(0.2), Watcher()))
+    best, bound = found["best device"].value, found["UBound"].value
+    assert best is not None
+    assert bound is not None
+    assert 0 < best <= bound
+
+
+def test_solver_times_are_of_the_best_and_of_the_first_as_good_as_anothers() -> None:
+    plans = Progress(1.0, 0.5, 3.0, ((0.1, 5.0), (1.0, 2.0), (3.0, 1.0)))
+    assert (plans.seconds_to(2.0), plans.seconds_to(1.0), plans.seconds_to(0.9)) == (1.0, 3.0, np.inf)
+    found = dict(SolverTimes().row("sdep, 1 modules", ("MILP", "MILP-SPLIT"), Effort(0.3), Watcher()))
+    assert all(ours.value is not None and ours.value <= 2.0 for ours in found.values())
+
+
+def test_statistics_are_those_of_the_graph_that_is_placed(tiny_resnet: Path) -> None:
+    found = dict(GraphStatistics().row("tiny_resnet", ("nodes", "edges", "mean degree"), TINY, Watcher()))
+    nodes = len(ov.Core().read_model(tiny_resnet).get_ordered_ops())
+    assert found["nodes"].value == nodes
+    assert found["mean degree"].value == pytest.approx((found["edges"].value or 0) / nodes)
+
+
+def test_outputs_of_a_split_placement_are_those_of_the_cpu(tiny_bert: Path) -> None:
+    platform = with_devices(load_platform("i9-12900k-uhd770-flex170"), ("CPU", "GPU.1"))
+    problem = assumed_costs(tiny_bert, platform)
+    solution = solve(problem, make_placer("random"), SolveOptions("random", max_evaluations=30))
+    placement = solution.placement()
+    names = list(placement.affinity)
+    whole, placed = outputs_of(ov.Core().read_model(tiny_bert), on_two_cpu_devices(placement))
+    assert len(names) == problem.num_ops
+    assert np.abs(placed - whole).max() <= 1e-4 * np.abs(whole).max()
+
+
+def test_recipes_say_what_differs_from_the_paper() -> None:
+    assert all(isinstance(recipe, Recipe) and recipe.about.endswith(".") for recipe in RECIPES.values())
+    reasons = [
+        each.reason for table in SEARCHES.values() for each in table.settings.values() if isinstance(each, Absent)
+    ]
+    assert all(reasons)
