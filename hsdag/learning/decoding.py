@@ -76,11 +76,19 @@ def decode(
     if forced is not None:
         order, home = forced[0].astype(np.int64), forced[1].astype(np.int64)
     features = np.zeros((b, n, d, scores.inner.shape[0]), np.float32)
-    found = Episodes(order, home, np.zeros((b, n), np.int64), np.zeros((b, n, 2)), features)
+    able = np.zeros((b, n, d), np.bool_)
+    found = Episodes(order, home, np.zeros((b, n), np.int64), np.zeros((b, n, 2)), features, able)
     record = rules.record(tables, forced is not None)
 
     def run(part: slice) -> None:
-        mine = Episodes(found.order[part], found.home[part], found.ready[part], found.log_p[part], found.features[part])
+        mine = Episodes(
+            found.order[part],
+            found.home[part],
+            found.ready[part],
+            found.log_p[part],
+            found.features[part],
+            found.able[part],
+        )
         decode_many(tables, scores, record, _room(tables, scores), seeds[part], mine)
 
     num_parts = max(1, min(usable_cpus(), b // 4))
@@ -102,6 +110,7 @@ def _room(tables: Tables, scores: Scores) -> Room:
         weight=np.zeros(n),
         candidate=np.zeros(n, np.int64),
         waiting=np.zeros(n, np.int64),
+        readers=np.zeros(n, np.int64),
         devices=np.zeros(d, ROOM),
         taken=np.zeros((d, k), np.float32),
         hidden=np.zeros(len(scores.inner_bias), np.float32),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.compiled import bare, inlined
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problems.tables import Tables
 from hsdag.runtime.simulator.heaps import Records
 
@@ -32,6 +32,7 @@ FEATURES = (
 )
 """Dynamic features of a device for the op at hand. The first five are DOPPLER's (App. E.2), in units of the length of
 a balanced schedule; lengths of the others are in units of the mean op, and cut at ``MOST``."""
+END_LATER = FEATURES.index("end, later than on the best device")
 MOST = 10.0
 SLOPE = 0.01
 """Of LeakyReLU below zero (eq. 7)."""
@@ -64,6 +65,7 @@ class Scores(NamedTuple):
     inner_bias: Float32Array  # [H]
     outer: Float32Array  # [H, K]
     out: Float32Array  # [K]
+    direct: Float32Array  # [F] what the features of a device add to its logit by themselves
 
 
 class Room(NamedTuple):
@@ -74,6 +76,7 @@ class Room(NamedTuple):
     weight: FloatArray  # [N] of an op among the candidates
     candidate: IntArray  # [N]
     waiting: IntArray  # [N] inputs that are not placed yet
+    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
     devices: Records  # [D] ROOM
     taken: Float32Array  # [D, K] contributions of the ops on a device
     hidden: Float32Array  # [H]
@@ -85,7 +88,8 @@ ROOM = np.dtype(
     [
         ("free_s", "f8"),  # end of its last op
         ("work_s", "f8"),  # of its ops
-        ("held_bytes", "f8"),  # weights and results of its ops
+        ("held_bytes", "f8"),  # weights of its ops, and results that ops wait for which are not placed yet
+        ("is_able", "i8"),  # whether the op at hand may be placed there
         ("count", "i8"),  # of its ops
         ("ready_s", "f8"),  # for the op at hand: when its inputs are there
         ("sent_s", "f8"),  # transfers of them
@@ -108,6 +112,7 @@ class Episodes(NamedTuple):
     ready: IntArray  # [B, N] the step from which on an op, by index, was a candidate
     log_p: FloatArray  # [B, N, 2] of the behaviour: selection, device
     features: Float32Array  # [B, N, D, F] by step
+    able: BoolArray  # [B, N, D] by step, where the op could be placed
 
 
 @bare
@@ -120,6 +125,7 @@ def decode_many(t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np
             v = _select(s, rules, r, found, b, step, count)
             count -= 1
             _look(t, r, v)
+            _permit(t, r, v, found.able[b, step])
             _describe(t, rules, r, v, found.features[b, step])
             home = _place(t, s, rules, r, v, found, b, step)
             _settle(t, s, r, v, home, rules[0].op_overhead_s)
@@ -148,6 +154,7 @@ def _begin(t: Tables, s: Scores, rules: Records, r: Room, found: Episodes, b: in
     for v in range(len(r.home)):
         r.weight[v] = np.exp((s.select[v] - highest) / rules[0].heat)
         r.waiting[v] = t.in_first[v + 1] - t.in_first[v]
+        r.readers[v] = t.out_first[v + 1] - t.out_first[v]
         if r.waiting[v] == 0:
             found.ready[b, v] = 0
             r.candidate[count] = v
@@ -215,6 +222,36 @@ def _look(t: Tables, r: Room, v: int) -> None:
 
 
 @inlined
+def _permit(t: Tables, r: Room, v: int, able: BoolArray) -> None:
+    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
+    roomiest, least, num_able = -1, np.inf, 0
+    for d in range(len(r.devices)):
+        r.devices[d].is_able = 0
+        if t.time_s[v, d] < np.inf:
+            share = _share_of_memory(t, r, v, d)
+            if share < least:
+                roomiest, least = d, share
+            if share <= 1.0:
+                r.devices[d].is_able = 1
+                num_able += 1
+    if num_able == 0:
+        r.devices[roomiest].is_able = 1
+    for d in range(len(r.devices)):
+        able[d] = r.devices[d].is_able == 1
+
+
+@inlined
+def _share_of_memory(t: Tables, r: Room, v: int, d: int) -> float:
+    """What device d would hold with v and its inputs, in shares of its memory."""
+    received = -r.devices[d].input_bytes
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        received += t.in_bytes[k]
+    held = r.devices[d].held_bytes + received + t.weight_bytes[v] + t.output_bytes[v]
+    share: float = held / max(t.memory_bytes[d], 1.0)
+    return share
+
+
+@inlined
 def _describe(t: Tables, rules: Records, r: Room, v: int, x: Float32Array) -> None:
     """Fill the features ``x`` [D, F] of the devices for op v."""
     length_s, mean_s = rules[0].length_s, rules[0].mean_s
@@ -241,8 +278,7 @@ def _describe(t: Tables, rules: Records, r: Room, v: int, x: Float32Array) -> No
             x[d, 7] = min((time_s - least_s) / mean_s, MOST)
             x[d, 8] = device.input_bytes / input_bytes if input_bytes > 0.0 else 0.0
             x[d, 9] = min((device.free_s - first_free_s) / mean_s, MOST)
-            held_bytes = device.held_bytes + t.weight_bytes[v] + t.output_bytes[v]
-            x[d, 10] = min(held_bytes / max(t.memory_bytes[d], 1.0), MOST)
+            x[d, 10] = min(_share_of_memory(t, r, v, d), MOST)
             x[d, 11] = max(min((device.ready_s - device.free_s) / mean_s, MOST), -MOST)
             x[d, 12] = min(device.sent_s / mean_s, MOST)
 
@@ -259,12 +295,12 @@ def _place(t: Tables, s: Scores, rules: Records, r: Room, v: int, found: Episode
         is_uniform = share > 0.0 and uniform(r.random) < share
         left = uniform(r.random) * (num_able if is_uniform else total)
         for d in range(len(r.devices)):
-            if t.time_s[v, d] < np.inf and (is_uniform or r.devices[d].weight > 0.0):
+            if r.devices[d].is_able and (is_uniform or r.devices[d].weight > 0.0):
                 home = d
                 left -= 1.0 if is_uniform else r.devices[d].weight
                 if left < 0.0:
                     break
-    p = r.devices[home].weight / total
+    p = r.devices[home].weight / total if total > 0.0 else 0.0
     found.log_p[b, step, 1] = np.log((1.0 - share) * p + share / num_able)
     found.home[b, step] = home
     return home
@@ -276,7 +312,7 @@ def _weigh(t: Tables, s: Scores, rules: Records, r: Room, v: int, x: Float32Arra
     num_able, highest, least_s = 0, -np.inf, np.inf
     for d in range(len(r.devices)):
         r.devices[d].weight = 0.0
-        if t.time_s[v, d] < np.inf:
+        if r.devices[d].is_able:
             num_able += 1
             if rules[0].is_listed:
                 r.devices[d].logit = -max(r.devices[d].free_s, r.devices[d].ready_s)
@@ -287,7 +323,7 @@ def _weigh(t: Tables, s: Scores, rules: Records, r: Room, v: int, x: Float32Arra
             if r.devices[d].logit == highest and rules[0].is_listed:  # of equal starts the first end
                 least_s = min(least_s, t.time_s[v, d])
     for d in range(len(r.devices)):
-        if t.time_s[v, d] < np.inf:
+        if r.devices[d].is_able:
             if rules[0].is_listed or rules[0].is_greedy_place:
                 is_best = r.devices[d].logit == highest and t.time_s[v, d] <= least_s
                 r.devices[d].weight = 1.0 if is_best else 0.0
@@ -318,6 +354,8 @@ def _logit(s: Scores, rules: Records, r: Room, v: int, d: int, x: Float32Array) 
     for k in range(len(r.total)):
         value = r.total[k]
         logit += s.out[k] * (value if value > 0.0 else np.float32(SLOPE) * value)
+    for f in range(len(x)):
+        logit += s.direct[f] * x[f]
     return logit
 
 
@@ -332,6 +370,13 @@ def _settle(t: Tables, s: Scores, r: Room, v: int, home: int, op_overhead_s: flo
     r.devices[home].count += 1
     for k in range(len(r.total)):
         r.taken[home, k] += s.seen[v, k]
+    if r.readers[v] == 0:
+        r.devices[home].held_bytes -= t.output_bytes[v]
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        u = t.in_op[k]
+        r.readers[u] -= 1
+        if r.readers[u] == 0:
+            r.devices[r.home[u]].held_bytes -= t.output_bytes[u]
 
 
 @inlined

@@ -15,6 +15,8 @@ from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, tabl
 
 NUM_PAPER, NUM_WIDE = 5, 13
 """Features of an op: DOPPLER's (App. E.1), and with ours."""
+WAY_TO_END = 9
+"""The feature that is the longest way to the end, as a share of the longest path."""
 
 
 class Inputs(NamedTuple):

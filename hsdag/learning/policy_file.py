@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement import write_atomically
 
 FORMAT, VERSION = "hsdag-policy", 1
-SHIPPED = "general.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +33,8 @@ def write_policy(path: Path, weights: Mapping[str, torch.Tensor], card: Mapping[
     write_atomically(path, data)
 
 
-def read_policy(path: Path | None = None) -> PolicyFile:
-    """A policy file, by default the one that is part of the package. Raises FileFormatError for any other file."""
-    if path is None:
-        with resources.as_file(resources.files(__package__) / SHIPPED) as shipped:
-            return read_policy(shipped)
+def read_policy(path: Path) -> PolicyFile:
+    """A policy file. Raises FileFormatError for any other file."""
     try:
         with safe_open(path, framework="pt") as stored:
             card = json.loads((stored.metadata() or {}).get("card", "{}"))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
 
-DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range")
+DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
 """Options that say what the networks are."""
 
 
@@ -39,8 +39,12 @@ class DopplerConfig(TrainingOptions):
     logit_range: float | None = 8.0
     """Scores of SEL are squashed into plus or minus this range; None: unbounded, as in the paper."""
 
+    direct: bool = True
+    """Add learned linear functions of the features of ops and devices to scores and logits; not in the paper."""
+    begins_as_heft: bool = False
+    """Begin with linear functions that come close to HEFT, where the features are wide."""
     initial: str | None = None
-    """Policy file to begin with, 'shipped' for the one of this package; its networks replace the options of such."""
+    """Policy file of 'hsdag train' to begin with; its networks replace the options that describe networks."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -48,11 +52,6 @@ class DopplerConfig(TrainingOptions):
         ("at least 1", lambda x: x >= 1, "layers"),
         ("above 0 or None", lambda x: x > 0, "logit_range"),
     )
-
-    @staticmethod
-    def general() -> DopplerConfig:
-        """Begins with the policy that is part of the package, and goes on learning where the budget allows."""
-        return DopplerConfig(initial="shipped", teacher_updates=0, greedy_every=8, learning_rate=3e-4)
 
     @staticmethod
     def paper() -> DopplerConfig:
@@ -79,4 +78,5 @@ class DopplerConfig(TrainingOptions):
             wide_features=False,
             mean_of_embeddings=False,
             logit_range=None,
+            direct=False,
         )

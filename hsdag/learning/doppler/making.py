@@ -15,7 +15,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetwork:
     """The untrained network; it reads any problem."""
-    return DualNetwork(
+    network = DualNetwork(
         NUM_WIDE if options.wide_features else NUM_PAPER,
         len(FEATURES) if options.wide_features else PAPER_FEATURES,
         options.width,
@@ -23,8 +23,12 @@ def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetw
         options.encoder,
         generator,
         is_mean=options.mean_of_embeddings,
+        is_direct=options.direct,
         logit_range=options.logit_range,
     )
+    if options.begins_as_heft:
+        network.begin_as_heft()
+    return network
 
 
 def dual_policy(network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> DualPolicy:

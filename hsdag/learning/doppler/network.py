@@ -7,9 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from hsdag.learning.decoding_kernel import END_LATER
 from hsdag.learning.encoders import make_encoder
-from hsdag.learning.inputs import Inputs, sum_over_path
+from hsdag.learning.inputs import WAY_TO_END, Inputs, sum_over_path
 from hsdag.learning.networks import Mlp, linear
+
+HEFT_ORDER, HEFT_END = 30.0, 3.0
+"""How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
+units of the mean op."""
 
 
 class Tensors(NamedTuple):
@@ -22,13 +27,15 @@ class Tensors(NamedTuple):
     inner_bias: torch.Tensor  # [H]
     outer: torch.Tensor  # [H, K]
     out: torch.Tensor  # [K]
+    direct: torch.Tensor  # [F]
 
 
 class DualNetwork(nn.Module):
     """From a problem to the tables that decoding reads; any number of ops and devices.
 
     ``is_mean`` averages embeddings over paths and over the ops of a device, where the paper sums them: sums grow with
-    the graph. ``logit_range`` bounds the logits of selection.
+    the graph. ``logit_range`` bounds the logits of selection. ``is_direct`` adds linear functions of the features to
+    scores and logits; not in the paper.
     """
 
     def __init__(
@@ -41,6 +48,7 @@ class DualNetwork(nn.Module):
         generator: torch.Generator,
         *,
         is_mean: bool,
+        is_direct: bool,
         logit_range: float | None,
     ) -> None:
         super().__init__()
@@ -53,6 +61,8 @@ class DualNetwork(nn.Module):
         self.inner = linear(num_device_features, width // 2, generator)
         self.outer = linear(width // 2, width, generator, bias=False)
         self.out = nn.Parameter(torch.zeros(width))
+        self.direct = nn.Parameter(torch.zeros(num_device_features), requires_grad=is_direct)
+        self.direct_select = nn.Parameter(torch.zeros(num_features), requires_grad=is_direct)
 
     def forward(self, inputs: Inputs) -> Tensors:
         """The tables, by eq. 3 to 7; untrained, all choices are equally likely."""
@@ -65,9 +75,15 @@ class DualNetwork(nn.Module):
                 path / sum_over_path(ones, following)
                 for path, following in zip(paths, (inputs.before, inputs.behind), strict=True)
             ]
-        select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1)
+        select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1) + inputs.x @ self.direct_select
         if self._range is not None:
             select = self._range * torch.tanh(select / self._range)
         node = self.node(torch.cat([h, z], dim=1))
         inner, outer = self.inner.weight.t(), self.outer.weight.t()
-        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out)
+        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out, self.direct)
+
+    @torch.no_grad()
+    def begin_as_heft(self) -> None:
+        """Begin near HEFT: the longest way to the end first, where an op ends first (Topcuoglu et al. 2002, §4.1)."""
+        self.direct_select[WAY_TO_END] = HEFT_ORDER
+        self.direct[END_LATER] = -HEFT_END

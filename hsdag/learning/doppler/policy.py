@@ -91,8 +91,8 @@ class DualPolicy(Policy):
             taken = taken / count.clamp(min=1.0)[..., None]
         hidden = torch.relu(features @ net.inner + net.inner_bias)
         total = net.node[order][:, :, None, :] + taken + hidden @ net.outer
-        logits = torch.nn.functional.leaky_relu(total, SLOPE) @ net.out
-        able = torch.from_numpy(np.isfinite(self._inputs.tables.time_s))[order]
+        logits = torch.nn.functional.leaky_relu(total, SLOPE) @ net.out + features @ net.direct
+        able = torch.from_numpy(found.able | (np.arange(num_devices) == found.home[..., None]))
         log_p = torch.log_softmax(logits.masked_fill(~able, -torch.inf), dim=2)
         entropy = -(log_p.exp() * log_p.masked_fill(~able, 0.0)).sum(dim=2)
         return log_p.gather(2, home[..., None]).squeeze(2), entropy

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -15,9 +16,8 @@ from hsdag.learning.options import TrainingOptions
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Progress, Trainer
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.placers.incumbent import Incumbent, Limits, Status
 from hsdag.placers.local.sa import SaPlacer
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -30,7 +30,7 @@ EXPERT_S = 0.5
 class LearnedPlacer(Placer[T]):
     """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
 
-    Torch uses one thread where plans are measured: the networks are small, and more would disturb the measurement.
+    Torch uses one thread: the networks are small, and on a busy machine more threads make them ten times slower.
     """
 
     learns = True
@@ -47,35 +47,10 @@ class LearnedPlacer(Placer[T]):
         """What the first updates imitate, if anything."""
         return None
 
-    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
-        """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
-        return None
-
-    def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
-        """About the memory that training takes, where it grows faster than the problem."""
-        return 0.0
-
     def _search(self, incumbent: Incumbent) -> Status:
-        needed, usable = self.needed_bytes(incumbent.problem), usable_memory_bytes()
-        if needed > usable:
-            amounts = f"about {needed / 1e9:.3g} GB, and {usable / 1e9:.3g} GB are usable"
-            raise GaveUp(f"{self._out_of_memory(incumbent.problem)}: training takes {amounts}")
-        try:
-            return self._train(incumbent)
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-                raise
-            raise GaveUp(self._out_of_memory(incumbent.problem)) from error
-
-    def _out_of_memory(self, problem: Problem) -> str:
-        return f"method {self.name!r} is out of memory for {problem.num_units} units"
-
-    def _train(self, incumbent: Incumbent) -> Status:
         problem, limits = incumbent.problem, incumbent.limits
         generator = torch.Generator().manual_seed(limits.seed)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1 if not incumbent.is_cheap else min(limits.num_workers, threads))
-        try:
+        with one_thread():
             self._policy = policy = self.policy(problem, generator)
             self._trainer = Trainer(
                 self.name,
@@ -86,13 +61,10 @@ class LearnedPlacer(Placer[T]):
                 singles=singles_of(problem),
                 teacher=self.teacher(policy),
                 improve=self._expert(incumbent) if self.options.expert_every else None,
-                penalty=self.penalty(problem),
                 progress=None if self.options.updates else incumbent.share_of_budget,
                 on_update=self.on_update,
             )
             self._trainer.run(incumbent.checkpoint)
-        finally:
-            torch.set_num_threads(threads)
         return Status.FEASIBLE
 
     def most_probable(self, seed: int = 0) -> IntArray:
@@ -111,6 +83,17 @@ class LearnedPlacer(Placer[T]):
             return found or plan
 
         return improve
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes on one thread inside, and on as many as before afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def singles_of(problem: Problem) -> list[IntArray]:

@@ -32,11 +32,13 @@ def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: 
     """A small policy; ``trained`` draws the last layers too, which are zero otherwise."""
     inputs = inputs_of(problem)
     network = DualNetwork(
-        inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, logit_range=8.0
+        inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, is_direct=True, logit_range=8.0
     )
     if trained:
         with torch.no_grad():
             torch.nn.init.normal_(network.out, generator=generator(2))
+            torch.nn.init.normal_(network.direct, generator=generator(4))
+            torch.nn.init.normal_(network.direct_select, generator=generator(5))
             torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
     return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
 
@@ -154,3 +156,28 @@ def test_path_sums_add_up_embeddings_to_the_end() -> None:
     h = torch.arange(1.0, 6.0)[:, None]
     following = torch.tensor([2, 2, 4, 5, 5])  # 0 -> 2 -> 4, 1 -> 2, 3
     assert sum_over_path(h, following).squeeze(1).tolist() == [9.0, 10.0, 8.0, 4.0, 5.0]
+
+
+def test_a_network_that_begins_as_heft_makes_hefts_plan() -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(problem, trained=False)
+    policy.network.begin_as_heft()
+    inputs = inputs_of(problem)
+    expected = list_schedule(inputs.tables, inputs.levels.upward_s)
+    value = [
+        simulate(problem, placement, priority=order).makespan_s
+        for placement, order in (
+            (expected.device, expected.ranks),
+            *((plan.placement, plan.order) for plan in [policy.best(generator(i)).plan for i in range(10)]),
+        )
+    ]
+    assert min(value[1:]) == pytest.approx(value[0])
+
+
+def test_an_op_goes_where_there_is_room_for_it() -> None:
+    problem = whole(random_problem(4, 14, 2))
+    memory = np.array([np.inf, problem.output_bytes.max() / 2])
+    policy = policy_of(replace(problem, memory_bytes=memory), trained=False)
+    for rollout in policy.draw(8, PLAIN, generator()):
+        large = problem.output_bytes > memory[1]
+        assert (rollout.plan.placement[large] == 0).all()

@@ -1,0 +1,62 @@
+"""``hsdag train``: a policy for reuse, trained on problems of a family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from hsdag.cli import options
+from hsdag.cli.files import check_writable
+from hsdag.cli.output import print_json, say
+
+
+def train(
+    family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
+    output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
+    problems: int = typer.Option(200, "--problems", help="Problems to train on."),
+    updates: int = typer.Option(6000, "--updates", help="Updates of the weights, each from plans of one problem."),
+    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, whose best plan is imitated."),
+    unseen: int = typer.Option(20, "--unseen", help="Problems to judge the policy on, which it is not trained on."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
+    changes: options.Settings = None,
+    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
+    as_json: options.Json = False,
+) -> None:
+    """Train DOPPLER's policies on many problems; every figure is simulated."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.commands.train import TrainOptions, run_train
+    from hsdag.evaluators.base import SearchStopped
+    from hsdag.ir.errors import OptionError
+    from hsdag.placers.registry import parse_changes
+    from hsdag.search.options import parse_duration
+
+    if output.suffix != ".safetensors":
+        raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
+    check_writable(output)
+    given = parse_changes(changes or ())
+    wanted = TrainOptions(family, problems, updates, parse_duration(expert), unseen, seed, given)
+    with SearchProgress(updates) as progress:
+        watcher = progress.watcher
+        try:
+            found = run_train(
+                wanted,
+                output,
+                resume=resume,
+                on_phase=watcher.on_phase,
+                on_update=lambda done: watcher.on_step(f"update {done} of {updates}"),
+                should_stop=watcher.should_stop,
+            )
+        except SearchStopped as stop:
+            say(f"the training was interrupted; --resume continues it with {output.with_suffix('.state')}")
+            raise typer.Exit(130) from stop
+    if as_json:
+        print_json({"policy": str(output), "card": dict(found.card)})
+        return
+    judged = found.card["unseen"]
+    typer.echo(
+        f"On {judged['problems']} problems of {family} that were not trained on, the most probable plan takes "
+        f"{judged['most_probable_over_annealing']:.3f} times as long as annealing's of {expert}, and the best of 16 "
+        f"{judged['best_of_16']:.3f} times (simulated)."
+    )
+    typer.echo(f"The policy is in {output}; use it with --method doppler --set initial={output}")

@@ -1,0 +1,74 @@
+"""Training a policy for reuse: resumed, it goes the same way; used again, it answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.commands.families import find_family
+from hsdag.commands.train import TrainOptions, TrainResult, run_train
+from hsdag.evaluators.base import SearchStopped
+from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.learning.policy_file import read_policy
+from hsdag.placers.registry import make_placer
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
+
+SMALL = TrainOptions(
+    "enas", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"width": "8", "plans_per_update": "4"}
+)
+
+
+def trained(path: Path, should_stop: Callable[[], bool] = lambda: False, *, resume: bool = False) -> TrainResult:
+    return run_train(SMALL, path, resume=resume, should_stop=should_stop)
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """True from so many calls on."""
+    count = iter(range(10_000))
+    return lambda: next(count) >= calls
+
+
+def test_a_training_that_was_interrupted_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    path, other = tmp_path / "policy.safetensors", tmp_path / "other.safetensors"
+    with pytest.raises(SearchStopped):
+        trained(path, after(SMALL.problems + 3))
+    state = path.with_suffix(".state")
+    other.with_suffix(".state").write_bytes(state.read_bytes())
+    trained(path, resume=True)
+    trained(other, resume=True)
+    first, second = read_policy(path), read_policy(other)
+    assert not state.exists()
+    assert first.weights.keys() == second.weights.keys()
+    assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
+
+
+def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
+    path = trained(tmp_path / "policy.safetensors").path
+    problem = find_family("enas").problem(5)
+    plans = []
+    for _ in range(2):
+        placer = make_placer("doppler", changes={"initial": str(path), "teacher_updates": "0", "updates": "1"})
+        found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
+        assert found.device is not None
+        plans.append(found.device)
+    assert np.array_equal(plans[0], plans[1])
+    assert read_policy(path).card["options"]["width"] == 8
+
+
+def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.safetensors"
+    wrong.write_text("nothing")
+    with pytest.raises(FileFormatError, match=r"wrong.safetensors is not a policy file .*write one with 'hsdag train'"):
+        read_policy(wrong)
+
+
+def test_options_of_a_training_are_checked() -> None:
+    with pytest.raises(OptionError, match="--updates must be at least 1, not 0"):
+        TrainOptions("enas", updates=0)
+    with pytest.raises(OptionError, match="there is no family 'cats'"):
+        run_train(TrainOptions("cats"), Path("unused.safetensors"))
