@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from hsdag.ir.errors import OptionError
 from hsdag.reports import markdown_table
 from hsdag.reports.paper_tables import Figure, PaperTable
@@ -35,6 +37,14 @@ class Ours:
     deviation: float | None = None
     note: str = ""
     elapsed_s: float = 0.0
+
+    @staticmethod
+    def over(values: Sequence[float], note: str = "", elapsed_s: float = 0.0) -> Ours:
+        """The mean of the values that there are, with their deviation."""
+        if not values:
+            return Ours(note=note, elapsed_s=elapsed_s)
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return Ours(float(np.mean(values)), deviation, note, elapsed_s)
 
 
 class Recipe(ABC):

@@ -19,6 +19,7 @@ from hsdag.commands.reproducing.searches import (
     Single,
     in_milliseconds,
 )
+from hsdag.commands.reproducing.transfer import TransferTable
 from hsdag.commands.workload import build_problem
 from hsdag.ir.graph import IntArray
 from hsdag.placers.registry import make_placer
@@ -31,7 +32,6 @@ from hsdag.search.solve import solve
 ABOUT = "Graphs, devices and times are simulated; the paper runs its own engine on real GPUs."
 STAGE_3 = Absent("stage III learns from measured times, and there are no such GPUs here")
 SIMULATED = "stages I and II alone"
-SHOTS = Absent("needs a policy that was trained on another problem")
 CRITICAL_PATH, ENUMERATIVE = Search("critical-path"), Search("enumerative")
 DOPPLER = Search("doppler", note=SIMULATED)
 
@@ -94,6 +94,11 @@ def _on(platform: str) -> Callable[[str], ScheduleProblem]:
     return partial(build_problem, platform=platform)
 
 
+def _trained_on(row: str) -> ScheduleProblem:
+    """The problem that a policy is trained on: the graph before 'to'."""
+    return build_problem(row.partition(" ")[0], "p100x4")
+
+
 def _transferred(row: str) -> ScheduleProblem:
     """The problem that a policy is moved to: the graph behind 'to'."""
     return build_problem(row.rpartition(" ")[2], "p100x4")
@@ -128,7 +133,7 @@ RECIPES: dict[str, Recipe] = {
         },
         SIMPLE_CONTROLS,
     ),
-    "doppler-4": _table(_transferred, {**_RIVALS, "zero-shot": SHOTS, "2k-shot": SHOTS, "4k-shot": SHOTS}),
+    "doppler-4": TransferTable(_trained_on, _table(_transferred, _RIVALS)),
     "doppler-5": _table(
         _on("p100x4"),
         {f"seed {seed}": Search("doppler", seed=seed, note=SIMULATED) for seed in range(5)},
@@ -156,5 +161,5 @@ RECIPES: dict[str, Recipe] = {
     "doppler-10": NotHere(
         "Counts edges of placements by a policy that was trained on other GPUs; no such policy here."
     ),
-    "doppler-11": _table(_on("v100x8"), {**_RIVALS, "zero-shot": SHOTS, "2k-shot": SHOTS}),
+    "doppler-11": TransferTable(_on("p100x4"), _table(_on("v100x8"), _RIVALS)),
 }

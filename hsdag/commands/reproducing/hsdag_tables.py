@@ -48,7 +48,10 @@ class GraphStatistics(Recipe):
     """Table 1."""
 
     kind: ClassVar[str] = "computed"
-    about = "Nodes and edges of the zoo's models as OpenVINO reads them; the mean degree is edges over nodes."
+    about = (
+        "Nodes and edges of the zoo's models as OpenVINO reads them; the mean degree is edges over nodes. "
+        "BERT comes from another converter than the paper's."
+    )
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:  # noqa: ARG002
         """Statistics of a model's graph."""

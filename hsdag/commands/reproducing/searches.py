@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from hsdag.commands.compare import Run, run_once
 from hsdag.commands.reproducing.base import Effort, Ours, Recipe
 from hsdag.ir.errors import HsdagError, ModelError
@@ -127,7 +125,7 @@ class SearchTable(Recipe):
         seeds = range(num_seeds) if setting.seed is None else [setting.seed]
         given = replace(options, method=setting.method, preset=setting.preset, changes=setting.changes)
         runs = [run_once(problem, replace(given, seed=seed), watcher) for seed in seeds if not watcher.should_stop()]
-        return _summary(setting, runs, self.shown), max((run.lower_bound_s for run in runs), default=0.0)
+        return summary(setting, runs, self.shown), max((run.lower_bound_s for run in runs), default=0.0)
 
     def _single(self, device: str, problem: ScheduleProblem, options: SolveOptions, watcher: Watcher) -> Ours:
         try:
@@ -140,7 +138,7 @@ class SearchTable(Recipe):
         return Ours(self.shown(found.single_s[device]), elapsed_s=found.elapsed_s)
 
 
-def _summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], float]) -> Ours:
+def summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], float]) -> Ours:
     """Mean and deviation over the runs that found something."""
     elapsed_s = sum(run.elapsed_s for run in runs)
     failed = [run.failure for run in runs if run.failure is not None]
@@ -149,11 +147,9 @@ def _summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], floa
     if setting.shows_time and any(run.status == Status.TIME_LIMIT.value for run in done):
         notes.append("the budget ended the search")
     note = "; ".join(filter(None, notes))
-    if not done:
-        return Ours(note=note, elapsed_s=elapsed_s)
-    values = np.array([run.elapsed_s if setting.shows_time else shown(run.value_s or 0.0) for run in done])
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Ours(float(values.mean()), deviation, note, elapsed_s)
+    return Ours.over(
+        [run.elapsed_s if setting.shows_time else shown(run.value_s or 0.0) for run in done], note, elapsed_s
+    )
 
 
 def in_seconds(seconds: float) -> float:

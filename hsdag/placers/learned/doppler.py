@@ -10,11 +10,12 @@ from typing import cast
 import torch
 
 from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.ir.errors import SearchError
 from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
-from hsdag.learning.policy_file import read_policy
+from hsdag.learning.policy_file import PolicyFile, read_policy, write_policy
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.problem import Problem
@@ -39,15 +40,27 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
-        stored = None
-        options = self.options
-        if options.initial is not None:
-            stored = read_policy(Path(options.initial))
-            options = replace(options, **{name: stored.card["options"][name] for name in DUAL_OPTIONS})
+        options, stored = self._beginning()
         network = dual_network(options, generator)
         if stored is not None:
             network.load_state_dict(dict(stored.weights))
         return dual_policy(network, problem.costs, options)
+
+    def save(self, path: Path) -> None:
+        """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
+        if self._policy is None:
+            raise SearchError("there is no policy before a search")
+        options, _ = self._beginning()
+        card = {"name": self.name, "options": {name: getattr(options, name) for name in DUAL_OPTIONS}}
+        write_policy(path, self._policy.network.state_dict(), card)
+
+    def _beginning(self) -> tuple[DopplerConfig, PolicyFile | None]:
+        """The options, those of networks from the policy file to begin with; and that file."""
+        options = self.options
+        if options.initial is None:
+            return options, None
+        stored = read_policy(Path(options.initial))
+        return replace(options, **{name: stored.card["options"][name] for name in DUAL_OPTIONS}), stored
 
     def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]]:
         """CRITICAL PATH (stage I)."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 
 from hsdag.commands.profile import assumed_costs
 from hsdag.commands.reproducing import RECIPES, Effort, reproduce
@@ -25,13 +26,17 @@ from hsdag.commands.reproducing.searches import (
     Single,
     in_milliseconds,
 )  # fmt: skip
+from hsdag.commands.reproducing.transfer import SHOTS, TransferTable
 from hsdag.commands.workload import build_problem, with_devices
 from hsdag.ir.errors import OptionError
+from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.placers.incumbent import Incumbent, Status
+from hsdag.placers.learned.doppler import DopplerPlacer
 from hsdag.placers.lists.random import RandomPlacer
 from hsdag.placers.registry import changed_options, find_preset, make_placer, method_names
 from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
 from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import simulate
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
@@ -39,7 +44,8 @@ from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import random_problem
 
 TINY = Effort(budget_s=20.0, max_evaluations=20, num_seeds=2)
-SEARCHES = {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe, SearchTable)}
+TRANSFERS = {name: recipe.others for name, recipe in RECIPES.items() if isinstance(recipe, TransferTable)}
+SEARCHES = {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe, SearchTable)} | TRANSFERS
 PAPER = PaperTable("x-1", "X", "Table 1", "Title", "ms", ("HEFT", "Missing", "one", "bound"), {"net": (5.0, None, "OOM", (1.0, 0.1))})  # fmt: skip  # noqa: E501
 
 
@@ -51,7 +57,7 @@ def table(**settings: object) -> SearchTable:
 def test_every_table_has_a_recipe_and_every_column_of_a_search_table_its_setting() -> None:
     assert set(RECIPES) == set(PAPER_TABLES)
     for name, recipe in SEARCHES.items():
-        assert set(PAPER_TABLES[name].columns) <= set(recipe.settings), name
+        assert set(PAPER_TABLES[name].columns) <= {*recipe.settings, *(SHOTS if name in TRANSFERS else ())}, name
     assert all(each.method in method_names() for each in CONTROLS.values() if isinstance(each, Search))
 
 
@@ -102,6 +108,22 @@ def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: py
     found = dict(table(a=Search("random")).row("net", ("a", "HEFT"), TINY, Watcher()))
     assert (found["a"].value, found["a"].note) == (None, "2 of 2 runs failed: out of memory")
     assert found["HEFT"].value is not None
+
+
+def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
+    effort = Effort(budget_s=30.0, max_evaluations=30, num_seeds=1)
+    small, path = build_problem("ffnn", "p100x4", {"devices": 2}), tmp_path / "policy.safetensors"
+    searches = SearchTable(lambda _: small, {"HEFT": Search("heft")}, "About.", in_milliseconds)
+    columns = ("zero-shot", "2k-shot", "HEFT")
+    found = dict(TransferTable(lambda _: small, searches).row("net", ("HEFT", *columns[:2]), effort, Watcher()))
+    assert tuple(found) == columns
+    assert all(ours.value is not None for ours in found.values())
+    placer = DopplerPlacer()
+    solve(small, placer, SolveOptions("doppler", budget_s=30.0, max_evaluations=30))
+    placer.save(path)
+    again = DopplerPlacer(DopplerConfig(initial=str(path)))
+    moved = again.policy(problem_of(small), torch.Generator().manual_seed(9)).best(torch.Generator().manual_seed(0))
+    assert (moved.plan.placement == placer.most_probable(0)).all()
 
 
 def test_markdown_has_a_line_for_each_column_and_says_what_is_simulated() -> None:
