@@ -41,6 +41,9 @@ def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleP
     assert set(found.refused) == {"pipeline", "best-device"}
     assert "--objective throughput" in found.refused["pipeline"]
     assert [row.mean_s for row in found.rows()] == sorted(row.mean_s for row in found.rows())
+    bound_s = max(run.lower_bound_s for run in found.runs)
+    assert bound_s > 0
+    assert [row.gap for row in found.rows()] == [pytest.approx(1 - bound_s / row.mean_s) for row in found.rows()]
     assert found.is_complete
     assert len(found.runs) == 6
 

@@ -118,6 +118,8 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
     found = dict(TransferTable(lambda _: small, searches).row("net", ("HEFT", *columns[:2]), effort, Watcher()))
     assert tuple(found) == columns
     assert all(ours.value is not None for ours in found.values())
+    lost = TransferTable(lambda _: small, searches)._shot(small, 2000, [tmp_path / "none"], effort, Watcher())
+    assert "is not a policy file" in lost.note  # which it begins with
     placer = DopplerPlacer()
     solve(small, placer, SolveOptions("doppler", budget_s=30.0, max_evaluations=30))
     placer.save(path)
@@ -162,6 +164,11 @@ def test_behind_a_barrier_no_op_starts_before_its_whole_level_has_ended() -> Non
     for depth in range(1, int(level.max()) + 1):
         assert run.start_s[level == depth].min() >= run.end_s[level == depth - 1].max()
     assert run.makespan_s > simulate(problem, device).makespan_s
+
+
+def test_a_synchronous_system_is_slower_with_the_same_placement() -> None:
+    found = dict(RECIPES["doppler-1"].row("ffnn", ("work-conserving", "synchronous"), TINY, Watcher()))
+    assert (found["work-conserving"].value or np.inf) < (found["synchronous"].value or 0.0)
 
 
 def test_costs_of_diviml_give_the_column_that_they_were_fitted_to() -> None:
