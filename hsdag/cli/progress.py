@@ -50,7 +50,7 @@ class SearchProgress:
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
-        say("interrupted: measuring and saving the best so far (Ctrl-C again to give up)")
+        say("interrupted: ending with the best so far (Ctrl-C again to give up)")
 
     def _phase(self, phase: str) -> None:
         self._bar.update(self._task, description=phase, detail="")

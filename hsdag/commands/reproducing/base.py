@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -47,14 +46,17 @@ class Ours:
         return Ours(float(np.mean(values)), deviation, note, elapsed_s)
 
 
+TIMED = "measured seconds of simulated searches"
+
+
 class Recipe(ABC):
     """How a table is reproduced; ``about`` says what differs from the paper, in one or two sentences.
 
-    ``kind`` says what our figures are: simulated, measured or computed. ``controls`` are columns that the paper does
-    not have.
+    ``kind`` says what our figures are: simulated, measured, computed, TIMED, or not available. ``controls`` are columns
+    that the paper does not have.
     """
 
-    kind: ClassVar[str] = "simulated"
+    kind: str = "simulated"
     about: str
     controls: tuple[str, ...] = ()
 
@@ -68,6 +70,7 @@ class NotHere(Recipe):
     """A table that cannot be reproduced, and why."""
 
     about: str
+    kind: str = "not available"
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:  # noqa: ARG002
         """Nothing."""

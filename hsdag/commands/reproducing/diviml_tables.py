@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from hsdag.commands.batched import BatchOptions, BatchSolution, solve_batched
-from hsdag.commands.reproducing.base import Effort, Ours, Recipe
+from hsdag.commands.reproducing.base import TIMED, Effort, Ours, Recipe
 from hsdag.commands.reproducing.diviml_costs import Costs, network
 from hsdag.commands.reproducing.searches import (
     Absent,
@@ -78,6 +78,7 @@ def progress_of(
 class SolverTimes(Recipe):
     """Table III: when the exact solver and milp-split know their best."""
 
+    kind = TIMED
     about = f"{ABOUT} Networks have two channels; {EXACT}, and both have the same budget."
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:

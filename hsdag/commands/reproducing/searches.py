@@ -81,6 +81,7 @@ class SearchTable(Recipe):
     objective: Objective = LATENCY
     semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
     controls: tuple[str, ...] = tuple(CONTROLS)
+    kind: str = "simulated"
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
         """Figures of a row; a method that fails has the reason as its note."""
