@@ -24,7 +24,7 @@ PRODUCT_SHARE, ACTIVATED_SHARE = 0.7, 0.25
 """How often two operands are multiplied as matrices, else joined by element, and a result has an activation."""
 
 JOINS, ACTIVATIONS = ("add", "mul", "maximum"), ("relu", "silu")
-MOST_MATRICES = 14
+MOST_MATRICES = 20
 """Of what ``RandomChain.drawn`` draws."""
 
 
