@@ -55,9 +55,9 @@ def test_a_block_has_as_many_nodes_as_the_formula_says(k: int, h: int, r: int) -
 
 @pytest.mark.parametrize("k", range(2, 9))
 def test_drawn_sizes_fit_the_devices_and_stay_within_400_nodes(k: int) -> None:
-    drawn = [TransformerSizes.drawn(seed, k) for seed in range(20)]
+    drawn = [TransformerSizes.drawn(seed, k) for seed in range(6)]
     assert all(transformer(k, sizes).graph.num_ops <= 400 for sizes in drawn)
-    assert len(set(drawn)) == 20
+    assert len(set(drawn)) == 6
 
 
 def test_head_groups_must_divide_the_devices() -> None:

@@ -68,7 +68,7 @@ def test_a_compound_takes_its_members_in_turn() -> None:
 
 
 def test_a_network_of_the_zoo_is_a_problem_of_its_units() -> None:
-    problem = find_family("zoo").problem(7)
+    problem = find_family("zoo").problem(19)
     assert MIN_OPS <= problem.num_ops <= MAX_OPS
     assert problem.time_s.min() >= 0
     assert problem.weight_bytes.sum() > 0
