@@ -67,7 +67,8 @@ class Memory:
         if self._options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
         ratio = penalised / self._held["reference"][1]
-        return np.asarray(-ratio if self._options.reward is Reward.NEGATIVE else -np.log(ratio), dtype=np.float64)
+        scale = {Reward.NEGATIVE: np.asarray, Reward.SQUARE_ROOT: np.sqrt, Reward.LOG_RATIO: np.log}
+        return np.asarray(-scale[self._options.reward](ratio), dtype=np.float64)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The state as tensors by name."""

@@ -17,6 +17,7 @@ class Reward(Enum):
 
     INVERSE = "inverse"  # 1 / v (HSDAG §2.5)
     NEGATIVE = "negative"  # -v / v_ref (DOPPLER §4.1, Placeto), in a unit that does not depend on the problem's
+    SQUARE_ROOT = "square-root"  # -sqrt(v / v_ref) (Mirhoseini et al. 2017, GDP)
     LOG_RATIO = "log-ratio"  # log(v_ref / v), without a scale
 
 
@@ -25,6 +26,7 @@ class Baseline(Enum):
 
     NONE = "none"  # HSDAG, eq. 14
     RUNNING = "running"  # mean over all plans so far (DOPPLER §4.1)
+    RECENT = "recent"  # mean over the last ten plans, of every step where steps are rewarded (Placeto A.7)
     BATCH = "batch"  # mean of the plans of one update; advantages get unit scale
 
 

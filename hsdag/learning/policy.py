@@ -20,12 +20,14 @@ from hsdag.runtime.problems.plan import Plan
 class Rollout:
     """A plan and the decisions that led to it, in ``record``, with the probabilities that they were drawn with.
 
-    ``step`` counts the plans of an episode from 1 where they follow one another.
+    ``step`` counts the plans of an episode from 1 where they follow one another. ``trail`` are the plans before
+    each step of decisions, where every step is rewarded for what it gains.
     """
 
     plan: Plan
     record: Any
     step: int = 1
+    trail: tuple[Plan, ...] = ()
 
 
 class Judged(NamedTuple):
@@ -35,6 +37,7 @@ class Judged(NamedTuple):
     drawn: torch.Tensor  # [M]
     owner: torch.Tensor  # [M] the rollout of each decision
     entropy: torch.Tensor  # of the distributions that decisions are drawn from, in any order
+    step: torch.Tensor | None = None  # [M] the place of each decision in the trail of its rollout
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the 
 SAVE_EVERY_S = 10.0
 """Between states that are stored where plans are simulated; where they are measured, every update is stored."""
 
+NUM_RECENT = 10
+"""Plans that the recent baseline is the mean of (Placeto A.7)."""
+
 Improve = Callable[[Plan], Plan]
 """A plan as an expert would have it."""
 
@@ -49,7 +52,8 @@ class Trainer:
     ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first, ``improve`` is the
     expert of expert iteration. ``progress`` is the share of the training that is over, by default that of the updates
     where their number is given, else of the budget. ``name`` and the options have to be the same where a stored state
-    is resumed. Trainers of several problems may share a network and its ``optimiser``.
+    is resumed. ``penalty`` gives values of plans that failed, NaN where it has none. Trainers of several problems may
+    share a network and its ``optimiser``.
     """
 
     def __init__(
@@ -63,17 +67,19 @@ class Trainer:
         singles: Sequence[IntArray] = (),
         teacher: Callable[[int, torch.Generator], list[Rollout]] | None = None,
         improve: Improve | None = None,
+        penalty: Callable[[Plan], float] | None = None,
         progress: Callable[[], float] | None = None,
         optimiser: torch.optim.Adam | None = None,
         on_update: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
         self._generator, self._singles = generator, singles
-        self._teacher, self._improve, self._on_update = teacher, improve, on_update
+        self._teacher, self._improve, self._penalty, self._on_update = teacher, improve, penalty, on_update
         self._progress = progress or self._own_progress
         self._optimiser = optimiser or torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate)
         self.memory = Memory(options)
         self._experts: list[Plan] = []
+        self._recent: list[FloatArray] = []
         self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
         self._num_rewards, self._mean_reward, self._saved_s = 0, 0.0, 0.0
         self._grad_norm = self._entropy = 0.0
@@ -166,22 +172,43 @@ class Trainer:
         if self._evaluator.version != self._scored_in:
             self._scored_in = self._evaluator.version
             self.memory.rescore(self._evaluator)
-        return self.memory.add(plans, scores, single=single)
+        values = self.memory.add(plans, scores, single=single)
+        if self._penalty is not None:
+            failed = np.flatnonzero(np.isnan(values))
+            values[failed] = [self._penalty(plans[i]) for i in failed]
+        return values
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
-        """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked."""
+        """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked.
+
+        [B, T] weights of steps where rollouts have trails of T plans: the reward of the plan less that of the step's.
+        """
         options, rewards = self._options, self.memory.rewards(values)
+        if rollouts[0].trail:
+            passed = self._evaluate([plan for rollout in rollouts for plan in rollout.trail])
+            rewards = rewards[:, None] - self.memory.rewards(passed).reshape(len(rollouts), -1)
         discount = options.discount ** np.array([rollout.step for rollout in rollouts], dtype=np.float64)
-        if options.baseline is Baseline.NONE:
-            return rewards * discount
-        if options.baseline is Baseline.RUNNING:
+        weights = rewards - self._baseline(rewards)
+        if options.baseline is Baseline.BATCH:
+            weights /= max(float(rewards.std(axis=0).mean()), options.advantage_floor)
+            weights = np.clip(weights, -ADVANTAGE_LIMIT, ADVANTAGE_LIMIT)
+        return np.asarray((weights.T * discount).T, dtype=np.float64)
+
+    def _baseline(self, rewards: FloatArray) -> FloatArray | float:
+        """What is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
+        kind, mean = self._options.baseline, np.asarray(rewards.mean(axis=0), dtype=np.float64)
+        if kind is Baseline.BATCH:
+            return mean
+        if kind is Baseline.RUNNING:
             known, total = self._num_rewards, self._num_rewards * self._mean_reward + float(rewards.sum())
             baseline = self._mean_reward if known else float(rewards.mean())
-            self._num_rewards, self._mean_reward = known + len(rewards), total / (known + len(rewards))
-            return (rewards - baseline) * discount
-        spread = max(float(rewards.std()), options.advantage_floor)
-        scaled = np.clip((rewards - rewards.mean()) / spread, -ADVANTAGE_LIMIT, ADVANTAGE_LIMIT)
-        return np.asarray(scaled * discount, dtype=np.float64)
+            self._num_rewards, self._mean_reward = known + rewards.size, total / (known + rewards.size)
+            return baseline
+        if kind is Baseline.RECENT:
+            recent = np.mean(self._recent, axis=0) if self._recent else mean
+            self._recent = [*self._recent, *rewards][-NUM_RECENT:]
+            return np.asarray(recent, dtype=np.float64)
+        return 0.0
 
     def _step(self, groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
         """One step of Adam on rollouts and their advantages; those without any are imitated."""
@@ -205,7 +232,7 @@ class Trainer:
         now = self.policy.judge(rollouts)
         if advantages is None:
             return -options.imitation_weight * now.log_p.mean()
-        weights = advantages[now.owner]
+        weights = advantages[now.owner] if now.step is None else advantages[now.owner, now.step]
         if options.clip:
             ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
             clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)
@@ -222,12 +249,14 @@ class Trainer:
         tensors = self.memory.tensors()
         for i, plan in enumerate(self._experts):
             tensors[f"expert{i}"] = torch.from_numpy(np.stack([plan.placement, _ranks(plan)]))
+        tensors |= {f"recent{i}": torch.from_numpy(np.array(reward)) for i, reward in enumerate(self._recent)}
         return tensors, {
             "update": self._update,
             "idle_updates": self._idle_updates,
             "num_rewards": self._num_rewards,
             "mean_reward": self._mean_reward,
             "num_experts": len(self._experts),
+            "num_recent": len(self._recent),
         }
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -236,6 +265,7 @@ class Trainer:
         self._update, self._idle_updates = int(state["update"]), int(state["idle_updates"])
         self._num_rewards, self._mean_reward = int(state["num_rewards"]), float(state["mean_reward"])
         self._experts = [_plan(tensors[f"expert{i}"].numpy()) for i in range(int(state["num_experts"]))]
+        self._recent = [tensors[f"recent{i}"].numpy() for i in range(int(state["num_recent"]))]
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
