@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWN_GROUPS = Path("/proc/self/cgroup")
+from hsdag.runtime.platforms.control_groups import CONTROL_GROUPS, OWN_GROUPS, own_groups_of
 
 
 def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
@@ -16,24 +15,8 @@ def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> 
     Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        memberships = own_groups.read_text().splitlines()
-    except OSError:
-        return affinity
-    quotas = [quota for line in memberships for quota in _quotas(line, mount)]
-    return max(1, int(min([affinity, *quotas])))
-
-
-def _quotas(membership: str, mount: Path) -> list[float]:
-    """The quotas in processors that a line ``ID:CONTROLLERS:PATH`` of /proc/self/cgroup leads to."""
-    _, controllers, path = membership.split(":", 2)
-    if controllers and "cpu" not in controllers.split(","):
-        return []
-    folder = mount / controllers
-    relative = Path(path.lstrip("/"))
-    groups = [folder / relative, *(folder / above for above in relative.parents)]  # a container may see only the root
-    found = [_quota(group) for group in groups]
-    return [quota for quota in found if quota is not None]
+    found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
+    return max(1, int(min([affinity, *(quota for quota in found if quota is not None)])))
 
 
 def _quota(group: Path) -> float | None:
