@@ -67,8 +67,8 @@ class Memory:
         if self._options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
         ratio = penalised / self._held["reference"][1]
-        scale = {Reward.NEGATIVE: np.asarray, Reward.SQUARE_ROOT: np.sqrt, Reward.LOG_RATIO: np.log}
-        return np.asarray(-scale[self._options.reward](ratio), dtype=np.float64)
+        scaled = {Reward.NEGATIVE: ratio, Reward.SQUARE_ROOT: np.sqrt(ratio), Reward.LOG_RATIO: np.log(ratio)}
+        return np.asarray(-scaled[self._options.reward], dtype=np.float64)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The state as tensors by name."""

@@ -172,27 +172,30 @@ class Trainer:
         if self._evaluator.version != self._scored_in:
             self._scored_in = self._evaluator.version
             self.memory.rescore(self._evaluator)
-        values = self.memory.add(plans, scores, single=single)
-        if self._penalty is not None:
-            failed = np.flatnonzero(np.isnan(values))
-            values[failed] = [self._penalty(plans[i]) for i in failed]
-        return values
+        return self.memory.add(plans, scores, single=single)
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
         """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked.
 
         [B, T] weights of steps where rollouts have trails of T plans: the reward of the plan less that of the step's.
         """
-        options, rewards = self._options, self.memory.rewards(values)
-        if rollouts[0].trail:
-            passed = self._evaluate([plan for rollout in rollouts for plan in rollout.trail])
-            rewards = rewards[:, None] - self.memory.rewards(passed).reshape(len(rollouts), -1)
+        options, rewards = self._options, self._rewards([rollout.plan for rollout in rollouts], values)
+        trail = [plan for rollout in rollouts for plan in rollout.trail]
+        if trail:
+            rewards = rewards[:, None] - self._rewards(trail, self._evaluate(trail)).reshape(len(rollouts), -1)
         discount = options.discount ** np.array([rollout.step for rollout in rollouts], dtype=np.float64)
         weights = rewards - self._baseline(rewards)
         if options.baseline is Baseline.BATCH:
             weights /= max(float(rewards.std(axis=0).mean()), options.advantage_floor)
             weights = np.clip(weights, -ADVANTAGE_LIMIT, ADVANTAGE_LIMIT)
         return np.asarray((weights.T * discount).T, dtype=np.float64)
+
+    def _rewards(self, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
+        """[B] rewards of plans; those that failed have the value that the penalty gives, if any."""
+        if self._penalty is not None:
+            pairs = zip(plans, values, strict=True)
+            values = np.array([self._penalty(plan) if np.isnan(value) else value for plan, value in pairs])
+        return self.memory.rewards(values)
 
     def _baseline(self, rewards: FloatArray) -> FloatArray | float:
         """What is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
@@ -232,7 +235,7 @@ class Trainer:
         now = self.policy.judge(rollouts)
         if advantages is None:
             return -options.imitation_weight * now.log_p.mean()
-        weights = advantages[now.owner] if now.step is None else advantages[now.owner, now.step]
+        weights = advantages[now.owner] if advantages.ndim == 1 else advantages[now.owner, now.step]
         if options.clip:
             ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
             clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)

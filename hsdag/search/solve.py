@@ -218,6 +218,8 @@ class _Search:
         self._watcher.on_phase("searching")
         result = self._driver.search()
         self._note = result.note if result is not None else ""
+        if self._note:
+            self._watcher.on_phase(self._note)
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
         is_proof = self._is_proof

@@ -81,7 +81,7 @@ class GroupPolicy(Policy):
         for i, rollout in enumerate(rollouts):
             by_situation.setdefault(rollout.record.situation.key, []).append(i)
         parts = [self._judged([rollouts[i].record for i in members], members) for members in by_situation.values()]
-        return Judged(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        return Judged(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
 
     def _judged(self, draws: Sequence[Draw], members: Sequence[int]) -> Judged:
         """The decisions of draws from one situation: devices of all, then edges of all, level by level."""

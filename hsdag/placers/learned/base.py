@@ -16,8 +16,9 @@ from hsdag.learning.options import TrainingOptions
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Progress, Trainer
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Incumbent, Limits, Status
+from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.placers.local.sa import SaPlacer
+from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -47,7 +48,30 @@ class LearnedPlacer(Placer[T]):
         """What the first updates imitate, if anything."""
         return None
 
+    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
+        """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
+        return None
+
+    def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
+        """About the memory that training takes, where it grows faster than the problem."""
+        return 0.0
+
     def _search(self, incumbent: Incumbent) -> Status:
+        needed, usable = self.needed_bytes(incumbent.problem), usable_memory_bytes()
+        if needed > usable:
+            amounts = f"about {needed / 1e9:.3g} GB, and {usable / 1e9:.3g} GB are usable"
+            raise GaveUp(f"{self._out_of_memory(incumbent.problem)}: training takes {amounts}")
+        try:
+            return self._train(incumbent)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+                raise
+            raise GaveUp(self._out_of_memory(incumbent.problem)) from error
+
+    def _out_of_memory(self, problem: Problem) -> str:
+        return f"method {self.name!r} is out of memory for {problem.num_units} units"
+
+    def _train(self, incumbent: Incumbent) -> Status:
         problem, limits = incumbent.problem, incumbent.limits
         generator = torch.Generator().manual_seed(limits.seed)
         with one_thread():
@@ -61,6 +85,7 @@ class LearnedPlacer(Placer[T]):
                 singles=singles_of(problem),
                 teacher=self.teacher(policy),
                 improve=self._expert(incumbent) if self.options.expert_every else None,
+                penalty=self.penalty(problem),
                 progress=None if self.options.updates else incumbent.share_of_budget,
                 on_update=self.on_update,
             )

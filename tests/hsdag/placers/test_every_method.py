@@ -17,7 +17,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.models import find_workload
 from hsdag.placers.incumbent import Status
-from hsdag.placers.registry import method_names
+from hsdag.placers.registry import find_method, method_names
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -164,8 +164,9 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
 ) -> None:
     semantics, objective = how
     objective = FOR.get(method, objective)
-    most = 15 if method == "hsdag" else 60
-    options = SolveOptions(method, objective, budget_s=2.0, max_evaluations=most, semantics=semantics)
+    most = 15 if find_method(method).learns else 60
+    seconds = 0.5 if find_method(method).learns else 2.0
+    options = SolveOptions(method, objective, budget_s=seconds, max_evaluations=most, semantics=semantics)
     costs_s = legal_costs_s(problem, semantics, objective)
     try:
         solution = solve(problem, options.placer(), options)

@@ -56,7 +56,7 @@ def test_values_are_read_by_the_type_of_their_field() -> None:
     ("text", "message"),
     [
         ("hidden=wide", "--set hidden=wide: .*integer"),
-        ("reward=praise", "--set reward=praise: .*'inverse', 'negative' or 'log-ratio'"),
+        ("reward=praise", "--set reward=praise: .*'inverse', 'negative', 'square-root' or 'log-ratio'"),
         ("dropout=2", "option dropout must be in"),
         ("hidden", "'hidden' is not of the form NAME=VALUE"),
     ],

@@ -1,0 +1,64 @@
+"""PlacetoPlacer: Placeto, a policy that improves a placement unit by unit, as a placer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.evaluators.memory import MemoryJudge
+from hsdag.learning.placeto.config import PlacetoConfig
+from hsdag.learning.placeto.groups import groups_of
+from hsdag.learning.placeto.network import PlacetoNetwork, needed_bytes
+from hsdag.learning.placeto.policy import ROWS, PlacetoPolicy
+from hsdag.placers.base import Preset
+from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+
+GB = 1e9
+
+
+class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
+    """Visits groups of units in turn and places each anew, given where all others are; see docs/learned-methods.md."""
+
+    name = "placeto"
+    options_type = PlacetoConfig
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[PlacetoConfig]]:
+        """Ours, with a reward per step where plans are simulated; and the paper's."""
+        paper = Preset(PlacetoConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        return {"default": Preset(replace(PlacetoConfig(), intermediate=is_cheap)), "paper": paper}
+
+    def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
+        """Groups of the problem's units, by Merge-and-Colocate where asked for."""
+        assert problem.costs is not None
+        groups = groups_of(problem.costs, self.options.groups, is_wide=self.options.wide_features)
+        return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
+
+    def needed_bytes(self, problem: Problem) -> float:
+        """What an update holds at once."""
+        num_groups = min(self.options.groups or problem.num_units, problem.num_units)
+        return needed_bytes(num_groups, problem.num_devices, self.options, ROWS)
+
+    def penalty(self, problem: Problem) -> Callable[[Plan], float]:
+        """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
+        costs, semantics = problem.costs, problem.semantics
+        assert costs is not None
+        judge, scale_s = MemoryJudge(costs, semantics), self.options.memory_penalty / GB
+
+        def penalised(plan: Plan) -> float:
+            if not problem.is_legal(plan.placement):
+                return float("nan")
+            over_bytes = float((judge.peak_bytes(plan.placement) - costs.memory_bytes).max())
+            value = float(problem.objective.simulated(costs, plan.placement[None], semantics, None)[0])
+            return value + scale_s * over_bytes if over_bytes > 0 and np.isfinite(value) else float("nan")
+
+        return penalised
+
+
+PLACER = PlacetoPlacer

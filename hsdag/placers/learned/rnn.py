@@ -1,0 +1,45 @@
+"""RnnPlacer: the RNN-based method, a recurrent network that reads units and writes devices, as a placer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.learning.rnn.config import RnnConfig
+from hsdag.learning.rnn.network import SequenceNetwork, needed_bytes
+from hsdag.learning.stepwise import StepwisePolicy
+from hsdag.learning.tokens import tokens_of
+from hsdag.placers.base import Preset
+from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.runtime.problems.problem import Problem
+
+
+class RnnPlacer(LearnedPlacer[RnnConfig]):
+    """Writes the devices of units one by one, in topological order; see docs/learned-methods.md."""
+
+    name = "rnn"
+    needs_costs = False
+    options_type = RnnConfig
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[RnnConfig]]:  # noqa: ARG003
+        """Ours, and the paper's."""
+        paper = Preset(RnnConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        return {"default": Preset(RnnConfig()), "paper": paper}
+
+    def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
+        """Units by type and output, and by their costs where these are known and asked for."""
+        graph, x = problem.units.graph, tokens_of(problem, with_costs=self.options.costs)
+        edges, order = torch.tensor(np.stack([graph.edge_src, graph.edge_dst])), torch.tensor(graph.topological_order)
+        network = SequenceNetwork(x, edges, order, problem.num_devices, self.options, generator)
+        return StepwisePolicy(network, problem.supported)
+
+    def needed_bytes(self, problem: Problem) -> float:
+        """What an update holds at once."""
+        return needed_bytes(problem.num_units, self.options)
+
+
+PLACER = RnnPlacer

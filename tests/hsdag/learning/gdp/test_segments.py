@@ -1,0 +1,84 @@
+"""GDP's attention: a segment sees itself and the one before it, which gets no gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.ir.errors import OptionError
+from hsdag.learning.encoders import Edges
+from hsdag.learning.gdp.config import GdpConfig
+from hsdag.learning.gdp.network import FARTHEST, GdpNetwork, Sage, Segments
+
+ALL = torch.ones(3, 4, dtype=torch.bool)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def layer(*, relative: bool = True) -> Segments:
+    return Segments(8, 2, generator(), relative=relative)
+
+
+def test_a_segment_sees_itself_and_the_one_before_it() -> None:
+    h = torch.randn(3, 4, 8, generator=generator())
+    changed = h.clone()
+    changed[0, 1] += 1.0
+    difference = (layer()(h, ALL) - layer()(changed, ALL)).abs().amax(dim=(1, 2))
+    assert bool((difference[:2] > 1e-3).all())
+    assert difference[2] == 0.0
+
+
+def test_the_segment_before_gets_no_gradient() -> None:
+    h = torch.randn(3, 4, 8, generator=generator(), requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer()(h, ALL)[1].square().sum(), h)
+    assert gradient[1].abs().max() > 0
+    assert gradient[0].abs().max() == 0
+
+
+def test_what_fills_up_the_last_segment_is_not_seen() -> None:
+    h, is_unit = torch.randn(3, 4, 8, generator=generator()), ALL.clone()
+    is_unit[2, 2:] = False
+    changed = h.clone()
+    changed[2, 3] += 1.0
+    assert torch.equal(layer()(h, is_unit)[2, :2], layer()(changed, is_unit)[2, :2])
+
+
+def test_distances_count_in_topological_order_across_segments() -> None:
+    """With a bias for the unit just before alone, attention returns that unit's value, in whichever segment it is."""
+    attention = layer()
+    assert attention.distance is not None
+    with torch.no_grad():
+        attention.query.weight.zero_(), attention.query.bias.zero_()
+        attention.distance[:, FARTHEST - 1] = 50.0
+    h = torch.randn(3, 4, 8, generator=generator())
+    changed = h.clone()
+    changed[0, 3] += 1.0
+    difference = (attention(h, ALL) - attention(changed, ALL)).abs().amax(dim=2)
+    assert difference[1, 0] > 1e-3
+    assert bool((difference[1, 1:] < 1e-5).all())
+
+
+def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:
+    sage, edges = Sage(2, generator()), Edges(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.zeros(2, 1))
+    h = torch.randn(3, 2, generator=generator())
+    sent = torch.sigmoid(sage.sent(h))
+    around = torch.stack([sent[2], sent[2], torch.maximum(sent[0], sent[1])])
+    torch.testing.assert_close(sage(h, edges), sage.out(torch.cat([h, around], dim=1)))
+
+
+@pytest.mark.parametrize("segment", [3, 16])
+def test_one_pass_gives_the_logits_of_all_units(segment: int) -> None:
+    x, edges = torch.randn(7, 5, generator=generator()), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    config = GdpConfig(width=8, heads=2, segment=segment)
+    order = torch.from_numpy(np.random.default_rng(0).permutation(7))
+    network = GdpNetwork(x, Edges(edges[0], edges[1], torch.zeros(3, 1)), order, 4, config, generator())
+    assert network.logits().shape == (7, 4)
+    assert bool((network.logits() == 0).all())
+
+
+def test_a_width_that_heads_do_not_share_evenly_is_refused() -> None:
+    with pytest.raises(OptionError, match="width must be a multiple of heads, 4, not 30"):
+        GdpConfig(width=30)

@@ -1,0 +1,194 @@
+"""What holds for Placeto, GDP and the RNN-based method: draws, their probabilities, gradients, searches that resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.learning.policy import Exploring, Policy
+from hsdag.placers.incumbent import Limits
+from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
+from tests.hsdag.learning.hsdag.test_learning_placer import Recorder, Store
+from tests.hsdag.placers.exact.exact_reference import random_problem
+
+TINY = {
+    "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
+    "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
+    "rnn": {"width": "6"},
+}
+PARTS = {
+    "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
+    "gdp": ("encoder.input", "encoder.rounds", "attention.0.query", "attention.0.key", "attention.0.value",
+            "attention.0.distance", "attention.1", "out"),
+    "rnn": ("features", "neighbours", "encoder", "first", "cell", "device", "query", "key", "score", "out"),
+}  # fmt: skip
+METHODS = pytest.mark.parametrize("method", sorted(TINY))
+PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
+EVERY_PART = pytest.mark.parametrize(("method", "part"), [(m, part) for m, parts in PARTS.items() for part in parts])
+PLAIN = Exploring()
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:
+    placer = make_placer(method, preset, {**TINY[method], **changes}, is_cheap=True)
+    assert isinstance(placer, LearnedPlacer)
+    return placer
+
+
+def policy_of(problem: ScheduleProblem, method: str, preset: str = "default", *, trained: bool = True) -> Policy:
+    """A tiny policy; ``trained`` draws the last layer too, which is zero otherwise."""
+    policy = placer_of(method, preset).policy(problem_of(problem), generator(1))
+    if trained:
+        last = [module for module in policy.network.modules() if isinstance(module, nn.Linear)][-1]
+        with torch.no_grad():
+            nn.init.normal_(last.weight, generator=generator(2))
+    return policy
+
+
+@METHODS
+@PRESETS
+@pytest.mark.parametrize("exploring", [PLAIN, Exploring(heat=2.0)])
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(
+    method: str, preset: str, exploring: Exploring
+) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method, preset)
+    judged = policy.judge(policy.draw(5, exploring, generator()))
+    alike = bool(torch.allclose(judged.log_p, judged.drawn, atol=1e-4))
+    assert alike == (exploring.heat == 1.0)
+    assert bool((judged.entropy > 0).any())
+
+
+@METHODS
+def test_a_share_of_uniform_decisions_is_part_of_their_probability(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method)
+    judged = policy.judge(policy.draw(5, Exploring(share=1.0), generator()))
+    np.testing.assert_allclose(judged.drawn, np.log(1 / 3), atol=1e-6)
+
+
+@METHODS
+def test_the_same_seed_draws_the_same_plans_and_another_one_others(method: str) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method)
+    first, again, other = ([r.plan for r in policy.draw(4, PLAIN, generator(seed))] for seed in (0, 0, 1))
+    assert first == again != other
+    assert len(set(first)) == 4
+
+
+@METHODS
+def test_an_untrained_policy_prefers_no_device(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method, trained=False)
+    drawn = np.concatenate([rollout.plan.placement for rollout in policy.draw(200, PLAIN, generator())])
+    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(60)])
+    for devices in (drawn, best):
+        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.06
+
+
+@METHODS
+def test_devices_that_lack_an_op_are_never_drawn(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    time_s = problem.time_s.copy()
+    time_s[::2, 0] = np.nan
+    lacking = replace(problem, time_s=time_s)
+    for rollout in policy_of(lacking, method).draw(8, Exploring(share=0.5), generator()):
+        assert problem_of(lacking).is_legal(rollout.plan.placement)
+
+
+@METHODS
+def test_a_plan_is_replayed_and_imitated(method: str) -> None:
+    policy = policy_of(random_problem(1, 14, 3), method)
+    supported = problem_of(random_problem(1, 14, 3)).supported
+    plan = Plan(supported.argmax(axis=1))
+    rollouts = policy.replay([plan], generator())
+    assert [rollout.plan for rollout in rollouts] == [plan]
+    optimiser = torch.optim.SGD(policy.network.parameters(), lr=1e-3)
+    before = policy.judge(rollouts).log_p.sum()
+    (-before).backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    assert policy.judge(rollouts).log_p.sum() > before
+
+
+@EVERY_PART
+def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, part: str) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method)
+    rollouts = policy.draw(3, PLAIN, generator())
+    chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
+    gradients = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), chosen)
+    length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    assert length > 1e-3
+    step, values = 3e-3, []
+    with torch.no_grad():
+        for sign in (1.0, -2.0):  # a step up the gradient, then as far down from where it began
+            for parameter, gradient in zip(chosen, gradients, strict=True):
+                parameter.add_(gradient / length, alpha=sign * step)
+            values.append(policy.judge(rollouts).log_p.double().sum())
+    assert ((values[0] - values[1]) / (2 * step)).item() == pytest.approx(length.item(), rel=0.05)
+
+
+@METHODS
+def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method, "paper")
+    policy.judge(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in policy.network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def one_fast(fast: int) -> ScheduleProblem:
+    """Twelve ops in a row, four times as fast on one device of three."""
+    time_s = np.full((12, 3), 4.0)
+    time_s[:, fast] = 1.0
+    return ScheduleProblem.from_arrays(
+        time_s, [(v, v + 1) for v in range(11)], output_bytes=np.ones(12),
+        link_latency_s=np.full((3, 3), 1.0), link_bandwidth_bytes_per_s=np.full((3, 3), 1.0),
+    )  # fmt: skip
+
+
+def search(
+    placer: LearnedPlacer[Any], problem: ScheduleProblem, limit: int = 10_000, store: Store | None = None
+) -> Recorder:
+    recorder = Recorder(ScheduleEvaluator(problem, problem_of(problem).semantics), limit)
+    placer.search(problem_of(problem), recorder, Limits(seed=1), store)
+    return recorder
+
+
+@METHODS
+@pytest.mark.parametrize("fast", [0, 2])
+def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> None:
+    """Without elites and before any single device was tried, so that draws alone can tell."""
+    placer = placer_of(
+        method, updates="15", plans_per_update="16", elites="0", single_devices_first="false", learning_rate="0.03"
+    )
+    search(placer, one_fast(fast))
+    believed = np.stack([placer.most_probable(seed) for seed in range(5)])
+    assert np.mean(believed == fast) > 0.8
+
+
+@METHODS
+@PRESETS
+def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_had_not_been(
+    method: str, preset: str
+) -> None:
+    def placer() -> LearnedPlacer[Any]:
+        return placer_of(method, preset, updates="4", plans_per_update="3", epochs="1")
+
+    whole = search(placer(), one_fast(0)).asked
+    assert search(placer(), one_fast(0)).asked == whole
+    store = Store()
+    search(placer(), one_fast(0), len(whole) // 2, store)
+    resumed = search(placer(), one_fast(0), store=store).asked
+    assert 0 < len(resumed) < len(whole)
+    assert resumed == whole[len(whole) - len(resumed) :]
