@@ -12,11 +12,12 @@ from hsdag.runtime.problems.problem import Problem
 
 
 def tokens_of(problem: Problem, *, with_costs: bool) -> torch.Tensor:
-    """[U, F] the type, the output's shape and its size in bytes, which is all that problem files know of the shape.
+    """[U, F] type, place in topological order, shape of the output, and its bytes, all that problem files know of it.
 
-    With costs, where they are known, the times on every device, transfers and levels too.
+    Without places, shards of one op would be alike to a network. With costs, where they are known, the times on every
+    device, transfers and levels too.
     """
-    values = feature_matrix(problem.units, ("op_type", "output_shape")).values
+    values = feature_matrix(problem.units, ("op_type", "positional", "output_shape")).values
     columns = [values, np.log1p(problem.units.graph.output_bytes)[:, None]]
     if with_costs and problem.costs is not None:
         columns.append(cost_features(problem.costs))

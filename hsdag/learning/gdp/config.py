@@ -15,8 +15,9 @@ class GdpConfig(TrainingOptions):
 
     plans_per_update: int = 32
     epochs: int = 4
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     last_learning_rate: float = 3e-4
+    entropy: float = 0.03
     elites: int = 4
     patience: int = 25
     width: int = 64
@@ -52,6 +53,7 @@ class GdpConfig(TrainingOptions):
             epochs=20,
             learning_rate=1e-3,
             last_learning_rate=1e-3,
+            entropy=1e-2,
             last_entropy=1e-2,
             reward=Reward.SQUARE_ROOT,
             baseline=Baseline.RUNNING,

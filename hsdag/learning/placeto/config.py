@@ -47,7 +47,8 @@ class PlacetoConfig(TrainingOptions):
     is_mean: bool = True
     """Average messages and pooled embeddings, where the paper sums them."""
     wide_features: bool = True
-    """Use the times on every device, transfers and levels, where the paper has one time and the output's size."""
+    """Use types, places in topological order, times on every device, transfers and levels, where the paper has one
+    time and the output's size."""
     memory_penalty: float = 2.0
     """Seconds added for each GB that the fullest device is over its memory (A.7: c)."""
 

@@ -13,7 +13,6 @@ import torch
 
 from hsdag.ir.graph import BoolArray, IntArray
 from hsdag.ir.partition import Partition
-from hsdag.learning.inputs import cost_features
 from hsdag.learning.networks import standardise
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
@@ -30,19 +29,19 @@ class Groups(NamedTuple):
     able: torch.Tensor  # [G, D] whether a device supports all units
 
 
-def groups_of(costs: ScheduleProblem, num_groups: int | None, *, is_wide: bool) -> Groups:
+def groups_of(costs: ScheduleProblem, num_groups: int | None, tokens: torch.Tensor | None = None) -> Groups:
     """The groups that merging leaves, each unit by itself where ``num_groups`` is None.
 
-    Features are the paper's, time and output bytes, or means of the costs on every device where ``is_wide``.
+    Features are the paper's, sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
     """
     num = costs.num_ops
     groups = Partition.identity(num) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
     narrow = np.stack([np.nanmean(costs.time_s, axis=1), costs.output_bytes], axis=1)
-    of_units = cost_features(costs) if is_wide else narrow
+    of_units = narrow if tokens is None else tokens.numpy()
     x = np.zeros((groups.num_groups, of_units.shape[1]))
     np.add.at(x, labels, of_units)
-    if is_wide:
+    if tokens is not None:
         x /= np.bincount(labels)[:, None]
     able = np.ones((groups.num_groups, costs.num_devices), dtype=np.bool_)
     np.logical_and.at(able, labels, costs.supported)

@@ -92,10 +92,11 @@ class PlacetoPolicy(Policy):
             chosen = device[episode, sweep].gather(1, at_hand)
             return judged(self.network(now, visited, at_hand), chosen)
 
-        parts = [
-            checkpoint(judge_some, some, use_reentrant=False, preserve_rng_state=False)
-            for some in torch.split(states, max(1, ROWS // num), dim=1)
-        ]
+        passes = torch.split(states, max(1, ROWS // num), dim=1)
+        if len(passes) == 1:
+            parts = [judge_some(states)]
+        else:
+            parts = [checkpoint(judge_some, some, use_reentrant=False, preserve_rng_state=False) for some in passes]
         is_real = self._is_real.repeat(b * n, 1)
         log_p, entropy = (torch.cat(column)[is_real] for column in zip(*parts, strict=True))
         drawn_ones = [rollout.record.log_p.reshape(-1) for rollout in rollouts if rollout.record.log_p is not None]

@@ -14,6 +14,7 @@ from hsdag.learning.placeto.config import PlacetoConfig
 from hsdag.learning.placeto.groups import groups_of
 from hsdag.learning.placeto.network import PlacetoNetwork, needed_bytes
 from hsdag.learning.placeto.policy import ROWS, PlacetoPolicy
+from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.plan import Plan
@@ -37,7 +38,8 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
         """Groups of the problem's units, by Merge-and-Colocate where asked for."""
         assert problem.costs is not None
-        groups = groups_of(problem.costs, self.options.groups, is_wide=self.options.wide_features)
+        tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
+        groups = groups_of(problem.costs, self.options.groups, tokens)
         return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
 
     def needed_bytes(self, problem: Problem) -> float:

@@ -10,6 +10,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.learning.encoders import Edges
 from hsdag.learning.gdp.config import GdpConfig
 from hsdag.learning.gdp.network import FARTHEST, GdpNetwork, Sage, Segments
+from hsdag.learning.tokens import tokens_of
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
 
 ALL = torch.ones(3, 4, dtype=torch.bool)
 
@@ -77,6 +80,13 @@ def test_one_pass_gives_the_logits_of_all_units(segment: int) -> None:
     network = GdpNetwork(x, Edges(edges[0], edges[1], torch.zeros(3, 1)), order, 4, config, generator())
     assert network.logits().shape == (7, 4)
     assert bool((network.logits() == 0).all())
+
+
+def test_shards_that_cost_the_same_can_be_told_apart() -> None:
+    """Twelve ops without edges that are alike but for their places: what is learned of one is not learned of all."""
+    problem = problem_of(ScheduleProblem.from_arrays(np.ones((12, 2)), []))
+    tokens = tokens_of(problem, with_costs=True)
+    assert len(torch.unique(tokens, dim=0)) == 12
 
 
 def test_a_width_that_heads_do_not_share_evenly_is_refused() -> None:

@@ -41,7 +41,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:
-    groups = groups_of(problem, config.groups, is_wide=config.wide_features)
+    groups = groups_of(problem, config.groups)
     return PlacetoPolicy(PlacetoNetwork(groups, config, generator(1)), groups, config)
 
 
@@ -82,6 +82,7 @@ def test_the_op_with_the_smallest_result_joins_its_consumer_or_else_its_producer
     assert merge_and_colocate(problem, 5).labels.tolist() == [0, 1, 2, 2, 3, 4]
     assert merge_and_colocate(problem, 4).labels.tolist() == [0, 1, 1, 1, 2, 3]
     assert merge_and_colocate(problem, 1).num_groups == 2  # 5 has no neighbour
+    assert merge_and_colocate(sized([1.0, 4.0, 5.0, 6.0, 3.0, 9.0]), 5).labels.tolist() == [0, 1, 2, 3, 0, 4]
 
 
 def test_ops_without_a_device_in_common_are_not_merged() -> None:
@@ -93,7 +94,7 @@ def test_ops_without_a_device_in_common_are_not_merged() -> None:
 
 
 def test_reachability_is_that_of_paths() -> None:
-    reaches = groups_of(sized([1.0] * 6), None, is_wide=False).reaches.numpy()
+    reaches = groups_of(sized([1.0] * 6), None).reaches.numpy()
     assert [np.flatnonzero(row).tolist() for row in reaches] == [[1, 2, 3, 4], [2, 3], [3], [], [], []]
 
 
@@ -166,3 +167,33 @@ def test_training_counts_a_plan_over_memory_at_its_penalised_value() -> None:
     rewards = -np.log(np.array([placer.penalty(units)(over), values[1]]) / values[1])
     assert trainer.advantages(values, rollouts) == pytest.approx(rewards)
     assert [plan for plan, _ in trainer.memory.elites] == [fitting]
+
+
+def test_many_decisions_are_judged_pass_by_pass_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = policy_of(random_problem(2, 10, 3), replace(TINY, sweeps=2, step=4))
+    rollouts = policy.draw(3, Exploring(), generator())
+    with torch.no_grad():
+        torch.nn.init.normal_(policy.network.choose.layers[-1].weight, generator=generator())  # type: ignore[arg-type]
+    weights = list(policy.network.parameters())
+    at_once = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), weights)
+    monkeypatch.setattr("hsdag.learning.placeto.policy.ROWS", 40)
+    judged = policy.judge(rollouts).log_p
+    for one, other in zip(at_once, torch.autograd.grad(judged.sum(), weights), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("way", "seen"), [(0, [0, 1, 2]), (1, [0, 1, 2, 4])])
+def test_gradients_of_messages_reach_as_far_as_there_are_rounds(way: int, seen: list[int]) -> None:
+    """Down the chain what op 2 receives comes from ops 0 and 1; up it, what op 0 receives from 1, 2 and 4."""
+    network = policy_of(sized([1.0] * 6), replace(TINY, width=12, embedding=8)).network
+    e = torch.randn(1, 6, 8, generator=generator(), requires_grad=True)
+    (gradient,) = torch.autograd.grad(network._passed(e, way)[0, (2, 0)[way]].sum(), e)
+    assert np.flatnonzero(gradient[0].abs().amax(dim=1)).tolist() == seen
+
+
+def test_gradients_of_pools_reach_groups_that_send_no_messages() -> None:
+    policy = policy_of(sized([1.0] * 6), replace(TINY, width=12, embedding=8))
+    h = torch.randn(1, 6, 16, generator=generator(), requires_grad=True)
+    pools = policy.network._pooled(h, torch.tensor([[1]]))
+    reached = [torch.autograd.grad(pool.sum(), h, retain_graph=True)[0][0].abs().amax(dim=1) for pool in pools]
+    assert [np.flatnonzero(each).tolist() for each in reached] == [[0], [2, 3], [4, 5]]
