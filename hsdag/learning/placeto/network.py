@@ -74,7 +74,8 @@ class PlacetoNetwork(nn.Module):
 
 def needed_bytes(num_groups: int, num_devices: int, config: PlacetoConfig, rows: int) -> float:
     """About what an update holds at once: activations of ``rows`` embeddings, reachability, and episodes' plans."""
-    of_row = 2 * config.rounds * (4 * config.width + 3 * config.embedding) + 14 * config.embedding + 2 * num_devices
+    made = 2 * config.rounds * (4 * config.width + 3 * config.embedding) + 14 * config.embedding + 2 * num_devices
+    of_row = 3 * made  # with what the gradient keeps and makes of them
     num_steps = config.sweeps * -(-num_groups // config.step)
     trails = config.plans_per_update * num_steps * num_groups if config.intermediate else 0
     num_rows = min(max(rows, num_groups), config.plans_per_update * num_steps * num_groups)
