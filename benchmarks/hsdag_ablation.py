@@ -202,11 +202,11 @@ def cases() -> Iterator[Case]:
 
 def variants() -> dict[str, HsdagConfig]:
     """The presets, and the default less each of its departures from the paper."""
-    base = HsdagConfig()
+    base = HsdagConfig.many()
     return {
         "paper": HsdagConfig.paper(),
         "default": base,
-        "learning off": replace(base, learning_rate=1e-30, last_learning_rate=0.0),
+        "learning off": replace(base, learning_rate=1e-100, last_learning_rate=0.0),
         "- costs among the features": replace(base, costs=False),
         "- baseline": replace(base, baseline=Baseline.NONE),
         "- log-ratio reward (1/l)": replace(base, reward=Reward.INVERSE),
@@ -215,7 +215,7 @@ def variants() -> dict[str, HsdagConfig]:
         "- higher learning rate (1e-4)": replace(base, learning_rate=1e-4, last_learning_rate=1e-4),
         "- bounded logits": replace(base, logit_range=None, score_range=None),
         "- small groups at first": replace(base, score_bias=0.0),
-        "- self-imitation": replace(base, elites=0),
+        "+ self-imitation": replace(base, elites=4),
         "- resampling": replace(base, resample_tries=1),
         "- sampled parsing": replace(base, sampled_parsing=False),
         "- residual and unit rows": replace(base, residual=False, normalise=False),

@@ -99,5 +99,5 @@ class HsdagConfig(TrainingOptions):
 
     @staticmethod
     def many() -> HsdagConfig:
-        """The default's choices where plans are simulated and thousands of them can be had."""
-        return HsdagConfig(plans_per_update=20, epochs=3, elites=8)
+        """Without self-imitation, which is worth its haste only where a hundred plans are all that can be had."""
+        return HsdagConfig(elites=0)
