@@ -170,7 +170,7 @@ def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resn
 def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
     """A simulated reward measures only single devices and HETERO's own choice."""
     options = PlaceOptions(
-        partition_cpu=2, method="hsdag", reward=reward, changes={"episodes": "20"}, finalists=2, protocol=QUICK
+        partition_cpu=2, method="hsdag", reward=reward, changes={"updates": "20"}, finalists=2, protocol=QUICK
     )
     outcome = run_place(tiny_resnet, options)
     assert outcome.tally.tried <= (4 if reward == "simulated" else outcome.tally.simulated // 4)
