@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.caching import IndexDataCacheFile
 
 ZERO: Any = np.int64(0)
 """For arguments of compiled functions: for a literal 0, numba would compile them once more."""
@@ -21,8 +22,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 def bare(function: F, **options: Any) -> F:
     """Compile a function that allocates nothing."""
     options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, **options}
-    compiled: F = numba.njit(**options)(function)
-    return compiled
+    compiled: Any = numba.njit(**options)(function)
+    file = getattr(compiled._cache, "_cache_file", None)
+    if file is not None:
+        file.__class__ = _Index
+    result: F = compiled
+    return result
+
+
+class _Index(IndexDataCacheFile):
+    """What was compiled before. Numba reads the whole index before it sees that it is of an older file.
+
+    One of another release may name a type that has moved since: then nothing was compiled before.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            found: dict[Any, str] = super()._load_index()  # type: ignore[no-untyped-call]
+        except (ImportError, AttributeError):
+            return {}
+        return found
 
 
 def inner(function: F, **options: Any) -> F:
