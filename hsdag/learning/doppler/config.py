@@ -16,8 +16,8 @@ class DopplerConfig(TrainingOptions):
     """Hyper-parameters of DOPPLER. Raises OptionError for wrong ones."""
 
     plans_per_update: int = 16
-    epochs: int = 2
-    learning_rate: float = 1e-3
+    epochs: int = 1
+    learning_rate: float = 3e-3
     last_learning_rate: float = 1e-4
     entropy: float = 1e-2
     elites: int = 4
