@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from machine import machine
-from scipy.special import stdtrit
 
+from hsdag.commands.compare import half_width
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.coarsen import CoarseGraph
@@ -326,9 +326,7 @@ def main() -> None:
             seeds = range(options.first_seed, options.first_seed + options.seeds)
             runs = [run(case, search, options.evaluations, seed) for seed in seeds]
             at_end = np.asarray([each.best_all for each in runs])
-            half = 0.0
-            if len(at_end) > 1:
-                half = float(stdtrit(len(at_end) - 1, 0.975) * at_end.std(ddof=1) / np.sqrt(len(at_end)))
+            half = half_width(float(at_end.std(ddof=1)), len(at_end)) if len(at_end) > 1 else 0.0
             cells += f" |    {np.mean([each.best_50 for each in runs]):6.3f} {at_end.mean():6.3f}±{half:5.3f}"
         print(f"{name:<30}{cells}", flush=True)
     print(f"{options.seeds} seeds from {options.first_seed} on, {time.process_time() - begin_s:.0f} s of one core")

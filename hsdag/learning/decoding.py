@@ -9,8 +9,6 @@ Legend: B episodes, N ops, D devices, F features of a device, H and K hidden wid
 
 from __future__ import annotations
 
-import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph import IntArray
 from hsdag.learning.decoding_kernel import ROOM, RULES, Episodes, Room, Scores, decode_many
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable_cpus import in_parts, usable_cpus
 from hsdag.runtime.problems.tables import Tables
 from hsdag.runtime.simulator.heaps import Records
 
@@ -91,14 +89,7 @@ def decode(
         )
         decode_many(tables, scores, record, _room(tables, scores), seeds[part], mine)
 
-    num_parts = max(1, min(usable_cpus(), b // 4))
-    bounds = np.linspace(0, b, num_parts + 1).astype(int).tolist()
-    parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
-    if num_parts == 1:
-        run(parts[0])
-    else:
-        with ThreadPoolExecutor(num_parts) as pool:
-            list(pool.map(run, parts))
+    in_parts(run, b, min(usable_cpus(), b // 4))
     return found
 
 

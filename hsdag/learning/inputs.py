@@ -71,7 +71,7 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
         levels=levels,
         x=x,
         edges=Edges(torch.tensor(source), torch.tensor(target), cost),
-        before=torch.tensor(_longest_producer(tables, levels, mean_s)),
+        before=torch.tensor(_longest_producer(tables, levels, mean_s, edge_s)),
         behind=torch.tensor(behind),
     )
 
@@ -102,10 +102,10 @@ def edge_seconds(tables: Tables) -> FloatArray:
     return np.asarray(tables.latency_s[off].mean() + s_per_byte * tables.out_bytes, dtype=np.float64)
 
 
-def _longest_producer(tables: Tables, levels: Levels, mean_s: FloatArray) -> IntArray:
+def _longest_producer(tables: Tables, levels: Levels, mean_s: FloatArray, edge_s: FloatArray) -> IntArray:
     num = len(mean_s)
     source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
-    length_s = (levels.downward_s + mean_s)[source] + edge_seconds(tables)
+    length_s = (levels.downward_s + mean_s)[source] + edge_s
     is_longest = length_s >= levels.downward_s[target] * (1 - NOISE) - 1e-30
     found = np.full(num, num)
     np.minimum.at(found, target[is_longest], source[is_longest])

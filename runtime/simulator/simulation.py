@@ -5,8 +5,6 @@ Legend: N ops, E edges, D devices, B placements, R transfer records.
 
 from __future__ import annotations
 
-import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +13,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable_cpus import in_parts, usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
@@ -112,14 +110,7 @@ def simulate_makespans(
     def run_part(part: slice) -> None:
         _run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
 
-    num_parts = max(1, min(num_threads or usable_cpus(), len(table)))
-    bounds = np.linspace(0, len(table), num_parts + 1).astype(int).tolist()
-    parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
-    if num_parts == 1:
-        run_part(parts[0])
-    else:
-        with ThreadPoolExecutor(num_parts) as pool:
-            list(pool.map(run_part, parts))
+    in_parts(run_part, len(table), min(num_threads or usable_cpus(), len(table)))
     makespans_s[supported] = found_s
     return makespans_s
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from hsdag.ir.graph import IntArray, inverse_of
+from hsdag.learning.choices import judged
 from hsdag.learning.decoding import Rules, decode
 from hsdag.learning.decoding_kernel import SLOPE, Episodes, Scores
 from hsdag.learning.doppler.network import DualNetwork, Tensors
@@ -30,7 +31,6 @@ class DualPolicy(Policy):
 
     def __init__(self, network: DualNetwork, inputs: Inputs, rules: Rules) -> None:
         self.network, self._inputs, self._rules = network, inputs, rules
-        self._steps = torch.arange(len(inputs.x))
 
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` plans; a share of the decisions is uniform, which their log-probabilities account for."""
@@ -93,9 +93,7 @@ class DualPolicy(Policy):
         total = net.node[order][:, :, None, :] + taken + hidden @ net.outer
         logits = torch.nn.functional.leaky_relu(total, SLOPE) @ net.out + features @ net.direct
         able = torch.from_numpy(found.able | (np.arange(num_devices) == found.home[..., None]))
-        log_p = torch.log_softmax(logits.masked_fill(~able, -torch.inf), dim=2)
-        entropy = -(log_p.exp() * log_p.masked_fill(~able, 0.0)).sum(dim=2)
-        return log_p.gather(2, home[..., None]).squeeze(2), entropy
+        return judged(logits.masked_fill(~able, -torch.inf), home)
 
     @torch.no_grad()
     def _scores(self, *, by_path: bool = False) -> Scores:

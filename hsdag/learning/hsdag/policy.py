@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from hsdag.learning.choices import drawn, judged, likeliest
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.network import GroupNetwork, Situation, View
 from hsdag.learning.hsdag.parsing import Parse
@@ -58,8 +59,7 @@ class GroupPolicy(Policy):
         view = self.network.view(situation)
         parse = self.network.parsing.parse(view.z, self.network.groupable)[0]
         logits = self.network.logits(self.network.parsing.embed(view.z, parse, view.score_logits)[0], parse)
-        is_best = logits == logits.max(dim=1, keepdim=True).values
-        devices = torch.where(is_best, torch.rand(logits.shape, generator=generator), -1.0).argmax(dim=1)
+        devices = likeliest(logits, generator)
         return Rollout(Plan(devices[parse.labels].numpy()), Draw(situation, parse, devices, ()))
 
     @torch.no_grad()
@@ -88,9 +88,8 @@ class GroupPolicy(Policy):
         union = Parse.side_by_side([draw.parse for draw in draws])
         view = self.network.view(draws[0].situation).copies(len(draws))
         groups, edges, of_edges = self.network.parsing.embed(view.z, union, view.score_logits)
-        log_p = torch.log_softmax(self.network.logits(groups, union), dim=1)
         devices = torch.cat([draw.group_devices for draw in draws])
-        of_devices = -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=1)
+        log_p, of_devices = judged(self.network.logits(groups, union), devices)
         sizes = [[len(draw.group_devices) for draw in draws]]
         if edges:
             sizes += [
@@ -98,7 +97,7 @@ class GroupPolicy(Policy):
                 for levels in zip(*(d.parse.levels for d in draws), strict=True)
             ]
         return Judged(
-            log_p=torch.cat([log_p.gather(1, devices[:, None]).squeeze(1), *edges]),
+            log_p=torch.cat([log_p, *edges]),
             drawn=torch.cat([part for column in zip(*(draw.drawn for draw in draws), strict=True) for part in column])
             if draws[0].drawn
             else log_p.new_zeros(0),
@@ -114,14 +113,13 @@ class GroupPolicy(Policy):
         parses = net.parsing.parse(view.z, net.groupable, count, generator)
         union, copies = Parse.side_by_side(parses), view.copies(count)
         groups, edges, _ = net.parsing.embed(copies.z, union, copies.score_logits)
-        log_p = torch.log_softmax(net.logits(groups, union) / exploring.heat, dim=1)
-        devices = torch.multinomial(log_p.exp(), 1, generator=generator)
-        placements = devices.squeeze(1)[union.labels].reshape(count, num_units).numpy()
+        devices, log_p = drawn(net.logits(groups, union), exploring, generator)
+        placements = devices[union.labels].reshape(count, num_units).numpy()
         sizes = torch.bincount(union.representative // num_units, minlength=count).tolist()
-        columns = [torch.split(each, sizes) for each in (devices.squeeze(1), log_p.gather(1, devices).squeeze(1))]
+        columns = [torch.split(each, sizes) for each in (devices, log_p)]
         for level, of_level in enumerate(edges):
             columns.append(torch.split(of_level, [len(parse.levels[level].nominated) for parse in parses]))
         return [
-            (Plan(placement), Draw(situation, parse, home, tuple(drawn)))
-            for placement, parse, home, *drawn in zip(placements, parses, *columns, strict=True)
+            (Plan(placement), Draw(situation, parse, home, tuple(of_home)))
+            for placement, parse, home, *of_home in zip(placements, parses, *columns, strict=True)
         ]

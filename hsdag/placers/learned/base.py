@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
+from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.learning.options import TrainingOptions
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Progress, Trainer
-from hsdag.placers.base import Placer
+from hsdag.placers.base import Placer, Preset
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.placers.local.sa import SaPlacer
 from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
@@ -36,7 +37,6 @@ class LearnedPlacer(Placer[T]):
 
     learns = True
     on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
-    has_expert: ClassVar[bool] = True
     _policy: Policy | None = None
     _trainer: Trainer | None = None
 
@@ -108,6 +108,11 @@ class LearnedPlacer(Placer[T]):
             return found or plan
 
         return improve
+
+
+def as_in_paper(options: T, reward: str = "hybrid") -> Preset[T]:
+    """A paper's hyper-parameters as a preset: units of any share of the work, plans timed as in HSDAG's Table 2."""
+    return Preset(options, reward, max_share=1.0, measurement=SearchMeasurement.paper())
 
 
 @contextlib.contextmanager

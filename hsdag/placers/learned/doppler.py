@@ -9,7 +9,6 @@ from typing import cast
 
 import torch
 
-from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.errors import SearchError
 from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy
@@ -17,7 +16,7 @@ from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.policy_file import PolicyFile, read_policy, write_policy
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -34,7 +33,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[DopplerConfig]]:  # noqa: ARG003
         """Ours, and the paper's."""
-        paper = Preset(DopplerConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        paper = as_in_paper(DopplerConfig.paper())
         return {"default": Preset(DopplerConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:

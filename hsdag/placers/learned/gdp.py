@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.learning.encoders import Edges
 from hsdag.learning.gdp.config import GdpConfig
 from hsdag.learning.gdp.network import GdpNetwork, needed_bytes
 from hsdag.learning.stepwise import StepwisePolicy
 from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -27,7 +26,7 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[GdpConfig]]:  # noqa: ARG003
         """Ours, and the paper's."""
-        paper = Preset(GdpConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        paper = as_in_paper(GdpConfig.paper())
         return {"default": Preset(GdpConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:

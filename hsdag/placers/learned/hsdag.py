@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.network import GroupNetwork
@@ -16,7 +15,7 @@ from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.inputs import cost_features, finite_times
 from hsdag.learning.networks import standardise
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -30,7 +29,7 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[HsdagConfig]]:
         """Ours, for few or for many evaluations; and the paper's, which measures all, with units of any share."""
-        paper = Preset(HsdagConfig.paper(), reward="measured", max_share=1.0, measurement=SearchMeasurement.paper())
+        paper = as_in_paper(HsdagConfig.paper(), reward="measured")
         return {"default": Preset(HsdagConfig.many() if is_cheap else HsdagConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.learning.placeto.config import PlacetoConfig
 from hsdag.learning.placeto.groups import groups_of
@@ -16,7 +15,7 @@ from hsdag.learning.placeto.network import PlacetoNetwork, needed_bytes
 from hsdag.learning.placeto.policy import ROWS, PlacetoPolicy
 from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -32,7 +31,7 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[PlacetoConfig]]:
         """Ours, with a reward per step where plans are simulated; and the paper's."""
-        paper = Preset(PlacetoConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        paper = as_in_paper(PlacetoConfig.paper())
         return {"default": Preset(replace(PlacetoConfig(), intermediate=is_cheap)), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:

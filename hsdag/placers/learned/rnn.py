@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.learning.rnn.config import RnnConfig
 from hsdag.learning.rnn.network import SequenceNetwork, needed_bytes
 from hsdag.learning.stepwise import StepwisePolicy
 from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -27,7 +26,7 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[RnnConfig]]:  # noqa: ARG003
         """Ours, and the paper's."""
-        paper = Preset(RnnConfig.paper(), max_share=1.0, measurement=SearchMeasurement.paper())
+        paper = as_in_paper(RnnConfig.paper())
         return {"default": Preset(RnnConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
