@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.placement import Placement
+from hsdag.placers.registry import begun_with
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.search.options import InputShapes, PlaceOptions, SolveOptions, input_shapes, parse_duration, parse_executor
 
@@ -36,6 +37,7 @@ def place(
     method: str = "auto",
     preset: str = "default",
     settings: Mapping[str, object] | None = None,
+    init: str | Path | None = None,
     reward: str | None = None,
     objective: str = "latency",
     executor: str = "hetero",
@@ -56,10 +58,11 @@ def place(
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape``
-    are written as at the command line; ``settings`` are hyper-parameters of the method by name; durations are texts
-    such as ``"60s"``, or seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model
-    even where the cache holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues
-    it. The answer is never slower than the best single device beyond the 95% interval.
+    are written as at the command line; ``settings`` are hyper-parameters of the method by name; ``init`` is a policy
+    file of ``hsdag train``, for ``auto`` or the method whose policy it is; durations are texts such as ``"60s"``, or
+    seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache
+    holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The answer is never
+    slower than the best single device beyond the 95% interval.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -73,7 +76,7 @@ def place(
         partition_cpu=partition_cpu,
         method=method,
         preset=preset,
-        changes=_texts(settings),
+        changes=_changes(method, settings, init),
         reward=reward,
         executor=parse_executor(executor),
         objective=find_objective(objective),
@@ -102,6 +105,7 @@ def solve(
     links: str = "independent",
     preset: str = "default",
     settings: Mapping[str, object] | None = None,
+    init: str | Path | None = None,
     budget: str | float = "10s",
     max_evaluations: int | None = None,
     seed: int = 0,
@@ -109,6 +113,7 @@ def solve(
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
 
+    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
@@ -122,7 +127,7 @@ def solve(
         max_evaluations=max_evaluations,
         seed=seed,
         preset=preset,
-        changes=_texts(settings),
+        changes=_changes(method, settings, init),
     )
     placer = options.placer()
     return run_solve(_problem(problem), placer, options, watcher)
@@ -206,8 +211,10 @@ def compile_work_conserving(
     return compile_placed(source, placement, core=core, properties=properties, options=options)
 
 
-def _texts(settings: Mapping[str, object] | None) -> dict[str, str]:
-    return {name: str(value) for name, value in (settings or {}).items()}
+def _changes(method: str, settings: Mapping[str, object] | None, init: str | Path | None) -> dict[str, str]:
+    """Hyper-parameters as text, with the policy to begin with."""
+    changes = {name: str(value) for name, value in (settings or {}).items()}
+    return changes if init is None else begun_with(method, init, changes)
 
 
 def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:

@@ -29,6 +29,12 @@ Settings: TypeAlias = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."),
 ]
+Init: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        "--init", metavar="POLICY", help="Begin with a policy of 'hsdag train'; for auto or the policy's own method."
+    ),
+]
 Objective: TypeAlias = Annotated[str, Option("--objective", help="latency or throughput.")]
 Execution: TypeAlias = Annotated[str, Option("--execution", help="work-conserving, or sequential like HETERO.")]
 Order: TypeAlias = Annotated[

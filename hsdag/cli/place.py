@@ -9,7 +9,19 @@ import typer
 
 from hsdag import api
 from hsdag.cli.files import check_not_model, check_writable
-from hsdag.cli.options import Devices, Inputs, Json, Method, Model, Objective, PartitionCpu, Preset, Settings, Shape
+from hsdag.cli.options import (
+    Devices,
+    Init,
+    Inputs,
+    Json,
+    Method,
+    Model,
+    Objective,
+    PartitionCpu,
+    Preset,
+    Settings,
+    Shape,
+)
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ def place(
     fresh: bool = typer.Option(False, "--fresh", help="Profile again and ignore the cache."),
     preset: Preset = "default",
     changes: Settings = None,
+    init: Init = None,
     objective: Objective = "latency",
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
     budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
@@ -67,6 +80,7 @@ def place(
             method=method,
             preset=preset,
             settings=parse_changes(changes or ()),
+            init=init,
             reward=reward,
             objective=objective,
             executor=executor,

@@ -12,6 +12,7 @@ from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
+from hsdag.ir.errors import OptionError
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
@@ -31,6 +32,7 @@ def solve(
     links: options.Links = "independent",
     preset: options.Preset = "default",
     changes: options.Settings = None,
+    init: options.Init = None,
     budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
@@ -43,6 +45,8 @@ def solve(
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
+        if init is not None:
+            raise OptionError("--init does not go with --batch, for which there are no policies")
         _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt))
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
@@ -62,6 +66,7 @@ def solve(
             links=links,
             preset=preset,
             settings=parse_changes(changes or ()),
+            init=init,
             budget=budget_s,
             max_evaluations=max_evaluations,
             seed=seed,
@@ -85,8 +90,6 @@ def _refuse_beside_batch(
     batch: int | None, objective: str, execution: str, order: str | None, links: str, most: int | None, writes: bool
 ) -> None:
     """Batches have one objective and one execution, and no placement file. Raises OptionError."""
-    from hsdag.ir.errors import OptionError
-
     if batch is None:
         raise OptionError("--fixed-share describes batches; give --batch too")
     if writes:

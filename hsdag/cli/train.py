@@ -59,4 +59,4 @@ def train(
         f"{judged['most_probable_over_annealing']:.3f} times as long as annealing's of {expert}, and the best of 16 "
         f"{judged['best_of_16']:.3f} times (simulated)."
     )
-    typer.echo(f"The policy is in {output}; use it with --method doppler --set initial={output}")
+    typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place")

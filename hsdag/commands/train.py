@@ -15,7 +15,8 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import OptionError
-from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
+from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.making import policy_card
 from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
 from hsdag.learning.policy_file import write_policy
 from hsdag.learning.training import Progress
@@ -119,9 +120,8 @@ def run_train(
     on_phase(f"judging on {options.unseen} problems that were not trained on")
     figures = judge(training, family, options)
     card = {
-        "name": family.name,
+        **policy_card(family.name, learning),
         "hsdag": __version__,
-        "options": {name: getattr(learning, name) for name in DUAL_OPTIONS},
         "learning": learning.as_dict(),
         "family": family.name,
         "problems": options.problems,

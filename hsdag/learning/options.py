@@ -38,7 +38,8 @@ class TrainingOptions:
     """
 
     updates: int | None = None
-    """Number of policy updates, over which rates change; None: until the budget is spent, over which they change."""
+    """Number of policy updates, over which rates change, 0 to train nothing; None: until the budget is spent, over
+    which they change."""
     plans_per_update: int = 16
     """Plans drawn and evaluated from one state of the weights."""
     epochs: int = 1
@@ -87,7 +88,7 @@ class TrainingOptions:
     """Updates in a row without any new plan after which the search has converged; 0 never."""
 
     ranges: ClassVar[Ranges] = (
-        ("at least 1 or None", lambda x: x >= 1, "updates"),
+        ("at least 0 or None", lambda x: x >= 0, "updates"),
         ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
         ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
         ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate"),

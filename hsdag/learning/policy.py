@@ -70,6 +70,14 @@ class Policy(ABC):
         """Log-probabilities of decisions under the present weights, without exploration."""
 
 
+@torch.no_grad()
+def first_plans(policy: Policy, count: int, generator: torch.Generator) -> list[Plan]:
+    """What a policy answers without training: the plan that it believes in, and draws, ``count`` in all."""
+    best = policy.best(generator)
+    draws = policy.draw(count - 1, Exploring(), generator) if count > 1 else []
+    return [rollout.plan for rollout in (best, *draws)]
+
+
 def seeds_from(generator: torch.Generator, count: int) -> torch.Tensor:
     """[count] seeds of independent streams."""
     return torch.randint(2**62, (count,), generator=generator)

@@ -33,8 +33,8 @@ def write_policy(path: Path, weights: Mapping[str, torch.Tensor], card: Mapping[
     write_atomically(path, data)
 
 
-def read_policy(path: Path) -> PolicyFile:
-    """A policy file. Raises FileFormatError for any other file."""
+def read_policy(path: Path, method: str) -> PolicyFile:
+    """A policy file of a method, or of none that it names. Raises FileFormatError for any other file."""
     try:
         with safe_open(path, framework="pt") as stored:
             card = json.loads((stored.metadata() or {}).get("card", "{}"))
@@ -44,4 +44,6 @@ def read_policy(path: Path) -> PolicyFile:
     if card.get("format") != FORMAT or card.get("version") != VERSION:
         found = f"{card.get('format')!r} version {card.get('version')!r}"
         raise FileFormatError(f"{path} is {found}, not {FORMAT!r} version {VERSION}; write one with 'hsdag train'")
+    if card.get("method", method) != method:
+        raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
     return PolicyFile(weights, card)

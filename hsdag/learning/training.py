@@ -17,7 +17,7 @@ from hsdag.evaluators.base import Checkpoint, Evaluator
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.memory import Memory
 from hsdag.learning.options import Baseline, TrainingOptions
-from hsdag.learning.policy import Exploring, Policy, Rollout
+from hsdag.learning.policy import Exploring, Policy, Rollout, first_plans
 from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
 from hsdag.runtime.problems.plan import Plan
 
@@ -51,9 +51,10 @@ class Trainer:
 
     ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first, ``improve`` is the
     expert of expert iteration. ``progress`` is the share of the training that is over, by default that of the updates
-    where their number is given, else of the budget. ``name`` and the options have to be the same where a stored state
-    is resumed. ``penalty`` gives values of plans that failed, NaN where it has none. Trainers of several problems may
-    share a network and its ``optimiser``.
+    where their number is given, else of the budget. What a policy that ``is_trained`` answers at once is evaluated
+    first, as many plans as in an update. ``name`` and the options have to be the same where a stored state is resumed.
+    ``penalty`` gives values of plans that failed, NaN where it has none. Trainers of several problems may share a
+    network and its ``optimiser``.
     """
 
     def __init__(
@@ -70,10 +71,11 @@ class Trainer:
         penalty: Callable[[Plan], float] | None = None,
         progress: Callable[[], float] | None = None,
         optimiser: torch.optim.Adam | None = None,
+        is_trained: bool = False,
         on_update: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
-        self._generator, self._singles = generator, singles
+        self._generator, self._singles, self._is_trained = generator, singles, is_trained
         self._teacher, self._improve, self._penalty, self._on_update = teacher, improve, penalty, on_update
         self._progress = progress or self._own_progress
         self._optimiser = optimiser or torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate)
@@ -101,16 +103,19 @@ class Trainer:
         if not self._resume(checkpoint):
             self.begin()
             self._save(checkpoint)
-        while self._update < (options.updates or np.inf) and not 0 < options.patience <= self._idle_updates:
+        most = np.inf if options.updates is None else options.updates
+        while self._update < most and not 0 < options.patience <= self._idle_updates:
             self.update()
             if not self._evaluator.is_cheap or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
         self._save(checkpoint)
 
     def begin(self) -> None:
-        """Have the plans of single devices evaluated, if asked."""
+        """Have the plans of single devices evaluated, if asked, and what a trained policy answers at once."""
         if self._options.single_devices_first and self._singles:
             self._evaluate([Plan(each) for each in self._singles], single=True)
+        if self._is_trained:
+            self._evaluate(first_plans(self.policy, self._options.plans_per_update, self._generator))
 
     def update(self) -> None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""

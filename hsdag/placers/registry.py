@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -17,6 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import O, Placer, Preset
+
+INITIAL = "initial"
+"""The hyper-parameter of methods that can begin with a policy: its file."""
 
 _DEFINES = "\nPLACER = "
 
@@ -77,6 +81,18 @@ def parse_changes(given: Sequence[str], flag: str = "--set") -> dict[str, str]:
             raise OptionError(f"{flag} gives {name} twice")
         changes[name] = value
     return changes
+
+
+def begun_with(method: str, policy: str | Path, changes: Mapping[str, str]) -> dict[str, str]:
+    """``changes`` with a policy file to begin with, as ``--init`` gives it.
+
+    Raises OptionError for a method that uses none, and where ``changes`` name a file too.
+    """
+    if INITIAL not in (field.name for field in fields(find_method(method).options_type)):
+        raise OptionError(f"method {method!r} uses no policy: leave out --init, or choose 'auto' or the policy's own")
+    if INITIAL in changes:
+        raise OptionError(f"--init and --set {INITIAL} both give a policy; leave one out")
+    return {**changes, INITIAL: str(policy)}
 
 
 def changed_options(method: str, options: O, changes: Mapping[str, str]) -> O:

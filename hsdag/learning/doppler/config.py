@@ -44,7 +44,8 @@ class DopplerConfig(TrainingOptions):
     begins_as_heft: bool = False
     """Begin with linear functions that come close to HEFT, where the features are wide."""
     initial: str | None = None
-    """Policy file of 'hsdag train' to begin with; its networks replace the options that describe networks."""
+    """Policy file of 'hsdag train' to begin with, which --init gives: its plans come first, stage I is left out, and
+    its networks replace the options that describe networks."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 
+from hsdag.ir.errors import FileFormatError
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
 from hsdag.learning.doppler.network import DualNetwork
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, inputs_of
+from hsdag.learning.policy_file import PolicyFile, read_policy
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -39,3 +44,26 @@ def dual_policy(network: DualNetwork, costs: ScheduleProblem, options: DopplerCo
         mean_of_seen=options.mean_of_embeddings,
     )
     return DualPolicy(network, inputs_of(costs, is_wide=options.wide_features), rules)
+
+
+METHOD = "doppler"
+
+
+def policy_card(name: str, options: DopplerConfig) -> dict[str, Any]:
+    """What the card of a policy has to say so that its networks can be made again."""
+    return {"name": name, "method": METHOD, "options": {each: getattr(options, each) for each in DUAL_OPTIONS}}
+
+
+def stored_policy(path: Path) -> PolicyFile:
+    """A policy file of DOPPLER, whose weights fit the networks that its card describes.
+
+    Raises FileFormatError for any other file.
+    """
+    stored = read_policy(path, METHOD)
+    given = stored.card.get("options")
+    if not isinstance(given, dict) or set(given) != set(DUAL_OPTIONS):
+        raise FileFormatError(f"the card of {path} has to give {', '.join(DUAL_OPTIONS)}; write one with 'hsdag train'")
+    made = dual_network(DopplerConfig(**given), torch.Generator()).state_dict()
+    if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
+        raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
+    return stored

@@ -18,7 +18,7 @@ from hsdag.ir.graph import IntArray
 from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy
 from hsdag.learning.doppler.network import DualNetwork
-from hsdag.learning.policy import Exploring
+from hsdag.learning.policy import first_plans
 from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
 from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
 from hsdag.runtime.problems.plan import Plan
@@ -124,6 +124,6 @@ def zero_shot(
     The most probable plan is one of them.
     """
     policy, generator = dual_policy(network, lesson.costs, options), torch.Generator().manual_seed(seed)
-    plans = [policy.best(generator).plan, *(r.plan for r in policy.draw(num_draws - 1, Exploring(), generator))]
+    plans = first_plans(policy, num_draws, generator)
     values = np.array([score.value for score in lesson.evaluator.evaluate(plans)])
     return float(values[0]), float(values.min())

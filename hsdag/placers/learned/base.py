@@ -37,6 +37,8 @@ class LearnedPlacer(Placer[T]):
 
     learns = True
     on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
+    is_trained = False
+    """Whether the policy comes from a file: what it answers at once is evaluated first."""
     _policy: Policy | None = None
     _trainer: Trainer | None = None
 
@@ -87,6 +89,7 @@ class LearnedPlacer(Placer[T]):
                 improve=self._expert(incumbent) if self.options.expert_every else None,
                 penalty=self.penalty(problem),
                 progress=None if self.options.updates else incumbent.share_of_budget,
+                is_trained=self.is_trained,
                 on_update=self.on_update,
             )
             self._trainer.run(incumbent.checkpoint)

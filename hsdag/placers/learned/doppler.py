@@ -10,11 +10,11 @@ from typing import cast
 import torch
 
 from hsdag.ir.errors import SearchError
-from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
-from hsdag.learning.doppler.making import dual_network, dual_policy
+from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
-from hsdag.learning.policy_file import PolicyFile, read_policy, write_policy
+from hsdag.learning.policy_file import write_policy
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
@@ -23,7 +23,8 @@ from hsdag.runtime.problems.problem import Problem
 class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
 
-    Which of the two later stages it is depends on the evaluator: simulated or measured plans.
+    Which of the two later stages it is depends on the evaluator: simulated or measured plans. Raises FileFormatError
+    where ``initial`` is no policy of DOPPLER.
     """
 
     name = "doppler"
@@ -36,34 +37,29 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         paper = as_in_paper(DopplerConfig.paper())
         return {"default": Preset(DopplerConfig()), "paper": paper}
 
+    def __init__(self, options: DopplerConfig | None = None) -> None:
+        super().__init__(options)
+        self._stored = None if self.options.initial is None else stored_policy(Path(self.options.initial))
+        if self._stored is not None:
+            self.options, self.is_trained = replace(self.options, **self._stored.card["options"]), True
+
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
-        options, stored = self._beginning()
-        network = dual_network(options, generator)
-        if stored is not None:
-            network.load_state_dict(dict(stored.weights))
-        return dual_policy(network, problem.costs, options)
+        network = dual_network(self.options, generator)
+        if self._stored is not None:
+            network.load_state_dict(dict(self._stored.weights))
+        return dual_policy(network, problem.costs, self.options)
 
     def save(self, path: Path) -> None:
         """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
         if self._policy is None:
             raise SearchError("there is no policy before a search")
-        options, _ = self._beginning()
-        card = {"name": self.name, "options": {name: getattr(options, name) for name in DUAL_OPTIONS}}
-        write_policy(path, self._policy.network.state_dict(), card)
+        write_policy(path, self._policy.network.state_dict(), policy_card(self.name, self.options))
 
-    def _beginning(self) -> tuple[DopplerConfig, PolicyFile | None]:
-        """The options, those of networks from the policy file to begin with; and that file."""
-        options = self.options
-        if options.initial is None:
-            return options, None
-        stored = read_policy(Path(options.initial))
-        return replace(options, **{name: stored.card["options"][name] for name in DUAL_OPTIONS}), stored
-
-    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]]:
-        """CRITICAL PATH (stage I)."""
-        return cast("DualPolicy", policy).teacher
+    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]] | None:
+        """CRITICAL PATH (stage I), which a trained policy is beyond."""
+        return None if self.is_trained else cast("DualPolicy", policy).teacher
 
 
 PLACER = DopplerPlacer

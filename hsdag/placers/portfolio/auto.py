@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,13 @@ MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
+SHIPPED = Path(str(resources.files("hsdag"))) / "policies" / "default.safetensors"
+"""The policy that comes with this release."""
+AT_ONCE = {"updates": "0", "plans_per_update": "16"}
+"""A policy answers without being trained further: its most probable plan and 15 draws."""
+POLICY_SHARE = 0.3
+LEAST_UNITS, MOST_UNITS = 100, 20_000
+"""Units from which the policy's plans are worth loading it, and beyond which it takes too long."""
 LEAST_S = 0.1
 """A method gets no less time; where less is left, the search ends."""
 
@@ -44,6 +53,9 @@ class AutoOptions:
 
     without: str = ""
     """Methods to leave out, by name, with commas between them."""
+    initial: str | None = None
+    """Policy file whose plans annealing may begin with, which --init gives; None: the one that comes with this release,
+    where the problem suits it."""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.left_out if name not in method_names()]
@@ -58,11 +70,13 @@ class AutoOptions:
 
 @dataclass(frozen=True)
 class Turn:
-    """A method's turn: the share of what is left of the budget that it may use, and which seed of how many."""
+    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and changes of
+    its hyper-parameters."""
 
     method: str
     share: float
     round: int = 0
+    changes: Mapping[str, str] = field(default_factory=dict)
 
 
 class AutoPlacer(Placer[AutoOptions]):
@@ -70,7 +84,8 @@ class AutoPlacer(Placer[AutoOptions]):
     with an exact solver: CP-SAT where a problem is small enough to be proven, windows of MILP-SPLIT where it is not.
 
     All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
-    and the others go on. Where every plan is measured, annealing follows the plans of the quick methods.
+    and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
+    FileFormatError where ``initial`` is no policy.
     """
 
     name = "auto"
@@ -78,7 +93,14 @@ class AutoPlacer(Placer[AutoOptions]):
     needs_costs = False
     gives_order = True
 
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        super().__init__(options)
+        given = self.options.initial
+        self._given = None if given is None else make_placer("doppler", changes={"initial": given})
+
     def _search(self, incumbent: Incumbent) -> Status:
+        if self._given is not None:
+            self._given.check(incumbent.problem)
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
@@ -113,6 +135,9 @@ class AutoPlacer(Placer[AutoOptions]):
         if costs is not None:
             is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
             yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_known else LISTS))
+            policy = None if is_known else self._policy_for(problem, is_cheap=is_cheap)
+            if policy is not None:
+                yield Turn("doppler", POLICY_SHARE, changes={"initial": policy, **AT_ONCE})
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
         if not is_cheap or costs is None:
@@ -128,6 +153,14 @@ class AutoPlacer(Placer[AutoOptions]):
         for number in range(1, 1000):
             yield Turn("sa", 1.0, number)
 
+    def _policy_for(self, problem: Problem, *, is_cheap: bool) -> str | None:
+        """The policy file to ask: the given one, or ours where a problem is like those that it was trained on."""
+        if self.options.initial is not None:
+            return self.options.initial
+        is_like = problem.semantics.execution is Execution.WORK_CONSERVING and not problem.objective.is_steady
+        suits = is_cheap and is_like and LEAST_UNITS <= problem.num_units <= MOST_UNITS
+        return str(SHIPPED) if suits and SHIPPED.is_file() else None
+
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
         limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
@@ -138,7 +171,7 @@ class AutoPlacer(Placer[AutoOptions]):
         bound: Bound | None = None
         try:
             its_turn = Slice(incumbent, limits.seconds)
-            result = _placer(turn.method, incumbent.problem).search(incumbent.problem, its_turn, limits)
+            result = _placer(turn, incumbent.problem).search(incumbent.problem, its_turn, limits)
             status, bound = result.status, result.lower_bound
         except OptionError:  # not for this problem
             return None
@@ -151,9 +184,9 @@ class AutoPlacer(Placer[AutoOptions]):
         return status
 
 
-def _placer(method: str, problem: Problem) -> Placer[Any]:
-    """A method with its default hyper-parameters. Raises OptionError where it cannot search the problem."""
-    placer = make_placer(method, is_cheap=True)
+def _placer(turn: Turn, problem: Problem) -> Placer[Any]:
+    """A method for its turn. Raises OptionError where it cannot search the problem."""
+    placer = make_placer(turn.method, changes=turn.changes, is_cheap=True)
     placer.check(problem)
     return placer
 

@@ -41,7 +41,7 @@ def test_a_training_that_was_interrupted_goes_on_to_the_same_weights(tmp_path: P
     other.with_suffix(".state").write_bytes(state.read_bytes())
     trained(path, resume=True)
     trained(other, resume=True)
-    first, second = read_policy(path), read_policy(other)
+    first, second = read_policy(path, "doppler"), read_policy(other, "doppler")
     assert not state.exists()
     assert first.weights.keys() == second.weights.keys()
     assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
@@ -57,14 +57,14 @@ def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
         assert found.device is not None
         plans.append(found.device)
     assert np.array_equal(plans[0], plans[1])
-    assert read_policy(path).card["options"]["width"] == 8
+    assert read_policy(path, "doppler").card["options"]["width"] == 8
 
 
 def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.safetensors"
     wrong.write_text("nothing")
     with pytest.raises(FileFormatError, match=r"wrong.safetensors is not a policy file .*write one with 'hsdag train'"):
-        read_policy(wrong)
+        read_policy(wrong, "doppler")
 
 
 def test_options_of_a_training_are_checked() -> None:
