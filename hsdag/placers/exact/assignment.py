@@ -152,17 +152,18 @@ class AssignmentModel:
             self.linear.row([(self.on[v][b], 1.0), *of_homes, (y, -1.0)], high=1)
 
     def _keep_within_memory(self) -> None:
-        """(6), where it can bind."""
+        """(6), where it can bind; ``beside`` is the most that any op of the device takes while it runs."""
         for d in range(self._p.num_devices):
             there = [i for i, choices in enumerate(self.on) if d in choices]
             room = self._f.room(d, there)
             if room is None:
                 continue
-            held = [(self.on[i][d], float(room.weights[i] + room.results[i])) for i in there]
-            self.linear.row(held, high=room.size)
+            beside = self.linear.variable(0, float(room.running[there].max()))
             for i in there:
                 if room.running[i]:
-                    self.linear.row([*held, (self.on[i][d], float(room.running[i]))], high=room.size)
+                    self.linear.row([(self.on[i][d], float(room.running[i])), (beside, -1.0)], high=0)
+            held = [(self.on[i][d], float(room.weights[i] + room.results[i])) for i in there]
+            self.linear.row([*held, (beside, 1.0)], high=room.size)
 
     def _order_identical_devices(self) -> None:
         for a, b in self._f.twins:

@@ -100,7 +100,7 @@ class ExactPlacer(Placer[O]):
         deadline, horizon_s = time.monotonic() + limits.seconds, horizon_of(formulation.problem, judge)
         try:
             if is_assignment:
-                program = self._assignment(formulation, horizon_s, judge)
+                program = self._assignment(formulation, horizon_s, judge, deadline)
             else:
                 program = self._latency(formulation, horizon_s, judge, deadline)
             limits = replace(limits, seconds=judge.left_s(deadline))
@@ -110,8 +110,8 @@ class ExactPlacer(Placer[O]):
         program.follow(limits, lambda bound_s: self._prove(formulation, bound_s, judge), judge.wake, judge.best_s)
 
     @abstractmethod
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge) -> Program:
-        """The program of an objective without order."""
+    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
+        """The program of an objective without order. Raises OutOfTime as ``_latency`` does."""
 
     @abstractmethod
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:

@@ -17,10 +17,11 @@ from hsdag.placers.exact.ticks import Ticks
 class CpSatMethod(ExactPlacer[O]):
     """See docs/exact.md: a program of zeros and ones for what has no order."""
 
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge) -> Program:
+    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
         ticks = Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
         assignment = AssignmentModel(formulation, judge.problem, ticks.down)
-        model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
+        largest = int(ticks.down(horizon_s)) + 1
+        model = WholeModel(assignment.linear, assignment.wanted, largest, lambda: judge.left_s(deadline))
         if judge.best is not None:
             model.hint(assignment.chosen(judge.best.placement))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from ortools.sat.python import cp_model
 
 INFINITE = float("inf")
@@ -51,16 +51,22 @@ class LinearModel:
 
 
 class WholeModel:
-    """A linear model with whole coefficients as a CP-SAT model; its solutions are the values of ``wanted``."""
+    """A linear model with whole coefficients as a CP-SAT model; its solutions are the values of ``wanted``.
 
-    def __init__(self, linear: LinearModel, wanted: Sequence[int], largest: int) -> None:
+    Variables without a limit are at most ``largest``; ``check`` is called row by row and may raise.
+    """
+
+    def __init__(
+        self, linear: LinearModel, wanted: Sequence[int], largest: int, check: Callable[[], object] = lambda: None
+    ) -> None:
         self.model = cp_model.CpModel()
         self._wanted = list(wanted)
         self.variables = [
-            self.model.new_int_var(int(low), int(min(high, largest)), f"v{k}")
+            self.model.new_int_var(int(low), largest if math.isinf(high) else int(high), f"v{k}")
             for k, (low, high) in enumerate(zip(linear.low, linear.high, strict=True))
         ]
         for r, (low, high) in enumerate(zip(linear.row_low, linear.row_high, strict=True)):
+            check()
             span = slice(linear.row_start[r], linear.row_start[r + 1])
             terms = self._sum(linear.index[span], linear.value[span])
             self.model.add_linear_constraint(terms, _whole(low), _whole(high))
@@ -82,5 +88,4 @@ class WholeModel:
 
 
 def _whole(limit: float) -> int:
-    largest = 2**62
-    return int(np.clip(limit, -largest, largest)) if np.isinf(limit) else round(limit)
+    return int(math.copysign(2**62, limit)) if math.isinf(limit) else round(limit)

@@ -34,7 +34,7 @@ class MilpPlacer(ExactPlacer[NoOptions]):
         model = BatchedModel(formulation, horizon_s * (1 + TOLERANCE), check=lambda: judge.left_s(deadline))
         return model.program(judge.consider_schedule, None if judge.best is None else judge.best.placement)
 
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge) -> Program:
+    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
         unit_s = max(horizon_s, 1e-12) / 1000
         model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -187,6 +188,23 @@ def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
         for p in (replace(problem, memory_bytes=most), unlimited)
     ]
     assert rows[0] == rows[1]
+
+
+def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> None:
+    """Rows that list all ops for every op outgrew any budget on the 1,347 ops and 30 devices of GPT-3."""
+
+    def entries(num_ops: int) -> int:
+        formulation = Formulation(tight(num_ops), MemoryRule.RUNNING)
+        return len(AssignmentModel(formulation, problem_of(tight(num_ops), THROUGHPUT), np.asarray).linear.index)
+
+    assert entries(400) < 3 * entries(200)
+
+
+def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
+    problem = problem_of(tight(), THROUGHPUT)
+    judge = Judge(Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits()))
+    with pytest.raises(judging.OutOfTime):
+        CpSatPlacer()._assignment(Formulation(tight()), 100.0, judge, time.monotonic() - 1.0)
 
 
 def test_memory_that_cannot_bind_makes_no_row() -> None:
