@@ -28,6 +28,19 @@ class StepwiseNetwork(nn.Module):
     def decode(self, count: int, choose: Choose) -> None:
         """Have ``count`` plans decided; the steps and their units are the same for all, whatever is chosen."""
 
+    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], and the units [U] in their order."""
+        logits: list[torch.Tensor] = []
+        order: list[torch.Tensor] = []
+
+        def follow(of_step: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            logits.append(of_step)
+            order.append(units)
+            return devices[:, units]
+
+        self.decode(len(devices), follow)
+        return torch.cat(logits, dim=1), torch.cat(order)
+
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
@@ -72,14 +85,8 @@ class StepwisePolicy(Policy):
     def judge(self, rollouts: Sequence[Rollout]) -> Judged:
         """All plans side by side, as they were drawn."""
         devices = torch.stack([rollout.record.device for rollout in rollouts])
-        parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def follow(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            parts.append(judged(logits, devices[:, units]))
-            return devices[:, units]
-
-        self._decode(len(rollouts), follow)
-        log_p, entropy = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
+        logits, units = self.network.told(devices)
+        log_p, entropy = judged(logits.masked_fill(~self._supported[units], -torch.inf), devices[:, units])
         drawn_ones = [rollout.record.log_p for rollout in rollouts if rollout.record.log_p is not None]
         owner = torch.arange(len(rollouts)).repeat_interleave(devices.shape[1])
         return Judged(log_p.reshape(-1), torch.cat([*drawn_ones, torch.zeros(0)]), owner, entropy.reshape(-1))

@@ -32,6 +32,8 @@ class RnnConfig(TrainingOptions):
     """How attention compares: additive or dot."""
     reads_own: bool = True
     """The decoder is given what was read of the unit that it places; the paper leaves finding it to attention."""
+    feeds_context: bool = False
+    """The decoder is given what attention found before it, too, as by Bahdanau et al.; plans are judged step by step."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
 
@@ -54,5 +56,6 @@ class RnnConfig(TrainingOptions):
             width=512,
             scoring=Scoring.ADDITIVE,
             reads_own=False,
+            feeds_context=True,
             costs=False,
         )

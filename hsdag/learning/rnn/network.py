@@ -33,10 +33,13 @@ class SequenceNetwork(StepwiseNetwork):
         self.neighbours = nn.Parameter(torch.empty(2, num, width).uniform_(-0.1, 0.1, generator=generator))
         self.encoder = _within(nn.LSTM(width, width, bidirectional=True), width, generator)
         self.first = linear(2 * width, width, generator)
-        self.cell = _within(nn.LSTMCell(width * (5 if config.reads_own else 3), width), width, generator)
+        given = 1 + 2 * config.feeds_context + 2 * config.reads_own
+        self.decoder = _within(nn.LSTM(width * given, width), width, generator)
         self.device = nn.Parameter(torch.empty(num_devices + 1, width).uniform_(-0.1, 0.1, generator=generator))
         self.query, self.key = (linear(n * width, width, generator, bias=False) for n in (1, 2))
         self.score = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5, generator=generator))
+        if config.scoring is Scoring.DOT:
+            nn.init.ones_(self.score)  # drawn weights would leave all units about equally suitable
         self.out = Mlp([3 * width, width, num_devices], generator, zero_output=True)
 
     def read(self) -> torch.Tensor:
@@ -52,24 +55,52 @@ class SequenceNetwork(StepwiseNetwork):
     def decode(self, count: int, choose: Choose) -> None:
         """Write ``count`` devices at a time."""
         read = self.read()
-        keys = self.key(read)
-        state = torch.tanh(self.first(read.mean(dim=0))).expand(count, -1)
-        cell, before = torch.zeros_like(state), self.device[-1].expand(count, -1)
+        keys, memory = self.key(read), self._before_all(read, count)
+        before = self.device[-1].expand(count, -1)
         for step in range(len(read)):
-            context = self._attended(state, keys, read)
-            given = [before, context, read[step].expand(count, -1)]
-            state, cell = self.cell(torch.cat(given if self._config.reads_own else given[:2], dim=1), (state, cell))
-            logits = self.out(torch.cat([state, context], dim=1))
+            given = self._given(before, read[step].expand(count, -1), memory[0][0], keys, read)
+            state, memory = self.decoder(given[None], memory)
+            logits = self._logits(state[0], given, keys, read)
             before = self.device[choose(logits[:, None], self._order[step : step + 1]).squeeze(1)]
 
+    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All steps in one pass, where no step is given what attention found."""
+        if self._config.feeds_context:
+            return super().told(devices)
+        read, before = self.read(), self.device[devices[:, self._order[:-1]].t()]
+        before = torch.cat([self.device[-1].expand(1, len(devices), -1), before])  # [N, B, H]
+        keys, memory = self.key(read), self._before_all(read, len(devices))
+        given = self._given(before, read[:, None].expand(-1, len(devices), -1), before, keys, read)
+        return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1), self._order
+
+    def _before_all(self, read: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two of [1, B, H]: the decoder's state and its cell before the first step."""
+        state = torch.tanh(self.first(read.mean(dim=0))).expand(1, count, -1).contiguous()
+        return state, torch.zeros_like(state)
+
+    def _given(
+        self, before: torch.Tensor, own: torch.Tensor, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor
+    ) -> torch.Tensor:
+        """[..., H] to [..., 5 H] what the decoder is given: the device before, and the context and own unit if asked."""
+        parts = [before]
+        parts += [self._attended(state, keys, read)] if self._config.feeds_context else []
+        return torch.cat([*parts, own] if self._config.reads_own else parts, dim=-1)
+
+    def _logits(self, state: torch.Tensor, given: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        """[..., D] from states [..., H] and the context: what was given, else what the state finds."""
+        width = state.shape[-1]
+        fed = self._config.feeds_context
+        context = given[..., width : 3 * width] if fed else self._attended(state, keys, read)
+        return torch.as_tensor(self.out(torch.cat([state, context], dim=-1)))
+
     def _attended(self, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-        """[B, 2 H] the mean of what was read [N, 2 H], weighted by how it suits the state [B, H]."""
+        """[..., 2 H] the mean of what was read [N, 2 H], weighted by how it suits the states [..., H]."""
         query = self.query(state)
         if self._config.scoring is Scoring.ADDITIVE:
-            scores = torch.tanh(query[:, None] + keys) @ self.score
+            scores = torch.tanh(query[..., None, :] + keys) @ self.score
         else:
             scores = (query * self.score) @ keys.t()
-        return torch.softmax(scores, dim=1) @ read
+        return torch.softmax(scores, dim=-1) @ read
 
 
 def _within(module: nn.Module, width: int, generator: torch.Generator) -> nn.Module:

@@ -24,13 +24,13 @@ from tests.hsdag.placers.exact.exact_reference import random_problem
 TINY = {
     "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
     "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
-    "rnn": {"width": "6"},
+    "rnn": {"width": "6", "feeds_context": "true"},
 }
 PARTS = {
     "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
     "gdp": ("encoder.input", "encoder.rounds", "attention.0.query", "attention.0.key", "attention.0.value",
             "attention.0.distance", "attention.1", "out"),
-    "rnn": ("features", "neighbours", "encoder", "first", "cell", "device", "query", "key", "score", "out"),
+    "rnn": ("features", "neighbours", "encoder", "first", "decoder", "device", "query", "key", "score", "out"),
 }  # fmt: skip
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])

@@ -7,6 +7,7 @@ import torch
 
 from hsdag.learning.rnn.config import RnnConfig, Scoring
 from hsdag.learning.rnn.network import SequenceNetwork
+from hsdag.learning.stepwise import StepwiseNetwork
 
 EDGES = torch.tensor([[0, 0, 1], [1, 2, 3]])
 
@@ -58,3 +59,15 @@ def test_the_encoder_reads_both_ways() -> None:
     network._x = network._x.clone()
     network._x[2] += 5.0
     assert (network.read() - before).abs().amax(dim=1).min() > 1e-5
+
+
+@pytest.mark.parametrize("scoring", Scoring)
+def test_decisions_are_judged_in_one_pass_as_step_by_step(scoring: Scoring) -> None:
+    network = network_of(RnnConfig(width=6, scoring=scoring))
+    devices, found = torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]]), []
+    for told in (network.told, lambda given: StepwiseNetwork.told(network, given)):
+        logits, units = told(devices)
+        gradient = torch.autograd.grad(logits.square().sum(), list(network.parameters()), allow_unused=True)
+        found.append([logits, units, *(g for g in gradient if g is not None)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
