@@ -51,6 +51,20 @@ class Messages(nn.Module):
         return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
 
 
+class PooledSage(nn.Module):
+    """GraphSAGE with max pooling: f(h_v, max over neighbours of sigmoid(W h_u)) (GDP, eq. 2 and 3)."""
+
+    def __init__(self, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.sent, self.out = linear(width, width, generator), linear(2 * width, width, generator)
+
+    def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
+        """[N, H] what units and their neighbours of both kinds make of embeddings [N, H]."""
+        source, target = torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])
+        around = largest_over(torch.sigmoid(self.sent(h))[source], target, len(h))
+        return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
+
+
 class BothWays(nn.Module):
     """Messages along the edges and against them, each with weights of its own: producers differ from consumers."""
 
@@ -114,9 +128,10 @@ def _library(name: str) -> Callable[[int, torch.Generator], nn.Module]:
 ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
     "messages": Messages,
     "both-ways": BothWays,
+    "sage-pool": PooledSage,
     **{name: _library(name) for name in ("gcn", "gat", "gin", "sage")},
 }
-"""A round of messages by name: DOPPLER's, one made for DAGs, and PyTorch Geometric's."""
+"""A round of messages by name: DOPPLER's, one made for DAGs, GDP's, and PyTorch Geometric's."""
 
 
 def make_encoder(name: str, num_features: int, width: int, layers: int, generator: torch.Generator) -> Encoder:

@@ -52,7 +52,7 @@ TIMED = "measured seconds of simulated searches"
 class Recipe(ABC):
     """How a table is reproduced; ``about`` says what differs from the paper, in one or two sentences.
 
-    ``kind`` says what our figures are: simulated, measured, computed, TIMED, or not available. ``controls`` are columns
+    ``kind`` says what our figures are: simulated, measured, computed, or TIMED. ``controls`` are columns
     that the paper does not have.
     """
 
@@ -63,18 +63,6 @@ class Recipe(ABC):
     @abstractmethod
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
         """Figures of a row, by column; ends early where the watcher wants to stop."""
-
-
-@dataclass(frozen=True)
-class NotHere(Recipe):
-    """A table that cannot be reproduced, and why."""
-
-    about: str
-    kind: str = "not available"
-
-    def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:  # noqa: ARG002
-        """Nothing."""
-        yield from ()
 
 
 @dataclass(frozen=True)

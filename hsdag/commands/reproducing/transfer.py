@@ -1,4 +1,7 @@
-"""Transfer: DOPPLER's policy trained on one problem and moved to another, as it is and after some episodes there."""
+"""Transfer: DOPPLER's policy trained on one problem and moved to another, as it is and after some episodes there.
+
+Legend: N ops.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hsdag.commands.compare import run_once
 from hsdag.commands.reproducing.base import Effort, Ours, Recipe
 from hsdag.commands.reproducing.searches import Search, SearchTable, summary
+from hsdag.commands.workload import build_problem
 from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.graph import IntArray
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.search.driver import Watcher
@@ -67,16 +75,64 @@ class TransferTable(Recipe):
     def _shot(
         self, problem: ScheduleProblem, episodes: int, paths: Sequence[Path], effort: Effort, watcher: Watcher
     ) -> Ours:
-        options, begin_s = SolveOptions("doppler", budget_s=effort.budget_s), time.monotonic()
+        begin_s = time.monotonic()
         if episodes == 0:
             values = [most_probable_s(problem, path, seed) for seed, path in enumerate(paths)]
             return Ours.over([self.others.shown(value) for value in values], elapsed_s=time.monotonic() - begin_s)
-        runs = [
-            run_once(problem, replace(options, seed=seed, changes={"initial": str(path), "teacher_updates": "0"},
-                                      max_evaluations=min(episodes, effort.max_evaluations or episodes)), watcher)
-            for seed, path in enumerate(paths)
-        ]  # fmt: skip
+        runs = [run_once(problem, _going_on(path, episodes, seed, effort), watcher) for seed, path in enumerate(paths)]
         return summary(Search("doppler"), runs, self.others.shown)
+
+
+class EdgeCounts(Recipe):
+    """Table 10: the rows are SHOTS; where the edges of FFNN lead that a policy of four P100 has placed on eight V100."""
+
+    about = (
+        "Plans are simulated. The policy is trained on FFNN on four P100 in the budget of a search, and moved to eight "
+        "V100, devices 0 to 3 being a group; our FFNN has more edges than the paper's."
+    )
+    kind = "computed"
+
+    def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
+        """Edges of the plan of each seed."""
+        problem, begin_s, counts = build_problem("ffnn", "v100x8"), time.monotonic(), []
+        with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
+            for seed in range(effort.num_seeds):
+                watcher.on_phase(f"{name}: training with seed {seed}")
+                path = Path(folder) / f"{seed}.safetensors"
+                _train(build_problem("ffnn", "p100x4"), effort, seed, path, watcher)
+                device = _device_after(problem, path, seed, SHOTS[name], effort, watcher)
+                if device is None or watcher.should_stop():
+                    return
+                counts.append(edges_by_link(problem, device))
+        elapsed_s = (time.monotonic() - begin_s) / len(columns)
+        for column in columns:
+            yield column, Ours.over([float(each[column]) for each in counts], elapsed_s=elapsed_s)
+
+
+def edges_by_link(problem: ScheduleProblem, device: IntArray) -> dict[str, int]:
+    """Edges of a placement [N] on two groups of GPUs, the first half of the devices and the others."""
+    ends = device[problem.edge_src], device[problem.edge_dst]
+    is_group = np.equal(*(end >= problem.num_devices // 2 for end in ends))
+    is_device = np.equal(*ends)
+    counts = {"across groups": ~is_group, "same group": is_group & ~is_device, "same GPU": is_device}
+    return {column: int(where.sum()) for column, where in counts.items()}
+
+
+def _device_after(
+    problem: ScheduleProblem, path: Path, seed: int, episodes: int, effort: Effort, watcher: Watcher
+) -> IntArray | None:
+    """[N] what a policy file places on a problem, as it is or after some episodes."""
+    if episodes == 0:
+        return most_probable(problem, path, seed).placement[problem_of(problem).units.partition.labels]
+    options = _going_on(path, episodes, seed, effort)
+    return solve(problem, options.placer(), options, Watcher(should_stop=watcher.should_stop)).device
+
+
+def _going_on(path: Path, episodes: int, seed: int, effort: Effort) -> SolveOptions:
+    """A search of so many episodes that begins with a policy file."""
+    changes = {"initial": str(path), "teacher_updates": "0"}
+    most = min(episodes, effort.max_evaluations or episodes)
+    return SolveOptions("doppler", budget_s=effort.budget_s, max_evaluations=most, seed=seed, changes=changes)
 
 
 def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watcher: Watcher) -> None:
@@ -88,12 +144,17 @@ def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watc
     placer.save(path)
 
 
-def most_probable_s(problem: ScheduleProblem, path: Path, seed: int) -> float:
-    """Simulated seconds of the most probable plan of a policy file on a problem."""
+def most_probable(problem: ScheduleProblem, path: Path, seed: int) -> Plan:
+    """The most probable plan of a policy file on a problem."""
     import torch
 
     placer: DopplerPlacer = SolveOptions("doppler", changes={"initial": str(path)}).placer()  # type: ignore[assignment]
-    units, generator = problem_of(problem), torch.Generator().manual_seed(seed)
-    plan = placer.policy(units, generator).best(generator).plan
+    generator = torch.Generator().manual_seed(seed)
+    return placer.policy(problem_of(problem), generator).best(generator).plan
+
+
+def most_probable_s(problem: ScheduleProblem, path: Path, seed: int) -> float:
+    """Its simulated seconds."""
+    units, plan = problem_of(problem), most_probable(problem, path, seed)
     evaluator = ScheduleEvaluator(problem, units.semantics, unit_of_op=units.units.partition.labels)
     return evaluator.evaluate([plan])[0].value

@@ -27,7 +27,7 @@ class DopplerConfig(TrainingOptions):
     layers: int = 3
     """Rounds of messages, K of eq. 2."""
     encoder: str = "both-ways"
-    """How messages are passed: messages (eq. 2), both-ways, gcn, gat, gin or sage."""
+    """How messages are passed: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
     learns_order: bool = True
     """SEL selects ops; without it, CRITICAL PATH does (Table 3: PLC)."""
     learns_devices: bool = True

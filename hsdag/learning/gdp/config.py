@@ -23,7 +23,9 @@ class GdpConfig(TrainingOptions):
     width: int = 64
     """Width of embeddings and of attention."""
     layers: int = 3
-    """Rounds of GraphSAGE."""
+    """Rounds of messages."""
+    encoder: str = "sage-pool"
+    """How messages are passed: sage-pool (eq. 2 and 3), messages, both-ways, gcn, gat, gin or sage."""
     blocks: int = 2
     """Layers of attention."""
     heads: int = 4

@@ -8,27 +8,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hsdag.learning.encoders import Edges, Encoder, largest_over
+from hsdag.learning.encoders import Edges, make_encoder
 from hsdag.learning.gdp.config import GdpConfig
 from hsdag.learning.networks import Mlp, linear
 from hsdag.learning.stepwise import Choose, StepwiseNetwork
 
 FARTHEST = 32
 """Distances in topological order beyond which attention tells no difference."""
-
-
-class Sage(nn.Module):
-    """GraphSAGE with max pooling: f(h_v, max over neighbours of sigmoid(W h_u)) (GDP, eq. 2 and 3)."""
-
-    def __init__(self, width: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.sent, self.out = linear(width, width, generator), linear(2 * width, width, generator)
-
-    def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] what units and their neighbours of both kinds make of embeddings [N, H]."""
-        source, target = torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])
-        around = largest_over(torch.sigmoid(self.sent(h))[source], target, len(h))
-        return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
 
 
 class Segments(nn.Module):
@@ -83,8 +69,7 @@ class GdpNetwork(StepwiseNetwork):
         super().__init__()
         self._x, self._edges, self._order, self._segment = x, edges, order, min(config.segment, len(x))
         width = config.width
-        rounds = nn.ModuleList(Sage(width, generator) for _ in range(config.layers))
-        self.encoder = Encoder(rounds, x.shape[1], width, generator)
+        self.encoder = make_encoder(config.encoder, x.shape[1], width, config.layers, generator)
         self.attention = nn.ModuleList(
             Segments(width, config.heads, generator, relative=config.relative) for _ in range(config.blocks)
         )

@@ -26,7 +26,7 @@ from hsdag.commands.reproducing.searches import (
     Single,
     in_milliseconds,
 )  # fmt: skip
-from hsdag.commands.reproducing.transfer import SHOTS, TransferTable
+from hsdag.commands.reproducing.transfer import SHOTS, TransferTable, edges_by_link
 from hsdag.commands.workload import build_problem, with_devices
 from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import DopplerConfig
@@ -36,6 +36,7 @@ from hsdag.placers.lists.random import RandomPlacer
 from hsdag.placers.registry import changed_options, find_preset, make_placer, method_names
 from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
 from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import simulate
 from hsdag.search.driver import Watcher
@@ -151,10 +152,20 @@ def test_an_interrupted_table_has_what_was_complete() -> None:
     assert ([cell.column for cell in found.cells], found.is_complete) == (["HEFT"], False)
 
 
-def test_a_table_that_cannot_be_had_says_why() -> None:
-    found = reproduce(PAPER_TABLES["doppler-10"], RECIPES["doppler-10"], TINY, "hsdag reproduce doppler-10")
-    assert found.cells == ()
-    assert "trained on other GPUs" in found.markdown()
+def test_edges_are_counted_within_a_gpu_within_a_group_and_across_groups() -> None:
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    problem = ScheduleProblem.from_arrays(np.ones((5, 4)), edges)
+    found = edges_by_link(problem, np.array([0, 0, 1, 2, 3]))
+    assert found == {"same GPU": 1, "same group": 2, "across groups": 1}
+
+
+def test_a_policy_moved_to_eight_gpus_has_all_edges_counted_before_and_after_it_learns() -> None:
+    effort = Effort(budget_s=30.0, max_evaluations=20, num_seeds=1)
+    table = PAPER_TABLES["doppler-10"]
+    found = reproduce(table, RECIPES["doppler-10"], effort, "hsdag reproduce doppler-10")
+    assert [cell.row for cell in found.cells] == ["zero-shot"] * 3 + ["2k-shot"] * 3
+    total = len(build_problem("ffnn", "v100x8").edge_src)
+    assert sum(cell.ours.value or 0.0 for cell in found.cells) == 2 * total
 
 
 def test_behind_a_barrier_no_op_starts_before_its_whole_level_has_ended() -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.encoders import Edges
+from hsdag.learning.encoders import Edges, PooledSage
 from hsdag.learning.gdp.config import GdpConfig
-from hsdag.learning.gdp.network import FARTHEST, GdpNetwork, Sage, Segments
+from hsdag.learning.gdp.network import FARTHEST, GdpNetwork, Segments
 from hsdag.learning.tokens import tokens_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -65,7 +65,7 @@ def test_distances_count_in_topological_order_across_segments() -> None:
 
 
 def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:
-    sage, edges = Sage(2, generator()), Edges(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.zeros(2, 1))
+    sage, edges = PooledSage(2, generator()), Edges(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.zeros(2, 1))
     h = torch.randn(3, 2, generator=generator())
     sent = torch.sigmoid(sage.sent(h))
     around = torch.stack([sent[2], sent[2], torch.maximum(sent[0], sent[1])])
