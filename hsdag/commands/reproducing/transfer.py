@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,7 @@ class TransferTable(Recipe):
 
 
 class EdgeCounts(Recipe):
-    """Table 10: the rows are SHOTS; where the edges of FFNN lead that a policy of four P100 has placed on eight V100."""
+    """Table 10: the rows are SHOTS; where edges lead of a FFNN that a policy of four P100 places on eight V100."""
 
     about = (
         "Plans are simulated. The policy is trained on FFNN on four P100 in the budget of a search, and moved to eight "

@@ -33,7 +33,7 @@ class RnnConfig(TrainingOptions):
     reads_own: bool = True
     """The decoder is given what was read of the unit that it places; the paper leaves finding it to attention."""
     feeds_context: bool = False
-    """The decoder is given what attention found before it, too, as by Bahdanau et al.; plans are judged step by step."""
+    """The decoder is given what attention found, as by Bahdanau et al.; plans are then judged step by step."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
 

@@ -81,7 +81,7 @@ class SequenceNetwork(StepwiseNetwork):
     def _given(
         self, before: torch.Tensor, own: torch.Tensor, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor
     ) -> torch.Tensor:
-        """[..., H] to [..., 5 H] what the decoder is given: the device before, and the context and own unit if asked."""
+        """[..., H] to [..., 5 H] what the decoder is given: the device before; context and own unit if asked."""
         parts = [before]
         parts += [self._attended(state, keys, read)] if self._config.feeds_context else []
         return torch.cat([*parts, own] if self._config.reads_own else parts, dim=-1)
