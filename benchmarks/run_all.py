@@ -71,6 +71,9 @@ BENCHMARKS = {
         r"the best of all over the worst answer",
     ),
     "place_inception": Small("--model resnet50 --budget 5s", r"measured once more: [\d.]+ x the best single device"),
+    "policy_start": Small(
+        "--graphs 2 --other-graphs 1 --seconds 0.5", r"auto with the policy takes [\d.]+ of the time"
+    ),
     "real_models": Small("--models light-zfnet512 --placements 1", r"hetero: \d+ of \d+ placements right"),
     "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),
     "simulator_agreement": Small("--problems 20", r"largest relative deviation [\d.e-]+"),
@@ -81,6 +84,7 @@ BENCHMARKS = {
     "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),
     "unequal_devices": Small("--budget 10s", r"policy's choice against \S+: [\d.]+"),
     "work_conserving_truth": Small("--placements 4 --calibration 2 --rounds 2", r"calibrated.*Spearman"),
+    "zero_shot": Small("--graphs 2 --other-graphs 1 --seconds 0.5", r"A draw takes [\d.]+ ms for 250 ops"),
 }
 
 

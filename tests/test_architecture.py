@@ -108,11 +108,11 @@ def test_modules_import_each_other_in_no_circle(part: str) -> None:
     assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
 
 
-def test_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
+def test_the_portfolio_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
     code = (
         "import sys; from hsdag.placers.registry import find_method, method_names; method_names()\n"
         "assert 'ortools' not in sys.modules\n"
-        "[find_method(name) for name in ('heft', 'mincut', 'sa', 'cpsat', 'milp')]\n"
+        "[find_method(name) for name in ('auto', 'heft', 'mincut', 'sa', 'cpsat', 'milp')]\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

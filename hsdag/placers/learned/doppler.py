@@ -17,6 +17,7 @@ from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.policy_file import write_policy
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.placers.learned.prepared import compile_decoding
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -42,6 +43,9 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         self._stored = None if self.options.initial is None else stored_policy(Path(self.options.initial))
         if self._stored is not None:
             self.options, self.is_trained = replace(self.options, **self._stored.card["options"]), True
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
+        compile_decoding()
 
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """SEL and PLC over the costs of the problem's units."""

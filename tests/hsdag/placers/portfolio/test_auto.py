@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.incumbent import Incumbent, Limits, Status
+from hsdag.placers.portfolio.auto import SHIPPED
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -28,6 +30,7 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import SolveResult, solve
+from tests.hsdag.placers.learned.policies import write_small_policy
 from tests.hsdag.placers.local.test_search_heuristics import everything, random_problem
 
 FAILURE = "the solver has no licence"
@@ -143,3 +146,30 @@ def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "by second" in shown
     assert "cpsat" in shown
+
+
+def members(problem: ScheduleProblem, budget_s: float = 60.0, **options: Any) -> list[str]:
+    placer = make_placer("auto", changes={"without": "cpsat,milp-split,enumerative"}, is_cheap=True)
+    found = solve(problem, placer, SolveOptions("auto", budget_s=budget_s, max_evaluations=300, **options))
+    return [each.method for each in found.contributions]
+
+
+def test_the_shipped_policy_is_asked_after_the_lists_about_problems_like_those_it_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    problem = dense(120)
+    monkeypatch.setattr("hsdag.placers.portfolio.auto.SHIPPED", tmp_path / "default.safetensors")
+    assert "doppler" not in members(problem)
+    write_small_policy(tmp_path / "default.safetensors")
+    asked = members(problem)
+    assert asked.index("greedy") < asked.index("doppler") < asked.index("sa")
+    assert "doppler" not in members(dense(30))
+    assert "doppler" not in members(problem, 2.0)
+    assert "doppler" not in members(problem, objective=THROUGHPUT)
+    assert "doppler" not in members(problem, semantics=Semantics(Execution.SEQUENTIAL))
+
+
+def test_policies_that_ship_are_small_and_read() -> None:
+    for path in SHIPPED.parent.glob("*.safetensors"):
+        assert path.stat().st_size < 5e6
+        make_placer("doppler", changes={"initial": str(path)})
