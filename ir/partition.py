@@ -25,7 +25,7 @@ class Partition:
     def __post_init__(self) -> None:
         if len(self.labels) and (self.labels.min() < 0 or self.labels.max() >= self.num_groups):
             raise ValueError("a label lies outside 0..num_groups-1")
-        if len(np.unique(self.labels)) != self.num_groups:
+        if self.num_groups > len(self.labels) or not np.bincount(self.labels, minlength=self.num_groups).all():
             raise ValueError("a group is empty")
         self.labels.flags.writeable = False
 
@@ -41,8 +41,10 @@ class Partition:
         """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time."""
         ones = np.ones(len(left), dtype=np.int8)
         matrix = coo_array((ones, (left, right)), shape=(num_items, num_items))
-        _, labels = connected_components(matrix, directed=False)
-        return Partition.from_labels(labels.astype(np.int64))
+        num_groups, labels = connected_components(matrix, directed=False)
+        first = np.full(num_groups, num_items)
+        np.minimum.at(first, labels, np.arange(num_items))
+        return Partition(inverse_of(np.argsort(first))[labels], num_groups)
 
     @staticmethod
     def identity(num_items: int) -> Partition:

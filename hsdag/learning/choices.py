@@ -24,6 +24,11 @@ def likeliest(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def judged(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    entropy = -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)
+    log_p, entropy = log_probabilities(logits)
     return log_p.gather(-1, device[..., None]).squeeze(-1), entropy
+
+
+def log_probabilities(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[..., D] log-probabilities of all devices by logits [..., D], and the entropies [...] of their distributions."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    return log_p, -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)

@@ -37,6 +37,9 @@ from hsdag.runtime.simulator.memory import find_peaks, room_for
 from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.timeline.timeline import TransferIntervals
 
+OPS_PER_THREAD = 20_000
+"""Ops that a thread has to simulate to be worth its start."""
+
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
@@ -110,7 +113,8 @@ def simulate_makespans(
     def run_part(part: slice) -> None:
         _run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
 
-    in_parts(run_part, len(table), min(num_threads or usable_cpus(), len(table)))
+    worth = min(len(table), table.size // OPS_PER_THREAD)
+    in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth) if worth > 1 else 1)
     makespans_s[supported] = found_s
     return makespans_s
 

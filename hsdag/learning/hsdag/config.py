@@ -99,5 +99,8 @@ class HsdagConfig(TrainingOptions):
 
     @staticmethod
     def many() -> HsdagConfig:
-        """Without self-imitation, which is worth its haste only where a hundred plans are all that can be had."""
-        return HsdagConfig(elites=0)
+        """For simulated plans, which cost less than an epoch: more of them an update, fewer epochs, a small network.
+
+        No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
+        """
+        return HsdagConfig(elites=0, plans_per_update=20, epochs=2, hidden=32)

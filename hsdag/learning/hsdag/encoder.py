@@ -45,7 +45,7 @@ class GroupEncoder(nn.Module):
             z = z + state
         index, weight = topology.convolution
         for layer in self.convolutions.layers:
-            around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z[index[0]])
+            around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z.index_select(0, index[0]))
             update = dropout(torch.relu(layer(around)))
             z = z + update if self._config.residual else update
         return unit_rows(z) if self._config.normalise else z

@@ -1,6 +1,6 @@
 """GroupNetwork: encoder, parsing network and placer as one network (paper §2.4, §2.5).
 
-Legend: U placement units, F features, D devices, E edges, G groups, H hidden width, B plans.
+Legend: U placement units, F features, D devices, E edges, G distinct groups, H hidden width.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import nn
 from hsdag.ir.graph import BoolArray
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.encoder import GroupEncoder
-from hsdag.learning.hsdag.parsing import Parse, ParsingNetwork
+from hsdag.learning.hsdag.groups import Parse, Together
+from hsdag.learning.hsdag.parsing import ParsingNetwork
 from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.networks import Mlp, unit_rows
 
@@ -43,10 +44,6 @@ class View:
 
     z: torch.Tensor
     score_logits: torch.Tensor
-
-    def copies(self, count: int) -> View:
-        """The view of so many copies of the graph, one after another."""
-        return View(self.z.repeat(count, 1), self.score_logits.repeat(count))
 
 
 class GroupNetwork(nn.Module):
@@ -84,23 +81,18 @@ class GroupNetwork(nn.Module):
     @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
         """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
-        groups, _, _ = self.parsing.embed(view.z, parse, view.score_logits)
-        state = view.z + groups[parse.labels]
+        alone = Together.of([parse])
+        groups, _, _ = self.parsing.embed(view.z, alone, view.score_logits)
+        state = view.z + groups[alone.distinct[parse.labels]]
         return unit_rows(state) if self._config.normalise else state
 
-    def logits(self, groups: torch.Tensor, parse: Parse) -> torch.Tensor:
-        """[G, D] device logits of groups [G, H] of copies of the graph; -inf where a device lacks an op."""
+    def logits(self, groups: torch.Tensor, together: Together) -> torch.Tensor:
+        """[G, D] device logits of distinct groups [G, H]; -inf where a device lacks an op."""
         logits = self.placer(groups)
         if self._time_s is not None:
-            logits = logits - SLOWNESS_UNIT * self.slowness * self._slowness(parse)
+            total_s = together.sums(self._time_s)
+            slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
+            logits = logits - SLOWNESS_UNIT * self.slowness * slowness
         if self._config.logit_range is not None:
             logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
-        is_able = self.supported[parse.representative % len(self.supported)]
-        return torch.as_tensor(logits.masked_fill(~is_able, -torch.inf))
-
-    def _slowness(self, parse: Parse) -> torch.Tensor:
-        """[G, D] logarithm of how many times longer a group takes on a device than on its fastest."""
-        assert self._time_s is not None
-        time_s = self._time_s.repeat(len(parse.labels) // len(self._time_s), 1)
-        total_s = time_s.new_zeros(parse.num_groups, time_s.shape[1]).index_add(0, parse.labels, time_s)
-        return torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
+        return torch.as_tensor(logits.masked_fill(~together.representatives(self.supported), -torch.inf))

@@ -1,106 +1,23 @@
 """Graph parsing network: edge scores, groups, pooled embeddings (paper §2.4, Alg. 2).
 
-Legend: N nodes, E undirected edges, K nominated edges, G groups, H hidden width.
+Legend: N nodes, E undirected edges, K nominated edges, B parses, G distinct groups of them, H hidden width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import nn
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.groups import Groups, Level, Parse, Together
 from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.networks import Mlp
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """One parsing of a graph: the edges its nodes nominated, those kept, and the groups that follow."""
-
-    topology: Topology
-    nominated: IntArray  # [K] edges, each the best of one of its ends
-    kept: BoolArray  # [K]
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Connected components of the kept edges."""
-        edges = self.nominated[self.kept]
-        t = self.topology
-        return Partition.from_pairs(t.num_nodes, t.left[edges], t.right[edges])
-
-    @cached_property
-    def labels(self) -> torch.Tensor:
-        """[N] group of every node."""
-        return torch.tensor(self.partition.labels)
-
-    @cached_property
-    def kept_edges(self) -> torch.Tensor:
-        """Indices of the kept edges."""
-        return torch.tensor(self.nominated[self.kept])
-
-    @cached_property
-    def group_size(self) -> torch.Tensor:
-        """[G] nodes per group."""
-        return torch.bincount(self.labels, minlength=self.partition.num_groups).float()
-
-
-@dataclass(frozen=True, eq=False)
-class Parse:
-    """A grouping of the nodes, level by level."""
-
-    levels: tuple[Level, ...]
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Node -> group of the last level."""
-        partition = self.levels[0].partition
-        for level in self.levels[1:]:
-            partition = level.partition.refine(partition)
-        return partition
-
-    @cached_property
-    def labels(self) -> torch.Tensor:
-        """[N] group of every node."""
-        return torch.tensor(self.partition.labels)
-
-    @property
-    def num_groups(self) -> int:
-        """G."""
-        return self.partition.num_groups
-
-    @cached_property
-    def representative(self) -> torch.Tensor:
-        """[G] one node of every group."""
-        member = np.empty(self.num_groups, dtype=np.int64)
-        member[self.partition.labels] = np.arange(self.partition.num_items)
-        return torch.tensor(member)
-
-    @staticmethod
-    def side_by_side(parses: Sequence[Parse]) -> Parse:
-        """One grouping of a copy of the graph per parse: their groups and nominated edges, one after another."""
-        return Parse(tuple(_disjoint(levels) for levels in zip(*(p.levels for p in parses), strict=True)))
-
-
-def _disjoint(levels: Sequence[Level]) -> Level:
-    nodes = np.cumsum([0] + [level.topology.num_nodes for level in levels])
-    edges = np.cumsum([0] + [level.topology.num_edges for level in levels])
-    topology = Topology(
-        int(nodes[-1]),
-        np.concatenate([level.topology.left + n for level, n in zip(levels, nodes[:-1], strict=True)]),
-        np.concatenate([level.topology.right + n for level, n in zip(levels, nodes[:-1], strict=True)]),
-        np.arange(edges[-1], dtype=np.int64),
-    )
-    nominated = np.concatenate([level.nominated + e for level, e in zip(levels, edges[:-1], strict=True)])
-    return Level(topology, nominated, np.concatenate([level.kept for level in levels]))
 
 
 def nominate(topology: Topology, scores: FloatArray) -> IntArray:
@@ -141,7 +58,7 @@ class ParsingNetwork(nn.Module):
 
     def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
         """[E] logits of the edge scores for embeddings [N, H]."""
-        product = z[topology.left_index] * z[topology.right_index]
+        product = z.index_select(0, topology.left_index) * z.index_select(0, topology.right_index)
         logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
         return logits if self._range is None else self._range * torch.tanh(logits / self._range)
 
@@ -161,20 +78,22 @@ class ParsingNetwork(nn.Module):
         """
         scores = self._scores(z, topology)
         nominated = nominate(topology, scores)
+        kept = self._kept(scores[nominated], count, generator)
         parses = []
         for b in range(count):
             device = None if devices is None else devices[b]
-            levels = [self._level(topology, nominated, scores, generator, device)]
+            levels = [_level(topology, nominated, scores, kept[b], device)]
             embeddings, found = z, scores
             while len(levels) < self._levels:
                 below = levels[-1]
-                embeddings = pool(embeddings, torch.from_numpy(found).float(), below)
+                groups = Groups.of([below])
+                embeddings = pool(embeddings, torch.from_numpy(found).float(), groups)[groups.distinct]
                 quotient = below.topology.quotient(below.partition)
                 if device is not None:
                     device = device[np.unique(below.partition.labels, return_index=True)[1]]
                 found = self._scores(embeddings, quotient)
                 edges = nominate(quotient, found)
-                levels.append(self._level(quotient, edges, found, generator, device))
+                levels.append(_level(quotient, edges, found, self._kept(found[edges], 1, generator)[0], device))
             parses.append(Parse(tuple(levels)))
         return parses
 
@@ -182,50 +101,50 @@ class ParsingNetwork(nn.Module):
         """[E] scores of edges."""
         return np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
 
-    def _level(
-        self,
-        topology: Topology,
-        nominated: IntArray,
-        scores: FloatArray,
-        generator: torch.Generator | None,
-        device: IntArray | None,
-    ) -> Level:
-        """One grouping."""
-        kept = np.ones(len(nominated), dtype=np.bool_)
-        if self._sampled and generator is not None:
-            kept = torch.rand(len(nominated), generator=generator, dtype=torch.float64).numpy() < scores[nominated]
-        elif self._sampled:
-            kept = scores[nominated] >= NEUTRAL_SCORE
-        if device is not None:
-            kept &= device[topology.left[nominated]] == device[topology.right[nominated]]
-        return parse_level(topology, nominated, scores, kept)
+    def _kept(self, scores: FloatArray, count: int, generator: torch.Generator | None) -> BoolArray:
+        """[count, K] which nominated edges of scores [K] are kept."""
+        if not self._sampled:
+            return np.ones((count, len(scores)), dtype=np.bool_)
+        if generator is None:
+            return np.broadcast_to(scores >= NEUTRAL_SCORE, (count, len(scores)))
+        return torch.rand((count, len(scores)), generator=generator, dtype=torch.float64).numpy() < scores
 
     def embed(
-        self, z: torch.Tensor, parse: Parse, first_logits: torch.Tensor
+        self, z: torch.Tensor, together: Together, first_logits: torch.Tensor
     ) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-        """Pooled embeddings [G, H]; where parsings are sampled, log-probabilities [K] of the nominated edges' fates for
-        every level, and their entropies.
+        """Pooled embeddings [G, H] of distinct groups; where parsings are sampled, log-probabilities [B K] of the
+        nominated edges' fates for every level, and their entropies.
 
         ``first_logits`` [E] are the score logits of the first level.
         """
         decisions: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        for depth, level in enumerate(parse.levels):
-            logits = first_logits if depth == 0 else self.score_logits(z, level.topology)
+        logits = first_logits
+        for depth, groups in enumerate(together.levels):
+            if depth:
+                z = z.index_select(0, together.levels[depth - 1].distinct)
+                logits = self.score_logits(z, groups.topology)
             if self._sampled:
-                chosen = logits[torch.from_numpy(level.nominated)]
-                decisions.append(nn.functional.logsigmoid(torch.where(torch.from_numpy(level.kept), chosen, -chosen)))
-                entropies.append(nn.functional.softplus(chosen) - chosen * torch.sigmoid(chosen))
-            z = pool(z, torch.sigmoid(logits), level)
+                fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
+                decisions.append(fates.gather(0, groups.nominated + len(logits) * groups.kept))
+                entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
+                entropies.append(entropy.gather(0, groups.nominated))
+            z = pool(z, torch.sigmoid(logits), groups)
         return z, decisions, torch.cat(entropies) if entropies else z.new_zeros(0)
 
 
-def pool(z: torch.Tensor, scores: torch.Tensor, level: Level) -> torch.Tensor:
-    """[G, H] mean embedding of every group times the mean score of its kept edges (0.5 where it has none)."""
-    num_groups = level.partition.num_groups
-    total = z.new_zeros(num_groups, z.shape[1]).index_add(0, level.labels, z)
-    home = level.labels[level.topology.left_index[level.kept_edges]]
-    score = z.new_zeros(num_groups).index_add(0, home, scores[level.kept_edges])
-    count = level.group_size - 1  # nominated edges form a forest, and groups are its trees
+def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """[G, H] mean embedding of every distinct group times the mean score of its kept edges (0.5 where it has none)."""
+    score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
+    count = groups.size - 1  # nominated edges form a forest, and groups are its trees
     weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
-    return total / level.group_size[:, None] * weight[:, None]
+    return groups.sums(z) * (weight / groups.size)[:, None]
+
+
+def _level(
+    topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray, device: IntArray | None
+) -> Level:
+    """One grouping, which allows a placement where one is given."""
+    if device is not None:
+        kept = kept & (device[topology.left[nominated]] == device[topology.right[nominated]])
+    return parse_level(topology, nominated, scores, kept)

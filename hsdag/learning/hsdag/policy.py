@@ -5,16 +5,16 @@ Legend: U placement units, G groups, K nominated edges.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from hsdag.learning.choices import drawn, judged, likeliest
+from hsdag.learning.choices import drawn, likeliest, log_probabilities
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.groups import Parse, Together
 from hsdag.learning.hsdag.network import GroupNetwork, Situation, View
-from hsdag.learning.hsdag.parsing import Parse
 from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, seeds_from
 from hsdag.runtime.problems.plan import Plan
 
@@ -29,6 +29,17 @@ class Draw:
     drawn: tuple[torch.Tensor, ...]  # log-probabilities [G] of the devices, then [K] of every level's nominated edges
 
 
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Draws from one situation, side by side: devices of all groups, then edges of all parses, level by level."""
+
+    situation: Situation
+    together: Together
+    devices: torch.Tensor  # [S], S groups of all draws
+    drawn: torch.Tensor  # [M] log-probabilities of all M decisions, as they were drawn; [0] where they are not known
+    owner: torch.Tensor  # [M] the draw of each decision
+
+
 class GroupPolicy(Policy):
     """Draws placements group by group."""
 
@@ -36,6 +47,8 @@ class GroupPolicy(Policy):
 
     def __init__(self, network: GroupNetwork, config: HsdagConfig) -> None:
         self.network, self._config = network, config
+        self._together = functools.lru_cache(maxsize=4)(Together.of)  # what is drawn is judged
+        self._gathered = functools.lru_cache(maxsize=4)(self._gather)  # every epoch judges the same
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
@@ -58,8 +71,9 @@ class GroupPolicy(Policy):
         situation = Situation(None, None)
         view = self.network.view(situation)
         parse = self.network.parsing.parse(view.z, self.network.groupable)[0]
-        logits = self.network.logits(self.network.parsing.embed(view.z, parse, view.score_logits)[0], parse)
-        devices = likeliest(logits, generator)
+        alone = Together.of([parse])
+        groups, _, _ = self.network.parsing.embed(view.z, alone, view.score_logits)
+        devices = likeliest(self.network.logits(groups, alone)[alone.distinct], generator)
         return Rollout(Plan(devices[parse.labels].numpy()), Draw(situation, parse, devices, ()))
 
     @torch.no_grad()
@@ -80,43 +94,50 @@ class GroupPolicy(Policy):
         by_situation: dict[object, list[int]] = {}
         for i, rollout in enumerate(rollouts):
             by_situation.setdefault(rollout.record.situation.key, []).append(i)
-        parts = [self._judged([rollouts[i].record for i in members], members) for members in by_situation.values()]
+        parts = []
+        for members in by_situation.values():
+            judged_alone = self._judged(self._gathered(tuple(rollouts[i].record for i in members)))
+            parts.append(judged_alone._replace(owner=torch.tensor(members)[judged_alone.owner]))
         return Judged(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
 
-    def _judged(self, draws: Sequence[Draw], members: Sequence[int]) -> Judged:
-        """The decisions of draws from one situation: devices of all, then edges of all, level by level."""
-        union = Parse.side_by_side([draw.parse for draw in draws])
-        view = self.network.view(draws[0].situation).copies(len(draws))
-        groups, edges, of_edges = self.network.parsing.embed(view.z, union, view.score_logits)
-        devices = torch.cat([draw.group_devices for draw in draws])
-        log_p, of_devices = judged(self.network.logits(groups, union), devices)
-        sizes = [[len(draw.group_devices) for draw in draws]]
-        if edges:
-            sizes += [
-                [len(level.nominated) for level in levels]
-                for levels in zip(*(d.parse.levels for d in draws), strict=True)
-            ]
-        return Judged(
-            log_p=torch.cat([log_p, *edges]),
-            drawn=torch.cat([part for column in zip(*(draw.drawn for draw in draws), strict=True) for part in column])
-            if draws[0].drawn
-            else log_p.new_zeros(0),
-            owner=torch.tensor(np.concatenate([np.repeat(members, each) for each in sizes])),
-            entropy=torch.cat([of_devices, of_edges]),
+    def _gather(self, draws: tuple[Draw, ...]) -> Gathered:
+        levels = zip(*(draw.parse.levels for draw in draws), strict=True)
+        sizes = [
+            [len(draw.group_devices) for draw in draws],
+            *([len(each.nominated) for each in one] for one in levels),
+        ]
+        columns = zip(*(draw.drawn for draw in draws), strict=True)
+        numbers = torch.arange(len(draws))
+        return Gathered(
+            draws[0].situation,
+            self._together(tuple(draw.parse for draw in draws)),
+            torch.cat([draw.group_devices for draw in draws]),
+            torch.cat([torch.zeros(0), *(part for column in columns for part in column)]),
+            torch.cat([numbers.repeat_interleave(torch.tensor(each)) for each in sizes]),
         )
+
+    def _judged(self, draws: Gathered) -> Judged:
+        """The decisions of draws from one situation: devices of all, then edges of all, level by level."""
+        view = self.network.view(draws.situation)
+        groups, edges, of_edges = self.network.parsing.embed(view.z, draws.together, view.score_logits)
+        logits, distinct = self.network.logits(groups, draws.together), draws.together.distinct
+        of_each, entropy = log_probabilities(logits)
+        log_p = of_each.flatten().gather(0, distinct * logits.shape[1] + draws.devices)
+        log_p = torch.cat([log_p, *edges])
+        owner = draws.owner[: len(log_p)]  # without sampled parsing, edges are no decisions
+        return Judged(log_p, draws.drawn, owner, torch.cat([entropy.gather(0, distinct), of_edges]))
 
     def _draws(
         self, situation: Situation, view: View, count: int, exploring: Exploring, generator: torch.Generator
     ) -> list[tuple[Plan, Draw]]:
         """``count`` plans from one situation."""
-        net, num_units = self.network, len(view.z)
-        parses = net.parsing.parse(view.z, net.groupable, count, generator)
-        union, copies = Parse.side_by_side(parses), view.copies(count)
-        groups, edges, _ = net.parsing.embed(copies.z, union, copies.score_logits)
-        devices, log_p = drawn(net.logits(groups, union), exploring, generator)
-        placements = devices[union.labels].reshape(count, num_units).numpy()
-        sizes = torch.bincount(union.representative // num_units, minlength=count).tolist()
-        columns = [torch.split(each, sizes) for each in (devices, log_p)]
+        net = self.network
+        parses = tuple(net.parsing.parse(view.z, net.groupable, count, generator))
+        together = self._together(parses)
+        groups, edges, _ = net.parsing.embed(view.z, together, view.score_logits)
+        devices, log_p = drawn(net.logits(groups, together)[together.distinct], exploring, generator)
+        placements = devices.numpy()[together.labels]
+        columns = [torch.split(each, together.sizes) for each in (devices, log_p)]
         for level, of_level in enumerate(edges):
             columns.append(torch.split(of_level, [len(parse.levels[level].nominated) for parse in parses]))
         return [

@@ -7,9 +7,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.ir.partition import Partition
+
+UintArray = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,11 @@ class Topology:
         return torch.tensor(self.right)
 
     @cached_property
+    def digests(self) -> UintArray:
+        """[N + E] a hash for every node, then for every edge; sums of them tell sets apart."""
+        return _mixed(np.arange(self.num_nodes + self.num_edges, dtype=np.uint64))
+
+    @cached_property
     def convolution(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Edge index [2, 2E + N] and weights of D^-1/2 (A + I) D^-1/2 (Eq. 6)."""
         loops = torch.arange(self.num_nodes)
@@ -60,11 +70,16 @@ class Topology:
 
 
 def _hash_rank(left: IntArray, right: IntArray) -> IntArray:
-    """[E] rank of every edge by a hash of its end points (splitmix64), so that ties follow no order."""
+    """[E] rank of every edge by a hash of its end points, so that ties follow no order."""
     with np.errstate(over="ignore"):
-        x = left.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + right.astype(np.uint64)
-        x = x + np.uint64(0x9E3779B97F4A7C15)
+        hashed = _mixed(left.astype(np.uint64) * _GOLDEN + right.astype(np.uint64))
+    return inverse_of(np.lexsort((right, left, hashed)))
+
+
+def _mixed(x: UintArray) -> UintArray:
+    """Hashes of 64-bit integers (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = x + _GOLDEN
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return inverse_of(np.lexsort((right, left, x)))
+        return x ^ (x >> np.uint64(31))

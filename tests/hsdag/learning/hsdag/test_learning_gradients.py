@@ -10,8 +10,8 @@ import torch
 
 from hsdag.evaluators.base import Score
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.groups import Level, Parse
 from hsdag.learning.hsdag.network import Situation
-from hsdag.learning.hsdag.parsing import Level, Parse
 from hsdag.learning.hsdag.policy import Draw, GroupPolicy
 from hsdag.learning.policy import Rollout
 from hsdag.runtime.problems.plan import Plan

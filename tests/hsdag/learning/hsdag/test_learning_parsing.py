@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph import FloatArray
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.parsing import Level, ParsingNetwork, nominate, parse_level, pool
+from hsdag.learning.hsdag.groups import Groups, Level
+from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_level, pool
 from hsdag.learning.hsdag.topology import Topology
 
 
@@ -85,16 +87,30 @@ def test_nominated_edges_form_a_forest() -> None:
 
 def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
     topology = path(4)  # edges 0-1, 1-2, 2-3
-    level = all_kept(topology, np.array([0.9, 0.1, 0.7]))
+    groups = Groups.of([all_kept(topology, np.array([0.9, 0.1, 0.7]))])
     z = torch.tensor([[1.0], [3.0], [10.0], [20.0]])
-    pooled = pool(z, torch.tensor([0.9, 0.1, 0.7]), level)
-    assert torch.allclose(pooled, torch.tensor([[2.0 * 0.9], [15.0 * 0.7]]))
+    pooled = pool(z, torch.tensor([0.9, 0.1, 0.7]), groups)
+    assert torch.allclose(pooled[groups.distinct], torch.tensor([[2.0 * 0.9], [15.0 * 0.7]]))
+
+
+def test_groups_with_the_same_members_and_kept_edges_are_one() -> None:
+    triangle = Topology.from_edges(3, np.array([0, 0, 1]), np.array([1, 2, 2]))
+    both, pair = np.ones(2, dtype=np.bool_), np.array([True, False])
+    alike = [Level(triangle, np.array(edges), both) for edges in ([0, 1], [0, 1], [0, 2])]
+    groups = Groups.of([*alike, Level(triangle, np.array([0, 1]), pair), Level(triangle, np.array([0, 2]), pair)])
+    whole, again, otherwise, first, last, also_first, also_last = groups.distinct.tolist()
+    assert whole == again != otherwise
+    assert (first, last) == (also_first, also_last)
+    assert groups.num_distinct == 4
+    z = torch.tensor([[1.0], [3.0], [8.0]])
+    pooled = pool(z, torch.tensor([0.9, 0.1, 0.5]), groups)[groups.distinct].flatten()
+    assert pooled.tolist() == pytest.approx([2.0, 2.0, 2.8, 1.8, 4.0, 1.8, 4.0])
 
 
 def test_gradients_of_pooled_embeddings_reach_the_scores() -> None:
     topology = path(4)
     scores = torch.tensor([0.9, 0.1, 0.7], requires_grad=True)
-    pooled = pool(torch.ones(4, 2), scores, all_kept(topology, scores.detach().numpy()))
+    pooled = pool(torch.ones(4, 2), scores, Groups.of([all_kept(topology, scores.detach().numpy())]))
     pooled.sum().backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert scores.grad.tolist() == [2.0, 0.0, 2.0]  # two columns each; the cut edge has no part

@@ -15,6 +15,7 @@ from hsdag.ir.graph import BoolArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.encoder import Dropout
+from hsdag.learning.hsdag.groups import Together
 from hsdag.learning.hsdag.network import GroupNetwork, Situation
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.hsdag.topology import Topology
@@ -51,8 +52,9 @@ def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
     network = policy_for(chain(supported=supported), replace(SMALL, sampled_parsing=False)).network
     view = network.view(Situation(None, None))
     parse = network.parsing.parse(view.z, network.groupable)[0]
-    groups = network.parsing.embed(view.z, parse, view.score_logits)[0]
-    p = torch.softmax(network.logits(groups, parse), dim=1)[parse.labels]
+    alone = Together.of([parse])
+    groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
+    p = torch.softmax(network.logits(groups, alone), dim=1)[alone.distinct][parse.labels]
     assert torch.allclose(p[:10], torch.full((10, 3), 1 / 3))
     assert torch.allclose(p[10:], torch.tensor([0.5, 0.0, 0.5]).expand(10, 3))
 
@@ -97,8 +99,9 @@ def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> Non
     rollouts = policy.draw(1, Exploring(heat=2.0), torch.Generator().manual_seed(0))
     network, draw = policy.network, rollouts[0].record
     view = network.view(draw.situation)
-    groups = network.parsing.embed(view.z, draw.parse, view.score_logits)[0]
-    expected = torch.log_softmax(network.logits(groups, draw.parse) / 2.0, dim=1)
+    alone = Together.of([draw.parse])
+    groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
+    expected = torch.log_softmax(network.logits(groups, alone)[alone.distinct] / 2.0, dim=1)
     of_devices = expected.gather(1, draw.group_devices[:, None]).squeeze(1)
     judged = policy.judge(rollouts)
     assert torch.allclose(judged.drawn[: len(of_devices)], of_devices, atol=1e-5)
