@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from hsdag.search.options import InputShapes, PlaceOptions, SolveOptions, input_
 if TYPE_CHECKING:
     from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.simulate import SimulateResult
+    from hsdag.reports import CurvePoint
     from hsdag.runtime.openvino_backend import WorkConservingModel
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
     from hsdag.search.driver import Watcher
@@ -110,10 +111,12 @@ def solve(
     max_evaluations: int | None = None,
     seed: int = 0,
     watcher: Watcher | None = None,
+    on_update: Callable[[CurvePoint], None] | None = None,
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
 
-    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is.
+    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``on_update`` hears of
+    every update of a method that learns, with values in the objective's unit.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
@@ -130,6 +133,10 @@ def solve(
         changes=_changes(method, settings, init),
     )
     placer = options.placer()
+    if on_update is not None:
+        from hsdag.commands.curves import tell_updates
+
+        tell_updates(placer, on_update)
     return run_solve(_problem(problem), placer, options, watcher)
 
 

@@ -57,7 +57,7 @@ def bench(
         return
     if (trace or gantt) and len(named) + len(placement) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
-    check_files([trace, gantt], [*model_files(model, inputs), *placement], gantt)
+    check_files([trace, gantt], [*model_files(model, inputs), *placement], [gantt])
     result = run_bench(
         model,
         placement,

@@ -55,7 +55,7 @@ def compare(
 
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")
-    check_files([output], [Path(source)], None)
+    check_files([output], [Path(source)])
     wanted = CompareOptions(
         methods=tuple(name.strip() for name in methods.split(",")) if methods else (),
         num_seeds=seeds,

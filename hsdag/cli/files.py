@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
-from hsdag.reports import check_picture, write_gantt
+from hsdag.reports import CurvePoint, check_picture, write_curve, write_gantt
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.timeline.trace import write_trace
 
 
-def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], gantt: Path | None) -> None:
+def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
     """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
     named, read = [path for path in outputs if path is not None], {path.resolve() for path in inputs}
     for path in named:
@@ -23,8 +24,9 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], gantt: P
     for path in named:
         if resolved.count(path.resolve()) > 1:
             raise OutputError(f"{path} would be written twice; name two files")
-    if gantt is not None:
-        check_picture(gantt)
+    for picture in pictures:
+        if picture is not None:
+            check_picture(picture)
 
 
 def check_writable(path: Path) -> None:
@@ -59,3 +61,11 @@ def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | 
         write_trace(timeline, trace)
     if timeline is not None and gantt is not None:
         write_gantt(timeline, gantt)
+
+
+def write_learning_curve(points: Sequence[CurvePoint], title: str, unit: str, path: Path | None) -> None:
+    """Draw it where it was requested, and say so where there was no update."""
+    if path is not None and points:
+        write_curve(points, title, unit, path)
+    elif path is not None:
+        say(f"{path} was not written: the method ended before its first update")

@@ -49,3 +49,6 @@ Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]
 Gantt: TypeAlias = Annotated[Path | None, Option("--gantt", help="Draw the timeline: FILE.png or FILE.svg.")]
+Curve: TypeAlias = Annotated[
+    Path | None, Option("--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg.")
+]

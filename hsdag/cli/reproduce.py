@@ -47,7 +47,7 @@ def reproduce(
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")
     wanted, effort = find_table(table), Effort(parse_duration(budget), max_evaluations, seeds)
-    check_files([output], [], None)
+    check_files([output], [])
     given = ["--budget", budget, "--seeds", str(seeds)]
     given += [] if max_evaluations is None else ["--max-evaluations", str(max_evaluations)]
     given += [text for name in row or () for text in ("--row", name)]

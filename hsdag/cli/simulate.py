@@ -31,7 +31,7 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
-    check_files([trace, gantt], [problem, placement], gantt)
+    check_files([trace, gantt], [problem, placement], [gantt])
     answer = api.simulate(
         problem,
         placement,

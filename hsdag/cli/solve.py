@@ -10,9 +10,10 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_files, write_timeline
+from hsdag.cli.files import check_files, write_learning_curve, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError
+from hsdag.reports import CurvePoint
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
@@ -41,21 +42,24 @@ def solve(
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: options.Trace = None,
     gantt: options.Gantt = None,
+    curve: options.Curve = None,
     as_json: options.Json = False,
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
         if init is not None:
             raise OptionError("--init does not go with --batch, for which there are no policies")
-        _refuse_beside_batch(batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt))
+        _refuse_beside_batch(
+            batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt or curve)
+        )
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.cli.progress import SearchProgress
     from hsdag.placers.registry import parse_changes
     from hsdag.search.options import parse_duration
 
-    check_files([output, trace, gantt], [problem], gantt)
-    budget_s = parse_duration(budget)
+    check_files([output, trace, gantt, curve], [problem], [gantt, curve])
+    budget_s, points = parse_duration(budget), list[CurvePoint]()
     with SearchProgress(budget_s) as progress:
         solution = api.solve(
             problem,
@@ -71,8 +75,11 @@ def solve(
             max_evaluations=max_evaluations,
             seed=seed,
             watcher=progress.watcher,
+            on_update=points.append if curve is not None else None,
         )
     write_timeline(solution.timeline, trace, gantt)
+    value = solution.options.objective.value_name.replace("_", ", ")
+    write_learning_curve(points, f"{method} on {solution.problem.name} (simulated)", value, curve)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
     if solution.problem.devices and execution == "work-conserving":

@@ -7,8 +7,9 @@ from pathlib import Path
 import typer
 
 from hsdag.cli import options
-from hsdag.cli.files import check_writable
+from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
+from hsdag.reports import CurvePoint, TensorBoard
 
 
 def train(
@@ -21,6 +22,10 @@ def train(
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
     resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
+    curve: options.Curve = None,
+    tensorboard: Path | None = typer.Option(
+        None, "--tensorboard", metavar="FOLDER", help="Write the learning curve for TensorBoard."
+    ),
     as_json: options.Json = False,
 ) -> None:
     """Train DOPPLER's policies on many problems; every figure is simulated."""
@@ -33,23 +38,31 @@ def train(
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
-    check_writable(output)
+    check_files([output, curve], [], [curve])
     given = parse_changes(changes or ())
     wanted = TrainOptions(family, problems, updates, parse_duration(expert), unseen, seed, given)
-    with SearchProgress(updates) as progress:
-        watcher = progress.watcher
+    with SearchProgress(updates) as progress, TensorBoard(tensorboard) as board:
+        watcher, points = progress.watcher, list[CurvePoint]()
+
+        def heard(point: CurvePoint) -> None:
+            points.append(point)
+            board.note(point)
+            watcher.on_step(f"update {point.update + 1} of {updates}")
+
         try:
             found = run_train(
                 wanted,
                 output,
                 resume=resume,
                 on_phase=watcher.on_phase,
-                on_update=lambda done: watcher.on_step(f"update {done} of {updates}"),
+                on_update=heard,
                 should_stop=watcher.should_stop,
             )
         except SearchStopped as stop:
             say(f"the training was interrupted; --resume continues it with {output.with_suffix('.state')}")
             raise typer.Exit(130) from stop
+        finally:
+            write_learning_curve(points, f"training on {family} (simulated)", "value over the best known", curve)
     if as_json:
         print_json({"policy": str(output), "card": dict(found.card)})
         return

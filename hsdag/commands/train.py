@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.commands.curves import curve_point
 from hsdag.commands.families import Family, find_family
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
@@ -22,6 +23,7 @@ from hsdag.learning.policy_file import write_policy
 from hsdag.learning.training import Progress
 from hsdag.placers.learned.base import one_thread, singles_of
 from hsdag.placers.registry import changed_options, make_placer
+from hsdag.reports import CurvePoint
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
@@ -75,11 +77,12 @@ class TrainOptions:
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """Where the policy was written, its card, and the learning curve: updates with the lesson's number."""
+    """Where the policy was written, its card, and the learning curve, of a resumed training from there on: values over
+    the best plan of the update's problem that was known then."""
 
     path: Path
     card: Mapping[str, Any]
-    curve: tuple[tuple[int, Progress], ...]
+    curve: tuple[CurvePoint, ...]
 
 
 def run_train(
@@ -88,7 +91,7 @@ def run_train(
     *,
     resume: bool = False,
     on_phase: Callable[[str], None] = lambda _: None,
-    on_update: Callable[[int], None] = lambda _: None,
+    on_update: Callable[[CurvePoint], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainResult:
     """Train, judge on problems that were not trained on, and write the policy with its card.
@@ -107,11 +110,11 @@ def run_train(
         lessons.append(lesson_of(family, options.seed * options.problems + number, options.expert_s * is_new))
         if should_stop():
             raise SearchStopped
-    curve: list[tuple[int, Progress]] = []
+    curve: list[CurvePoint] = []
 
-    def keep(lesson: int, progress: Progress) -> None:
-        curve.append((lesson, progress))
-        on_update(len(curve))
+    def keep(progress: Progress) -> None:
+        curve.append(curve_point(progress, progress.best_so_far))
+        on_update(curve[-1])
 
     training = Pretraining(learning, lessons, options.seed, keep, should_stop)
     on_phase(f"training, {options.updates} updates")

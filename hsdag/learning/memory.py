@@ -17,7 +17,10 @@ DIGEST_BYTES = 16
 
 
 class Memory:
-    """Digests of the plans seen; the worst plan, the reference (best single device or first success), and elites."""
+    """Digests of what was seen; the best, the worst and the elites of it, and the reference.
+
+    That is the best single device, or the first success.
+    """
 
     def __init__(self, options: TrainingOptions) -> None:
         self._options = options
@@ -33,8 +36,8 @@ class Memory:
 
     @property
     def best(self) -> float:
-        """The least value of the elites, infinite without any."""
-        return self.elites[0][1] if self.elites else np.inf
+        """The least value so far, infinite before the first success."""
+        return self._held["best"][1] if "best" in self._held else np.inf
 
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
@@ -42,6 +45,8 @@ class Memory:
             self._seen[_digest(plan)] = None
             if score.failure is not None:
                 continue
+            if score.value < self.best:
+                self._held["best"] = plan, score.value
             if "worst" not in self._held or score.value > self._held["worst"][1]:
                 self._held["worst"] = plan, score.value
             if "reference" not in self._held or (single and score.value < self._held["reference"][1]):
@@ -86,7 +91,7 @@ class Memory:
         """Take over the state that ``tensors`` gave."""
         self._seen = {row.tobytes(): None for row in tensors["memory.seen"].numpy()}
         self._held, self.elites = {}, []
-        for name in ("worst", "reference", *(f"elite{i}" for i in range(self._options.elites))):
+        for name in ("best", "worst", "reference", *(f"elite{i}" for i in range(self._options.elites))):
             if f"memory.{name}.value" not in tensors:
                 continue
             order = tensors.get(f"memory.{name}.order")

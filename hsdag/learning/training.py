@@ -42,6 +42,7 @@ class Progress:
     num_plans: int
     mean_value: float
     best_value: float
+    best_so_far: float
     entropy: float
     grad_norm: float
 
@@ -146,7 +147,8 @@ class Trainer:
             self._step(groups)
         known = values[np.isfinite(values)]
         mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
-        self._on_update(Progress(self._update, len(self.memory), mean, best, self._entropy, self._grad_norm))
+        so_far, gradient = self.memory.best, self._grad_norm
+        self._on_update(Progress(self._update, len(self.memory), mean, best, so_far, self._entropy, gradient))
 
     def _ask_expert(self, rollouts: Sequence[Rollout], values: FloatArray) -> list[Plan]:
         every = self._options.expert_every

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray
-from hsdag.ir.placement import write_atomically
+from hsdag.reports.picture import write_picture
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals, lanes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUFFIXES = (".png", ".svg")
 MAX_TYPES = 10
 """Entries of the legend; where there are more types, the last entry is all the others."""
 
 COLOURS = ("#4477aa", "#ee8866", "#228833", "#ccbb44", "#aa3377", "#66ccee", "#997700", "#ee6677", "#44bb99", "#aaaa00")
 OTHER_COLOUR, LINK_COLOUR = "#bbbbbb", "#7a7a7a"
 
-WIDTH_IN, ROW_IN, EDGE_IN, MAX_HEIGHT_IN, DPI = 12.0, 0.5, 1.3, 40.0, 130
+WIDTH_IN, ROW_IN, EDGE_IN, MAX_HEIGHT_IN = 12.0, 0.5, 1.3, 40.0
 BAR, LANES_SHOWN = 0.8, 8
 LINK_ROW = 0.5
 """Height of a link's row beside a device's, which is 1."""
@@ -39,39 +35,14 @@ LABEL_SHARE = 0.0062
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
-def check_picture(path: Path) -> None:
-    """Raise OptionError unless a picture of this name can be drawn here, before any work is done for it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path} is not a picture format; name a file that ends in .png or .svg")
-    try:
-        missing = importlib.util.find_spec("matplotlib") is None
-    except ValueError:  # so says a module that is barred
-        missing = True
-    if missing:
-        raise OptionError("pictures need matplotlib, which is not installed; run: pip install 'hsdag[pictures]'")
-
-
 def write_gantt(timeline: Timeline, path: str | Path) -> None:
-    """Draw a timeline, ops coloured by type, and write it atomically; the same timeline gives the same bytes.
+    """Draw a timeline, ops coloured by type; the same timeline gives the same bytes.
 
-    Raises OptionError as ``check_picture`` does, OutputError when the file cannot be written.
+    Raises OptionError and OutputError as ``write_picture`` does.
     """
-    path = Path(path)
-    check_picture(path)
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = len(timeline.device_names) + LINK_ROW * len(timeline.used_links)
     height_in = min(EDGE_IN + ROW_IN * max(rows, 2), MAX_HEIGHT_IN)
-    kind = path.suffix.lower().removeprefix(".")
-    with mpl.rc_context({**mpl.rcParamsDefault, "svg.hashsalt": "hsdag", "path.simplify": False}):
-        figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        _draw(figure.add_subplot(), timeline)
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, content.getvalue())
+    write_picture(path, (WIDTH_IN, height_in), lambda figure: _draw(figure.add_subplot(), timeline))
 
 
 def _draw(axes: Axes, timeline: Timeline) -> None:

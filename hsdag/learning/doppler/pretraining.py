@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,14 +38,17 @@ class Lesson:
 
 
 class Pretraining:
-    """Trains one network on lessons in random turns; all randomness comes from one generator seeded with ``seed``."""
+    """Trains one network on lessons in random turns; all randomness comes from one generator seeded with ``seed``.
+
+    ``on_update`` hears of every update by its number in the whole training.
+    """
 
     def __init__(
         self,
         options: DopplerConfig,
         lessons: Sequence[Lesson],
         seed: int,
-        on_update: Callable[[int, Progress], None] = lambda _, __: None,
+        on_update: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._options, self._lessons, self._should_stop = options, lessons, should_stop
@@ -63,9 +66,9 @@ class Pretraining:
                 singles=lesson.singles,
                 optimiser=self._optimiser,
                 progress=lambda: self._done / (options.updates or 1),
-                on_update=lambda progress, i=i: on_update(i, progress),  # type: ignore[misc]
+                on_update=lambda progress: on_update(replace(progress, update=self._done)),
             )
-            for i, lesson in enumerate(lessons)
+            for lesson in lessons
         ]
 
     def run(self, checkpoint: Checkpoint | None = None) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import OptionError, OutputError
-from hsdag.reports.gantt import COLOURS, MAX_TYPES, OTHER_COLOUR, check_picture, type_colours, write_gantt
+from hsdag.reports.gantt import COLOURS, MAX_TYPES, OTHER_COLOUR, type_colours, write_gantt
+from hsdag.reports.picture import check_picture
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import Timeline
