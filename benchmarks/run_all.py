@@ -40,6 +40,7 @@ BENCHMARKS = {
     "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
     "choosing": Small("--problems 1 --budgets 0.2 --methods auto,heft", r"`heft`( \| [\d.-]+){5}"),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
+    "encoders": Small("--plans 60 --seeds 1 --methods gdp --graphs chainmm", r"gdp +\| gin +\|"),
     "engine_overhead": Small("--largest 1000 --models 5 --rounds 5", r"1000 empty tasks, 1 device.*us"),
     "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
     "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hsdag.commands.profile import assumed_costs
 from hsdag.commands.reproducing.base import Recipe
 from hsdag.commands.reproducing.searches import Search, SearchTable, in_milliseconds
+from hsdag.commands.reproducing.unseen import UnseenGraphs
 from hsdag.commands.workload import build_problem
 from hsdag.models import build_model, is_workload
 from hsdag.runtime.platforms import load_platform
@@ -34,4 +35,5 @@ RECIPES: dict[str, Recipe] = {
         in_milliseconds,
         semantics=Semantics(links=Links.EGRESS),
     ),
+    "placeto-2": UnseenGraphs(),
 }

@@ -20,6 +20,7 @@ from hsdag.commands.reproducing.searches import Search, SearchTable, summary
 from hsdag.commands.workload import build_problem
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.graph import IntArray
+from hsdag.learning.policy import Exploring
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -77,7 +78,7 @@ class TransferTable(Recipe):
     ) -> Ours:
         begin_s = time.monotonic()
         if episodes == 0:
-            values = [most_probable_s(problem, path, seed) for seed, path in enumerate(paths)]
+            values = [zero_shot_s(problem, path, seed) for seed, path in enumerate(paths)]
             return Ours.over([self.others.shown(value) for value in values], elapsed_s=time.monotonic() - begin_s)
         runs = [run_once(problem, _going_on(path, episodes, seed, effort), watcher) for seed, path in enumerate(paths)]
         return summary(Search("doppler"), runs, self.others.shown)
@@ -123,7 +124,7 @@ def _device_after(
 ) -> IntArray | None:
     """[N] what a policy file places on a problem, as it is or after some episodes."""
     if episodes == 0:
-        return most_probable(problem, path, seed).placement[problem_of(problem).units.partition.labels]
+        return zero_shot_plans(problem, path, seed)[0].placement[problem_of(problem).units.partition.labels]
     options = _going_on(path, episodes, seed, effort)
     return solve(problem, options.placer(), options, Watcher(should_stop=watcher.should_stop)).device
 
@@ -144,17 +145,19 @@ def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watc
     placer.save(path)
 
 
-def most_probable(problem: ScheduleProblem, path: Path, seed: int) -> Plan:
-    """The most probable plan of a policy file on a problem."""
+def zero_shot_plans(problem: ScheduleProblem, path: Path, seed: int, num: int = 1) -> list[Plan]:
+    """The most probable plan of a policy file on a problem, and draws until there are so many plans."""
     import torch
 
     placer: DopplerPlacer = SolveOptions("doppler", changes={"initial": str(path)}).placer()  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
-    return placer.policy(problem_of(problem), generator).best(generator).plan
+    policy = placer.policy(problem_of(problem), generator)
+    drawn = policy.draw(num - 1, Exploring(), generator) if num > 1 else []
+    return [policy.best(generator).plan, *(rollout.plan for rollout in drawn)]
 
 
-def most_probable_s(problem: ScheduleProblem, path: Path, seed: int) -> float:
-    """Its simulated seconds."""
-    units, plan = problem_of(problem), most_probable(problem, path, seed)
+def zero_shot_s(problem: ScheduleProblem, path: Path, seed: int, num: int = 1) -> float:
+    """Simulated seconds of the best of these plans, infinite where none is within memory."""
+    units, plans = problem_of(problem), zero_shot_plans(problem, path, seed, num)
     evaluator = ScheduleEvaluator(problem, units.semantics, unit_of_op=units.units.partition.labels)
-    return evaluator.evaluate([plan])[0].value
+    return min(score.value for score in evaluator.evaluate(plans))

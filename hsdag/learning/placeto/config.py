@@ -44,6 +44,8 @@ class PlacetoConfig(TrainingOptions):
     """Width of embeddings (A.7: |E|)."""
     head: int = 32
     """Hidden units of the network that chooses a device."""
+    reads_own: bool = True
+    """The network that chooses a device is given the features of the group that it places, too."""
     is_mean: bool = True
     """Average messages and pooled embeddings, where the paper sums them."""
     wide_features: bool = True
@@ -80,6 +82,7 @@ class PlacetoConfig(TrainingOptions):
             width=8,
             embedding=8,
             head=16,
+            reads_own=False,
             is_mean=False,
             wide_features=False,
         )

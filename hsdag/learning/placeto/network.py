@@ -34,7 +34,8 @@ class PlacetoNetwork(nn.Module):
         self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
-        self.choose = Mlp([8 * embedding, config.head, config.head, num_devices], generator, zero_output=True)
+        own = groups.x.shape[1] if config.reads_own else 0
+        self.choose = Mlp([8 * embedding + own, config.head, config.head, num_devices], generator, zero_output=True)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
         """[K, S, D] logits for the groups ``at_hand`` [K, S], given devices [K, G] and who was visited [K, G]."""
@@ -44,7 +45,8 @@ class PlacetoNetwork(nn.Module):
         e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
         h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
-        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand)], dim=2))
+        own = [self._groups.x[at_hand]] if self._config.reads_own else []
+        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:

@@ -109,7 +109,7 @@ def test_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         "hsdag-4": "measured",
         "doppler-10": "computed",
     }.items() <= {each["table"]: each["ours"] for each in tables}.items()
-    assert len(tables) == 21
+    assert len(tables) == 22
 
 
 def test_a_table_is_reproduced_with_its_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
