@@ -150,7 +150,11 @@ RECIPES: dict[str, Recipe] = {
     "doppler-7": _table(
         _on("p100x4"),
         {
-            "PLACETO-pretrain": Absent("placeto has no stage of imitation"),
+            "PLACETO-pretrain": Search(
+                "placeto",
+                changes={"teacher_updates": "100"},
+                note="100 updates imitate CRITICAL PATH before it learns from rewards",
+            ),
             "PLACETO": Search("placeto"),
             "DOPPLER-SIM": Search("doppler"),
             "DOPPLER-SYS": STAGE_3,

@@ -55,12 +55,13 @@ class SequenceNetwork(StepwiseNetwork):
     def decode(self, count: int, choose: Choose) -> None:
         """Write ``count`` devices at a time."""
         read = self.read()
-        keys, memory = self.key(read), self._before_all(read, count)
+        keys, weights = self.key(read), tuple(self.decoder.parameters())
+        state, cell = (each[0] for each in self._before_all(read, count))
         before = self.device[-1].expand(count, -1)
         for step in range(len(read)):
-            given = self._given(before, read[step].expand(count, -1), memory[0][0], keys, read)
-            state, memory = self.decoder(given[None], memory)
-            logits = self._logits(state[0], given, keys, read)
+            given = self._given(before, read[step].expand(count, -1), state, keys, read)
+            state, cell = torch.lstm_cell(given, (state, cell), *weights)
+            logits = self._logits(state, given, keys, read)
             before = self.device[choose(logits[:, None], self._order[step : step + 1]).squeeze(1)]
 
     def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

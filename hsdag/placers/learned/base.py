@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from hsdag.evaluators.measurement import SearchMeasurement
-from hsdag.ir.errors import SearchError
+from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.learning.options import TrainingOptions
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Progress, Trainer
 from hsdag.placers.base import Placer, Preset
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.placers.lists.critical_path import CriticalPathPlacer
 from hsdag.placers.local.sa import SaPlacer
 from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
 from hsdag.runtime.problems.plan import Plan
@@ -46,9 +47,14 @@ class LearnedPlacer(Placer[T]):
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """An untrained policy for a problem."""
 
-    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
-        """What the first updates imitate, if anything."""
-        return None
+    def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:
+        """What the first updates imitate, if any: CRITICAL PATH's plan. Raises OptionError where costs are unknown."""
+        if not self.options.teacher_updates:
+            return None
+        if problem.costs is None:
+            raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
+        plan = next(CriticalPathPlacer().proposals(problem, 0))
+        return lambda count, generator: policy.replay([plan.unordered] * count, generator)
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
         """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
@@ -85,7 +91,7 @@ class LearnedPlacer(Placer[T]):
                 self.options,
                 generator,
                 singles=singles_of(problem),
-                teacher=self.teacher(policy),
+                teacher=self.teacher(policy, problem),
                 improve=self._expert(incumbent) if self.options.expert_every else None,
                 penalty=self.penalty(problem),
                 progress=None if self.options.updates else incumbent.share_of_budget,

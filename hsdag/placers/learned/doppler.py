@@ -61,7 +61,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             raise SearchError("there is no policy before a search")
         write_policy(path, self._policy.network.state_dict(), policy_card(self.name, self.options))
 
-    def teacher(self, policy: Policy) -> Callable[[int, torch.Generator], list[Rollout]] | None:
+    def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
         """CRITICAL PATH (stage I), which a trained policy is beyond."""
         return None if self.is_trained else cast("DualPolicy", policy).teacher
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import OptionError
 from hsdag.learning.policy import Exploring, Policy
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.base import LearnedPlacer
@@ -169,6 +170,22 @@ def search(
     recorder = Recorder(ScheduleEvaluator(problem, problem_of(problem).semantics), limit)
     placer.search(problem_of(problem), recorder, Limits(seed=1), store)
     return recorder
+
+
+@METHODS
+def test_the_first_updates_imitate_critical_path_where_asked_for(method: str) -> None:
+    """Nothing else is learned from: the search ends with the last of them."""
+    problem = one_fast(1)
+    placer = placer_of(method, updates="25", teacher_updates="25", learning_rate="0.03", plans_per_update="2")
+    search(placer, problem)
+    taught = next(make_placer("critical-path").proposals(problem_of(problem), 0)).placement  # type: ignore[attr-defined]
+    assert (placer.most_probable() == taught).mean() > 0.8
+
+
+def test_what_is_taught_needs_costs() -> None:
+    placer, problem = placer_of("gdp", teacher_updates="5"), problem_of(one_fast(1))
+    with pytest.raises(OptionError, match="teacher_updates of gdp needs the costs"):
+        placer.teacher(placer.policy(problem, generator()), replace(problem, costs=None))
 
 
 @METHODS

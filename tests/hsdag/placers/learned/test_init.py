@@ -74,7 +74,7 @@ def test_learning_goes_on_from_a_policy_and_does_without_its_teacher(problem: Sc
     assert plans[problem.num_devices :][: len(own)] == own
     assert len(plans) > problem.num_devices + 16
     assert isinstance(placer, DopplerPlacer)
-    assert placer.teacher(Policy) is None  # type: ignore[arg-type]
+    assert placer.teacher(Policy, problem_of(problem)) is None  # type: ignore[arg-type]
 
 
 def test_auto_begins_with_the_plans_of_a_policy_that_is_given(problem: ScheduleProblem, policy: Path) -> None:
