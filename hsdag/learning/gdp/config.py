@@ -18,7 +18,8 @@ class GdpConfig(TrainingOptions):
     learning_rate: float = 2e-3
     last_learning_rate: float = 3e-4
     entropy: float = 0.03
-    elites: int = 4
+    elites: int = 1
+    imitation_weight: float = 0.3
     patience: int = 25
     width: int = 64
     """Width of embeddings and of attention."""

@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
 
+OWN = "placeto"
+"""The encoder of the paper."""
+
 
 class Start(Enum):
     """The placement that an episode begins with."""
@@ -24,7 +27,7 @@ class PlacetoConfig(TrainingOptions):
     epochs: int = 2
     learning_rate: float = 3e-3
     last_learning_rate: float = 3e-4
-    elites: int = 4
+    elites: int = 1
     patience: int = 25
     sweeps: int = 1
     """Times that an episode visits every group (A.7: n)."""
@@ -34,15 +37,17 @@ class PlacetoConfig(TrainingOptions):
     """Reward every step by what it gains (A.4), which has a plan evaluated per step; else the last one alone."""
     groups: int | None = None
     """Groups that Merge-and-Colocate (A.6) leaves; None: no merging, every unit is a group."""
-    step: int = 8
+    step: int = 24
     """Groups that a step places at once; the paper places one."""
-    rounds: int = 4
+    encoder: str = OWN
+    """How messages are passed: placeto (A.7), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
+    rounds: int = 2
     """Rounds of messages (A.7: k)."""
     width: int = 16
     """Hidden units of the networks that make, pass on and pool embeddings (A.7: d)."""
     embedding: int = 16
     """Width of embeddings (A.7: |E|)."""
-    head: int = 32
+    head: int = 128
     """Hidden units of the network that chooses a device."""
     reads_own: bool = True
     """The network that chooses a device is given the features of the group that it places, too."""

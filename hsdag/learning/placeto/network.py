@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from hsdag.learning.encoders import Edges, make_encoder
 from hsdag.learning.networks import Mlp
-from hsdag.learning.placeto.config import PlacetoConfig
+from hsdag.learning.placeto.config import OWN, PlacetoConfig
 from hsdag.learning.placeto.groups import Groups
 
 
@@ -29,9 +30,13 @@ class PlacetoNetwork(nn.Module):
         def network(fan_in: int, fan_out: int) -> Mlp:
             return Mlp([fan_in, *hidden, fan_out], generator)
 
-        self.embed = network(groups.x.shape[1] + num_devices + 2, embedding)
-        self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
-        self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
+        num_features = groups.x.shape[1] + num_devices + 2
+        if config.encoder == OWN:
+            self.embed = network(num_features, embedding)
+            self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
+            self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
+        else:
+            self.encoder = make_encoder(config.encoder, num_features, 2 * embedding, config.rounds, generator)
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         own = groups.x.shape[1] if config.reads_own else 0
@@ -42,12 +47,21 @@ class PlacetoNetwork(nn.Module):
         one_hot = nn.functional.one_hot(device, self._groups.able.shape[1])
         is_at_hand = torch.zeros(device.shape).scatter(1, at_hand, 1.0)
         state = torch.cat([one_hot, is_at_hand[..., None], visited[..., None]], dim=2).float()
-        e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
-        h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
+        h = self._embedded(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
         own = [self._groups.x[at_hand]] if self._config.reads_own else []
         logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
+
+    def _embedded(self, x: torch.Tensor) -> torch.Tensor:
+        """[K, G, 2 W] embeddings of features [K, G, F]; another encoder sees all states as one graph of parts."""
+        if self._config.encoder == OWN:
+            e = self.embed(x)
+            return torch.cat([self._passed(e, way) for way in range(2)], dim=2)
+        first = (torch.arange(len(x)) * x.shape[1])[:, None]
+        source, target = ((first + end).reshape(-1) for end in (self._groups.source, self._groups.target))
+        h: torch.Tensor = self.encoder(x.flatten(0, 1), Edges(source, target, torch.zeros(len(source), 1)))
+        return h.reshape(*x.shape[:2], -1)
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
         """[K, G, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""

@@ -9,6 +9,7 @@ import torch
 from hsdag.learning.encoders import Edges
 from hsdag.learning.gdp.config import GdpConfig
 from hsdag.learning.gdp.network import GdpNetwork, needed_bytes
+from hsdag.learning.inputs import inputs_of
 from hsdag.learning.stepwise import StepwisePolicy
 from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
@@ -32,8 +33,11 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
         graph, x = problem.units.graph, tokens_of(problem, with_costs=self.options.costs)
-        source, target = torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst)
-        edges = Edges(source, target, torch.zeros(len(source), 1))
+        if self.options.costs and problem.costs is not None:
+            edges = inputs_of(problem.costs).edges
+        else:
+            source, target = torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst)
+            edges = Edges(source, target, torch.zeros(len(source), 1))
         order = torch.tensor(graph.topological_order)
         network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
         return StepwisePolicy(network, problem.supported)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
+from hsdag.learning.encoders import ENCODERS
 from hsdag.learning.policy import Exploring, Policy
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.base import LearnedPlacer
@@ -143,6 +145,27 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, par
                 parameter.add_(each / length, alpha=sign * step)
             values.append(policy.judge(rollouts).log_p.double().sum())
     assert float(values[0] - values[1]) / (2 * step) == pytest.approx(expected, rel=0.04, abs=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("method", ["placeto", "gdp", "doppler"])
+def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: str) -> None:
+    problem = problem_of(random_problem(3, 14, 3))
+    small = {"width": "8", "encoder": encoder} | ({"heads": "2"} if method == "gdp" else {})
+    placer = make_placer(method, changes=small, is_cheap=True)
+    assert isinstance(placer, LearnedPlacer)
+    policy = placer.policy(problem, generator())
+    plans = [rollout.plan for rollout in policy.draw(2, PLAIN, generator())]
+    optimiser = torch.optim.SGD(policy.network.parameters(), lr=0.1)
+    for _ in range(2):  # the last layers, zero at first, hide the others
+        optimiser.zero_grad()
+        policy.judge(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    rounds = [module for name, module in policy.network.named_modules() if re.fullmatch(r"encoder.rounds.\d", name)]
+    learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
+    assert len(learned) >= 2
+    assert min(learned) > 0
 
 
 @METHODS
