@@ -10,8 +10,10 @@ import openvino as ov
 import pytest
 import torch
 
+from hsdag.commands.compare import run_once
+from hsdag.commands.families import find_family
 from hsdag.commands.profile import assumed_costs
-from hsdag.commands.reproducing import RECIPES, Effort, reproduce
+from hsdag.commands.reproducing import RECIPES, Effort, reproduce, unseen
 from hsdag.commands.reproducing.base import Recipe
 from hsdag.commands.reproducing.diviml_tables import BatchedThroughput, Progress, SolverTimes
 from hsdag.commands.reproducing.doppler_tables import levels, with_barriers
@@ -27,6 +29,8 @@ from hsdag.commands.reproducing.searches import (
     in_milliseconds,
 )  # fmt: skip
 from hsdag.commands.reproducing.transfer import SHOTS, TransferTable, edges_by_link
+from hsdag.commands.reproducing.unseen import UnseenGraphs
+from hsdag.commands.train import UNSEEN
 from hsdag.commands.workload import build_problem, with_devices
 from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import DopplerConfig
@@ -127,6 +131,26 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
     again = DopplerPlacer(DopplerConfig(initial=str(path)))
     moved = again.policy(problem_of(small), torch.Generator().manual_seed(9)).best(torch.Generator().manual_seed(0))
     assert (moved.plan.placement == placer.most_probable(0)).all()
+
+
+def test_a_policy_of_a_family_is_judged_beside_methods_on_a_graph_that_it_has_not_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"TESTED": 1, "PROBLEMS": 2, "EXPERT_SHARE": 0.001, "UPDATES_PER_S": 0.2}.items():
+        monkeypatch.setattr(unseen, name, value)
+    effort = Effort(budget_s=20.0, max_evaluations=200)
+    found = dict(UnseenGraphs().row("enas", ("zero-shot", "best of 16 draws", "HEFT"), effort, Watcher()))
+    problem = find_family("enas").problem(UNSEEN)
+    heft_s, least_s = (
+        run_once(problem, SolveOptions(method, budget_s=20.0, max_evaluations=200)).value_s for method in ("heft", "sa")
+    )
+    assert heft_s is not None
+    assert least_s is not None
+    assert found["HEFT"].value == pytest.approx(heft_s / least_s)
+    draws, most_probable = found["best of 16 draws"].value, found["zero-shot"].value
+    assert draws is not None
+    assert most_probable is not None
+    assert 0 < draws <= most_probable
 
 
 def test_markdown_has_a_line_for_each_column_and_says_what_is_simulated() -> None:
