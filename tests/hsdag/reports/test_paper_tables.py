@@ -44,7 +44,7 @@ def test_factors_that_the_diviml_paper_states_follow_from_the_figures(row: str, 
 
 
 def test_the_papers_tables_are_these_and_a_wrong_name_lists_them() -> None:
-    papers = {"hsdag": range(1, 6), "doppler": range(1, 12), "diviml": (1, 3, 4, 5), "placeto": (1,)}
+    papers = {"hsdag": range(1, 6), "doppler": range(1, 12), "diviml": (1, 3, 4, 5), "placeto": (1, 2)}
     assert set(PAPER_TABLES) == {f"{paper}-{number}" for paper, numbers in papers.items() for number in numbers}
     with pytest.raises(OptionError, match="unknown table 'doppler-12'; choose one of hsdag-1, "):
         find_table("doppler-12")
