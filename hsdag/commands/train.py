@@ -16,7 +16,7 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import OptionError
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import policy_card
 from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
 from hsdag.learning.policy_file import write_policy
@@ -64,11 +64,12 @@ class TrainOptions:
         """Hyper-parameters: a stable, slow variant of DOPPLER's."""
         base = DopplerConfig(
             updates=self.updates,
-            teacher_updates=0,
-            epochs=1,
+            plans_per_update=16,
+            kept_per_update=None,
             learning_rate=1e-3,
+            entropy=1e-2,
             elites=4,
-            begins_as_heft=True,
+            begins_as=Beginning.HEFT,
             logit_range=20.0,
         )
         options: DopplerConfig = changed_options("doppler", base, self.changes)

@@ -32,6 +32,7 @@ FEATURES = (
 )
 """Dynamic features of a device for the op at hand. The first five are DOPPLER's (App. E.2), in units of the length of
 a balanced schedule; lengths of the others are in units of the mean op, and cut at ``MOST``."""
+START_LATER = FEATURES.index("start, later than on the best device")
 END_LATER = FEATURES.index("end, later than on the best device")
 MOST = 10.0
 SLOPE = 0.01
@@ -66,6 +67,7 @@ class Scores(NamedTuple):
     outer: Float32Array  # [H, K]
     out: Float32Array  # [K]
     direct: Float32Array  # [F] what the features of a device add to its logit by themselves
+    own: Float32Array  # [N, D] what is added to the logit of an op on a device
 
 
 class Room(NamedTuple):
@@ -350,7 +352,7 @@ def _logit(s: Scores, rules: Records, r: Room, v: int, d: int, x: Float32Array) 
         if value > 0.0:
             for k in range(len(r.total)):
                 r.total[k] += value * s.outer[h, k]
-    logit = 0.0
+    logit = np.float64(s.own[v, d])
     for k in range(len(r.total)):
         value = r.total[k]
         logit += s.out[k] * (value if value > 0.0 else np.float32(SLOPE) * value)

@@ -42,6 +42,9 @@ class TrainingOptions:
     which they change."""
     plans_per_update: int = 16
     """Plans drawn and evaluated from one state of the weights."""
+    kept_per_update: int | None = None
+    """Of these, those that are learned from, one half the best and one half the worst; None: all. A plan costs less to
+    draw and to evaluate than to learn from."""
     epochs: int = 1
     """Optimisation steps per update."""
     learning_rate: float = 1e-3
@@ -89,6 +92,7 @@ class TrainingOptions:
 
     ranges: ClassVar[Ranges] = (
         ("at least 0 or None", lambda x: x >= 0, "updates"),
+        ("at least 2 or None", lambda x: x >= 2, "kept_per_update"),
         ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
         ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
         ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate"),

@@ -27,6 +27,8 @@ RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the 
 SAVE_EVERY_S = 10.0
 """Between states that are stored where plans are simulated; where they are measured, every update is stored."""
 
+NUM_FIRST = 16
+"""Plans that a trained policy answers with at once: its most probable one, and draws."""
 NUM_RECENT = 10
 """Plans that the recent baseline is the mean of (Placeto A.7)."""
 
@@ -53,7 +55,7 @@ class Trainer:
     ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first, ``improve`` is the
     expert of expert iteration. ``progress`` is the share of the training that is over, by default that of the updates
     where their number is given, else of the budget. What a policy that ``is_trained`` answers at once is evaluated
-    first, as many plans as in an update. ``name`` and the options have to be the same where a stored state is resumed.
+    first, ``NUM_FIRST`` plans. ``name`` and the options have to be the same where a stored state is resumed.
     ``penalty`` gives values of plans that failed, NaN where it has none. Trainers of several problems may share a
     network and its ``optimiser``.
     """
@@ -118,7 +120,7 @@ class Trainer:
         if self._options.single_devices_first and self._singles:
             self._evaluate([Plan(each) for each in self._singles], single=True)
         if self._is_trained:
-            self._evaluate(first_plans(self.policy, self._options.plans_per_update, self._generator))
+            self._evaluate(first_plans(self.policy, NUM_FIRST, self._generator))
 
     def update(self) -> None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
@@ -137,7 +139,8 @@ class Trainer:
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
         if options.greedy_every and self._update % options.greedy_every == 0:
             self._evaluate([self.policy.best(self._generator).plan])
-        groups: list[tuple[Sequence[Rollout], torch.Tensor | None]] = [(rollouts, advantages)]
+        kept = self._extremes(advantages)
+        groups: list[tuple[Sequence[Rollout], torch.Tensor | None]] = [([rollouts[b] for b in kept], advantages[kept])]
         imitated = [plan for plan, _ in self.memory.elites] + self._ask_expert(rollouts, values)
         if imitated:
             groups.append((self.policy.replay(imitated, self._generator), None))
@@ -149,6 +152,14 @@ class Trainer:
         mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
         so_far, gradient = self.memory.best, self._grad_norm
         self._on_update(Progress(self._update, len(self.memory), mean, best, so_far, self._entropy, gradient))
+
+    def _extremes(self, advantages: torch.Tensor) -> list[int]:
+        """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""
+        most = self._options.kept_per_update
+        if most is None or most >= len(advantages):
+            return list(range(len(advantages)))
+        by_advantage = advantages.reshape(len(advantages), -1).mean(dim=1).argsort(stable=True).tolist()
+        return [*by_advantage[: most // 2], *by_advantage[most // 2 - most :]]
 
     def _ask_expert(self, rollouts: Sequence[Rollout], values: FloatArray) -> list[Plan]:
         every = self._options.expert_every

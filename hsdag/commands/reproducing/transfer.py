@@ -139,7 +139,13 @@ def _going_on(path: Path, episodes: int, seed: int, effort: Effort) -> SolveOpti
 def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watcher: Watcher) -> None:
     """Train a policy on a problem and write it."""
     most = min(SOURCE_EPISODES, effort.max_evaluations or SOURCE_EPISODES)
-    options = SolveOptions("doppler", budget_s=effort.budget_s, max_evaluations=most, seed=seed)
+    options = SolveOptions(
+        "doppler",
+        budget_s=effort.budget_s,
+        max_evaluations=most,
+        seed=seed,
+        changes={"own_scores": "false"},  # which would stay behind
+    )
     placer: DopplerPlacer = options.placer()  # type: ignore[assignment]
     solve(problem, placer, options, Watcher(should_stop=watcher.should_stop))
     placer.save(path)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
+from hsdag.ir.errors import OptionError
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
 
 DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
 """Options that say what the networks are."""
 
 
+class Beginning(Enum):
+    """What an untrained policy comes close to, by linear functions of wide features."""
+
+    NOTHING = "nothing"  # all choices are equally likely
+    HEFT = "heft"
+    CRITICAL_PATH = "critical-path"  # stage I's teacher
+
+
 @dataclass(frozen=True)
 class DopplerConfig(TrainingOptions):
     """Hyper-parameters of DOPPLER. Raises OptionError for wrong ones."""
 
-    plans_per_update: int = 16
+    plans_per_update: int = 64
+    kept_per_update: int | None = 16
     epochs: int = 1
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
-    entropy: float = 1e-2
-    elites: int = 4
-    teacher_updates: int = 20
+    entropy: float = 1e-3
     width: int = 64
     """Width of all hidden layers."""
     layers: int = 3
@@ -36,13 +45,15 @@ class DopplerConfig(TrainingOptions):
     """Use more features of ops and devices than the paper's five each; these are relative to the other devices."""
     mean_of_embeddings: bool = True
     """Average embeddings over paths and over the ops of a device, where the paper sums them."""
-    logit_range: float | None = 8.0
+    logit_range: float | None = 12.0
     """Scores of SEL are squashed into plus or minus this range; None: unbounded, as in the paper."""
 
     direct: bool = True
     """Add learned linear functions of the features of ops and devices to scores and logits; not in the paper."""
-    begins_as_heft: bool = False
-    """Begin with linear functions that come close to HEFT, where the features are wide."""
+    begins_as: Beginning = Beginning.CRITICAL_PATH
+    """What the policy comes close to before it has learned anything."""
+    own_scores: bool = True
+    """Learn a score of every op, and of every op on every device, beside the networks; not in the paper."""
     initial: str | None = None
     """Policy file of 'hsdag train' to begin with, which --init gives: its plans come first, stage I is left out, and
     its networks replace the options that describe networks."""
@@ -54,12 +65,23 @@ class DopplerConfig(TrainingOptions):
         ("above 0 or None", lambda x: x > 0, "logit_range"),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.begins_as is not Beginning.NOTHING and not self.wide_features:
+            raise OptionError(f"begins_as={self.begins_as.value} needs wide_features; begins_as=nothing does without")
+
+    @staticmethod
+    def few() -> DopplerConfig:
+        """The default where every plan is measured: smaller updates."""
+        return DopplerConfig(plans_per_update=8, kept_per_update=None)
+
     @staticmethod
     def paper() -> DopplerConfig:
         """The paper to the letter: §4, §5, §6; App. E; 8,000 episodes, as for its Llama graphs."""
         return DopplerConfig(
             updates=8_000,
             plans_per_update=1,
+            kept_per_update=None,
             epochs=1,
             learning_rate=1e-4,
             last_learning_rate=1e-7,
@@ -80,4 +102,6 @@ class DopplerConfig(TrainingOptions):
             mean_of_embeddings=False,
             logit_range=None,
             direct=False,
+            begins_as=Beginning.NOTHING,
+            own_scores=False,
         )

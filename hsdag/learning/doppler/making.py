@@ -10,8 +10,8 @@ import torch
 from hsdag.ir.errors import FileFormatError
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
-from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
-from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
+from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, inputs_of
 from hsdag.learning.policy_file import PolicyFile, read_policy
@@ -31,12 +31,14 @@ def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetw
         is_direct=options.direct,
         logit_range=options.logit_range,
     )
-    if options.begins_as_heft:
+    if options.begins_as is Beginning.HEFT:
         network.begin_as_heft()
+    if options.begins_as is Beginning.CRITICAL_PATH:
+        network.begin_as_critical_path()
     return network
 
 
-def dual_policy(network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> DualPolicy:
+def dual_policy(network: DualNetwork | OwnScores, costs: ScheduleProblem, options: DopplerConfig) -> DualPolicy:
     """The network's policy over plans of a problem."""
     rules = Rules(
         by_path=not options.learns_order,
@@ -63,7 +65,7 @@ def stored_policy(path: Path) -> PolicyFile:
     given = stored.card.get("options")
     if not isinstance(given, dict) or set(given) != set(DUAL_OPTIONS):
         raise FileFormatError(f"the card of {path} has to give {', '.join(DUAL_OPTIONS)}; write one with 'hsdag train'")
-    made = dual_network(DopplerConfig(**given), torch.Generator()).state_dict()
+    made = dual_network(DopplerConfig(**given, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
     if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
         raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
     return stored

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hsdag.learning.decoding_kernel import END_LATER
+from hsdag.learning.decoding_kernel import END_LATER, START_LATER
 from hsdag.learning.encoders import make_encoder
 from hsdag.learning.inputs import WAY_TO_END, Inputs, sum_over_path
 from hsdag.learning.networks import Mlp, linear
@@ -15,6 +15,11 @@ from hsdag.learning.networks import Mlp, linear
 HEFT_ORDER, HEFT_END = 30.0, 3.0
 """How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
 units of the mean op."""
+
+PATH_ORDER, PATH_START, PATH_END = 24.0, 30.0, 3.0
+"""The same for CRITICAL PATH: how sharply it prefers long ways, early starts, and early ends among equal starts."""
+OWN_PACE, OWN_RANGE = 300.0, 8.0
+"""How much faster scores of single ops are learned than weights of networks, and how far they go."""
 
 
 class Tensors(NamedTuple):
@@ -28,6 +33,7 @@ class Tensors(NamedTuple):
     outer: torch.Tensor  # [H, K]
     out: torch.Tensor  # [K]
     direct: torch.Tensor  # [F]
+    own: torch.Tensor  # [N, D]
 
 
 class DualNetwork(nn.Module):
@@ -80,10 +86,39 @@ class DualNetwork(nn.Module):
             select = self._range * torch.tanh(select / self._range)
         node = self.node(torch.cat([h, z], dim=1))
         inner, outer = self.inner.weight.t(), self.outer.weight.t()
-        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out, self.direct)
+        own = h.new_zeros(len(h), inputs.costs.num_devices)
+        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out, self.direct, own)
 
     @torch.no_grad()
     def begin_as_heft(self) -> None:
         """Begin near HEFT: the longest way to the end first, where an op ends first (Topcuoglu et al. 2002, §4.1)."""
         self.direct_select[WAY_TO_END] = HEFT_ORDER
         self.direct[END_LATER] = -HEFT_END
+
+    @torch.no_grad()
+    def begin_as_critical_path(self) -> None:
+        """Begin near CRITICAL PATH, stage I's teacher: the longest way to the end first, where it starts first."""
+        self.direct_select[WAY_TO_END] = PATH_ORDER
+        self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
+        self.direct[START_LATER], self.direct[END_LATER] = -PATH_START, -PATH_END
+
+
+class OwnScores(nn.Module):
+    """A network, and a score of every op of one problem and of the op on every device, learned beside it.
+
+    To the network, ops are alike that cost the same and stand in the same place, as the shards of a product do; yet a
+    plan has to tell them apart. Not in the paper. Untrained, they are zero.
+    """
+
+    network: DualNetwork
+
+    def __init__(self, network: DualNetwork, num_ops: int, num_devices: int) -> None:
+        super().__init__()
+        self.network = network
+        self.select, self.place = nn.Parameter(torch.zeros(num_ops)), nn.Parameter(torch.zeros(num_ops, num_devices))
+
+    def forward(self, inputs: Inputs) -> Tensors:
+        """The network's tables and, within plus or minus ``OWN_RANGE``, what is learned of each op."""
+        net: Tensors = self.network(inputs)
+        select, place = (OWN_RANGE * torch.tanh(OWN_PACE / OWN_RANGE * own) for own in (self.select, self.place))
+        return net._replace(select=net.select + select, own=place)

@@ -12,7 +12,7 @@ from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.choices import judged
 from hsdag.learning.decoding import Rules, decode
 from hsdag.learning.decoding_kernel import SLOPE, Episodes, Scores
-from hsdag.learning.doppler.network import DualNetwork, Tensors
+from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
 from hsdag.learning.inputs import Inputs
 from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, seeds_from
 from hsdag.runtime.problems.plan import Plan
@@ -27,9 +27,9 @@ class DualPolicy(Policy):
     devices are.
     """
 
-    network: DualNetwork
+    network: DualNetwork | OwnScores
 
-    def __init__(self, network: DualNetwork, inputs: Inputs, rules: Rules) -> None:
+    def __init__(self, network: DualNetwork | OwnScores, inputs: Inputs, rules: Rules) -> None:
         self.network, self._inputs, self._rules = network, inputs, rules
 
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
@@ -91,7 +91,7 @@ class DualPolicy(Policy):
             taken = taken / count.clamp(min=1.0)[..., None]
         hidden = torch.relu(features @ net.inner + net.inner_bias)
         total = net.node[order][:, :, None, :] + taken + hidden @ net.outer
-        logits = torch.nn.functional.leaky_relu(total, SLOPE) @ net.out + features @ net.direct
+        logits = torch.nn.functional.leaky_relu(total, SLOPE) @ net.out + features @ net.direct + net.own[order]
         able = torch.from_numpy(found.able | (np.arange(num_devices) == found.home[..., None]))
         return judged(logits.masked_fill(~able, -torch.inf), home)
 

@@ -10,8 +10,9 @@ from typing import cast
 import torch
 
 from hsdag.ir.errors import SearchError
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
+from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.policy_file import write_policy
@@ -33,16 +34,18 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     options_type = DopplerConfig
 
     @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[DopplerConfig]]:  # noqa: ARG003
-        """Ours, and the paper's."""
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[DopplerConfig]]:
+        """Ours, for many or for few evaluations; and the paper's."""
         paper = as_in_paper(DopplerConfig.paper())
-        return {"default": Preset(DopplerConfig()), "paper": paper}
+        return {"default": Preset(DopplerConfig() if is_cheap else DopplerConfig.few()), "paper": paper}
 
     def __init__(self, options: DopplerConfig | None = None) -> None:
         super().__init__(options)
+        self._network: DualNetwork | None = None
         self._stored = None if self.options.initial is None else stored_policy(Path(self.options.initial))
         if self._stored is not None:
-            self.options, self.is_trained = replace(self.options, **self._stored.card["options"]), True
+            networks = {**self._stored.card["options"], "begins_as": Beginning.NOTHING}
+            self.options, self.is_trained = replace(self.options, **networks), True
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
         compile_decoding()
@@ -50,16 +53,19 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
-        network = dual_network(self.options, generator)
+        self._network = network = dual_network(self.options, generator)
         if self._stored is not None:
             network.load_state_dict(dict(self._stored.weights))
-        return dual_policy(network, problem.costs, self.options)
+        if not self.options.own_scores:
+            return dual_policy(network, problem.costs, self.options)
+        own = OwnScores(network, problem.costs.num_ops, problem.costs.num_devices)
+        return dual_policy(own, problem.costs, self.options)
 
     def save(self, path: Path) -> None:
         """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
-        if self._policy is None:
+        if self._network is None:
             raise SearchError("there is no policy before a search")
-        write_policy(path, self._policy.network.state_dict(), policy_card(self.name, self.options))
+        write_policy(path, self._network.state_dict(), policy_card(self.name, self.options))
 
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
         """CRITICAL PATH (stage I), which a trained policy is beyond."""

@@ -39,7 +39,7 @@ FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
 SHIPPED = Path(str(resources.files("hsdag.policies"))) / "default.safetensors"
 """The policy that comes with this release."""
-AT_ONCE = {"updates": "0", "plans_per_update": "16"}
+AT_ONCE = {"updates": "0"}
 """A policy answers without being trained further: its most probable plan and 15 draws."""
 POLICY_SHARE = 0.3
 LEAST_UNITS, LEAST_POLICY_S = 100, 2.5

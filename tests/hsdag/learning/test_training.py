@@ -183,6 +183,24 @@ def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> Non
     assert trainer.memory.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
 
 
+def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
+    options = replace(SMALL, updates=1, plans_per_update=10, kept_per_update=4, elites=0, resample_tries=1)
+    trainer, _, evaluator = trainer_for(options)
+    learned: list[tuple[list[float], list[float]]] = []
+
+    def note(groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
+        for rollouts, advantages in groups:
+            assert advantages is not None
+            learned.append(([float(r.plan.placement.sum()) for r in rollouts], advantages.tolist()))
+
+    trainer._step = note  # type: ignore[method-assign]
+    trainer.run()
+    (seconds, weights), values = learned[0], sorted(sum(p) for p in evaluator.placements[2:12])
+    assert len(learned) == options.epochs
+    assert sorted(seconds) == values[:2] + values[-2:]
+    assert np.corrcoef(seconds, weights)[0, 1] < -0.9
+
+
 def test_what_the_expert_makes_of_a_plan_is_evaluated_and_imitated() -> None:
     options = replace(SMALL, updates=4, elites=0, expert_every=2)
     trainer, policy, evaluator = trainer_for(options)

@@ -11,7 +11,7 @@ import torch
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES, Episodes
-from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy, running
 from hsdag.learning.inputs import inputs_of, sum_over_path
 from hsdag.learning.policy import Exploring, Rollout
@@ -22,6 +22,7 @@ from hsdag.runtime.simulator import simulate
 from tests.hsdag.placers.exact.exact_reference import random_problem
 
 PLAIN = Exploring()
+NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -41,6 +42,23 @@ def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: 
             torch.nn.init.normal_(network.direct_select, generator=generator(5))
             torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
     return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
+
+
+def dual(policy: DualPolicy) -> DualNetwork:
+    """Its network, without scores of single ops."""
+    network = policy.network
+    return network if isinstance(network, DualNetwork) else network.network
+
+
+def with_own_scores(problem: ScheduleProblem, *, trained: bool = True) -> DualPolicy:
+    """The same with scores of the problem's own ops; ``trained`` draws these too."""
+    policy = policy_of(problem, trained=trained)
+    policy.network = OwnScores(dual(policy), problem.num_ops, problem.num_devices)
+    if trained:
+        with torch.no_grad():
+            for i, own in enumerate((policy.network.select, policy.network.place)):
+                torch.nn.init.normal_(own, std=3e-3, generator=generator(i))
+    return policy
 
 
 def whole(problem: ScheduleProblem) -> ScheduleProblem:
@@ -65,6 +83,31 @@ def test_the_network_gives_decisions_the_probability_they_were_drawn_with(rules:
     policy = policy_of(random_problem(3, 14, 3), rules)
     judged = policy.judge(policy.draw(6, PLAIN, generator()))
     np.testing.assert_allclose(judged.log_p.detach(), judged.drawn, atol=2e-4)
+
+
+def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_drawn_with() -> None:
+    policy = with_own_scores(random_problem(3, 14, 3))
+    rollouts = policy.draw(6, PLAIN, generator())
+    judged = policy.judge(rollouts)
+    np.testing.assert_allclose(judged.log_p.detach(), judged.drawn, atol=2e-4)
+    policy.network = dual(policy)
+    without = policy.judge(rollouts).log_p.detach().reshape(-1, 2)
+    assert ((without - judged.drawn.reshape(-1, 2)).abs() > 0.1).any(dim=0).all()
+
+
+def test_ops_that_are_alike_are_told_apart_by_scores_of_their_own_alone() -> None:
+    costs = np.ones((2, 2))
+    twins = replace(random_problem(0, 2, 2), time_s=costs, edge_src=NOTHING, edge_dst=NOTHING, edge_bytes=np.zeros(0))
+    wanted = Plan(np.array([0, 1]), np.array([1, 0]))
+    probability = {}
+    for name, policy in (("network", policy_of(twins)), ("own", with_own_scores(twins, trained=False))):
+        optimiser = torch.optim.Adam(policy.network.parameters(), lr=1e-3)
+        for _ in range(40):
+            optimiser.zero_grad()
+            (-policy.judge(policy.replay([wanted], generator())).log_p.sum()).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        probability[name] = float(policy.judge(policy.replay([wanted], generator())).log_p.detach().sum().exp())
+    assert probability["network"] <= 0.5 < 0.9 < probability["own"]
 
 
 def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
@@ -129,7 +172,7 @@ def test_devices_that_lack_an_op_are_never_drawn() -> None:
 
 
 def test_gradients_reach_every_part_of_the_networks() -> None:
-    policy = policy_of(random_problem(3, 14, 3))
+    policy = with_own_scores(random_problem(3, 14, 3))
     policy.judge(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.network.named_parameters():
         assert parameter.grad is not None, name
@@ -139,7 +182,7 @@ def test_gradients_reach_every_part_of_the_networks() -> None:
 def test_the_gradient_of_a_decision_is_its_finite_difference() -> None:
     policy = policy_of(random_problem(3, 8, 2))
     rollouts = policy.draw(2, PLAIN, generator())
-    weight = policy.network.seen.weight
+    weight = dual(policy).seen.weight
     policy.judge(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None
     step = 1e-2 * weight.grad / weight.grad.norm()
@@ -158,12 +201,16 @@ def test_path_sums_add_up_embeddings_to_the_end() -> None:
     assert sum_over_path(h, following).squeeze(1).tolist() == [9.0, 10.0, 8.0, 4.0, 5.0]
 
 
-def test_a_network_that_begins_as_heft_makes_hefts_plan() -> None:
+@pytest.mark.parametrize("by_start", [False, True])
+def test_a_network_that_begins_as_a_list_schedule_makes_its_plan(by_start: bool) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(problem, trained=False)
-    policy.network.begin_as_heft()
+    if by_start:
+        dual(policy).begin_as_critical_path()
+    else:
+        dual(policy).begin_as_heft()
     inputs = inputs_of(problem)
-    expected = list_schedule(inputs.tables, inputs.levels.upward_s)
+    expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=by_start)
     value = [
         simulate(problem, placement, priority=order).makespan_s
         for placement, order in (

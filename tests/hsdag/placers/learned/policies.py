@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, policy_card
 from hsdag.learning.policy_file import write_policy
 
-SMALL = DopplerConfig(width=8, layers=1, begins_as_heft=True, logit_range=20.0)
+SMALL = DopplerConfig(width=8, layers=1, begins_as=Beginning.HEFT, logit_range=20.0)
 
 
 def write_small_policy(path: Path, **card: object) -> Path:
