@@ -41,6 +41,7 @@ BENCHMARKS = {
     "choosing": Small("--problems 1 --budgets 0.2 --methods auto,heft", r"`heft`( \| [\d.-]+){5}"),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "encoders": Small("--plans 60 --seeds 1 --methods gdp --graphs chainmm", r"gdp +\| gin +\|"),
+    "doppler_quality": Small("--seeds 1 --seconds 1 --auto-seconds 1 --only chainmm", r"within 5% of auto on \d of 1"),
     "engine_overhead": Small("--largest 1000 --models 5 --rounds 5", r"1000 empty tasks, 1 device.*us"),
     "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
     "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),

@@ -69,6 +69,7 @@ class TrainOptions:
             learning_rate=1e-3,
             entropy=1e-2,
             elites=4,
+            imitation_weight=1.0,
             begins_as=Beginning.HEFT,
             logit_range=20.0,
         )

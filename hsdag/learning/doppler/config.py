@@ -31,6 +31,8 @@ class DopplerConfig(TrainingOptions):
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy: float = 1e-3
+    elites: int = 4
+    imitation_weight: float = 0.05
     width: int = 64
     """Width of all hidden layers."""
     layers: int = 3
@@ -54,6 +56,9 @@ class DopplerConfig(TrainingOptions):
     """What the policy comes close to before it has learned anything."""
     own_scores: bool = True
     """Learn a score of every op, and of every op on every device, beside the networks; not in the paper."""
+    simulated_updates: int = 0
+    """Where plans are measured, updates from simulated ones before (stage II before stage III), within a fifth of the
+    budget."""
     initial: str | None = None
     """Policy file of 'hsdag train' to begin with, which --init gives: its plans come first, stage I is left out, and
     its networks replace the options that describe networks."""
@@ -62,6 +67,7 @@ class DopplerConfig(TrainingOptions):
         *TrainingOptions.ranges,
         ("at least 2", lambda x: x >= 2, "width"),
         ("at least 1", lambda x: x >= 1, "layers"),
+        ("at least 0", lambda x: x >= 0, "simulated_updates"),
         ("above 0 or None", lambda x: x > 0, "logit_range"),
     )
 
@@ -72,8 +78,8 @@ class DopplerConfig(TrainingOptions):
 
     @staticmethod
     def few() -> DopplerConfig:
-        """The default where every plan is measured: smaller updates."""
-        return DopplerConfig(plans_per_update=8, kept_per_update=None)
+        """The default where every plan is measured: simulated ones first, and smaller updates."""
+        return DopplerConfig(plans_per_update=8, kept_per_update=None, simulated_updates=100)
 
     @staticmethod
     def paper() -> DopplerConfig:

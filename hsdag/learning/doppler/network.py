@@ -16,7 +16,7 @@ HEFT_ORDER, HEFT_END = 30.0, 3.0
 """How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
 units of the mean op."""
 
-PATH_ORDER, PATH_START, PATH_END = 24.0, 30.0, 3.0
+PATH_ORDER, PATH_START, PATH_END = 16.0, 10.0, 1.0
 """The same for CRITICAL PATH: how sharply it prefers long ways, early starts, and early ends among equal starts."""
 OWN_PACE, OWN_RANGE = 300.0, 8.0
 """How much faster scores of single ops are learned than weights of networks, and how far they go."""

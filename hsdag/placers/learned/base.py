@@ -33,6 +33,7 @@ EXPERT_S = 0.5
 class LearnedPlacer(Placer[T]):
     """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
 
+    Plans that are known, such as the one that serves at present, are evaluated first and imitated with the elites.
     Torch uses one thread: the networks are small, and on a busy machine more threads make them ten times slower.
     """
 
@@ -55,6 +56,10 @@ class LearnedPlacer(Placer[T]):
             raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
         plan = next(CriticalPathPlacer().proposals(problem, 0))
         return lambda count, generator: policy.replay([plan.unordered] * count, generator)
+
+    def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:  # noqa: ARG002
+        """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""
+        return False
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
         """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
@@ -84,6 +89,7 @@ class LearnedPlacer(Placer[T]):
         generator = torch.Generator().manual_seed(limits.seed)
         with one_thread():
             self._policy = policy = self.policy(problem, generator)
+            is_trained = self.is_trained or self.learns_before(policy, incumbent, generator)
             self._trainer = Trainer(
                 self.name,
                 policy,
@@ -91,13 +97,15 @@ class LearnedPlacer(Placer[T]):
                 self.options,
                 generator,
                 singles=singles_of(problem),
-                teacher=self.teacher(policy, problem),
+                teacher=None if is_trained else self.teacher(policy, problem),
                 improve=self._expert(incumbent) if self.options.expert_every else None,
                 penalty=self.penalty(problem),
                 progress=None if self.options.updates else incumbent.share_of_budget,
-                is_trained=self.is_trained,
+                is_trained=is_trained,
                 on_update=self.on_update,
             )
+            if limits.known:
+                self._trainer.memory.add(limits.known, incumbent.evaluate(limits.known))
             self._trainer.run(incumbent.checkpoint)
         return Status.FEASIBLE
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
@@ -16,17 +17,22 @@ from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.policy_file import write_policy
+from hsdag.learning.training import Trainer
 from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.placers.incumbent import Incumbent
+from hsdag.placers.learned.base import LearnedPlacer, as_in_paper, singles_of
 from hsdag.placers.learned.prepared import compile_decoding
 from hsdag.runtime.problems.problem import Problem
+
+SIMULATED_SHARE = 0.2
+"""Of the budget of a search that measures plans, the most that learning from simulated ones may take."""
 
 
 class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
 
-    Which of the two later stages it is depends on the evaluator: simulated or measured plans. Raises FileFormatError
-    where ``initial`` is no policy of DOPPLER.
+    Where plans are simulated, stage II is all there is; where they are measured, stage III goes on from it after
+    ``simulated_updates``. Raises FileFormatError where ``initial`` is no policy of DOPPLER.
     """
 
     name = "doppler"
@@ -66,6 +72,35 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         if self._network is None:
             raise SearchError("there is no policy before a search")
         write_policy(path, self._network.state_dict(), policy_card(self.name, self.options))
+
+    def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
+        """Stage II before stage III; the plans that are simulated are not among those that are asked for."""
+        if incumbent.is_cheap or self.options.simulated_updates == 0:
+            return False
+        if incumbent.checkpoint is not None and incumbent.checkpoint.load() is not None:
+            return True
+        problem, most, many = incumbent.problem, self.options.simulated_updates, DopplerConfig()
+        trainer = Trainer(
+            self.name,
+            policy,
+            ScheduleEvaluator(incumbent.costs, problem.semantics, problem.objective),
+            replace(
+                self.options,
+                updates=most,
+                plans_per_update=many.plans_per_update,
+                kept_per_update=many.kept_per_update,
+            ),
+            generator,
+            singles=singles_of(problem),
+            teacher=self.teacher(policy, problem),
+        )
+        trainer.begin()
+        for _ in range(most):
+            incumbent.check()
+            if incumbent.share_of_budget() > SIMULATED_SHARE:
+                break
+            trainer.update()
+        return True
 
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
         """CRITICAL PATH (stage I), which a trained policy is beyond."""
