@@ -1,4 +1,4 @@
-"""The problems that a policy is judged on, and which of them are of families that it was trained on."""
+"""The problems that learned rules are judged on, and which of them are of families that it was trained on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from scipy import stats
 
 from hsdag.commands.families import ALL, find_family, list_families
+from hsdag.evaluators.policy_file import read_policy
 from hsdag.ir.placement import write_atomically
-from hsdag.learning.policy_file import read_policy
-from hsdag.placers.portfolio.auto import SHIPPED
+from hsdag.policies import SHIPPED
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 FIRST = 2_000_000
@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def graphs(options: argparse.Namespace) -> list[Graph]:
     """Those that the options choose; the shipped policy goes into the options where none is given."""
     options.policy = options.policy or SHIPPED
-    trained = options.trained or str(read_policy(options.policy, "doppler").card["family"])
+    trained = options.trained or str(read_policy(options.policy, "rules").card["family"])
     known = [each.name for each in list_families() if each.name != "zoo"] if trained == ALL else trained.split(",")
     others = options.others or ",".join(each.name for each in list_families() if each.name not in known)
     chosen = [(trained, options.graphs, True), (others, options.other_graphs, False)]

@@ -1,10 +1,9 @@
-"""How soon auto with a policy reaches what it reaches without one in --seconds; all plans are simulated.
+"""How soon auto with learned rules reaches what it reaches without one in --seconds; all plans are simulated.
 
-For every problem, auto without a policy searches with one seed for so long. The time in which it has that value with
-another seed and the policy is compared with the time in which it has it with that seed and without the policy, which
+For every problem, auto without rules searches with one seed for so long. The time in which it has that value with
+another seed and rules is compared with the time in which it has it with that seed and without rules, which
 is the control: what is found late by one seed may be found early by another. A search that does not get there counts
-with all its seconds, and is counted. Bar: the mean time with the policy is at most half of --seconds. Torch is loaded
-before; --cold adds the seconds that loading it takes in a process of its own.
+with all its seconds, and is counted. Bar: the mean time with rules is at most half of --seconds.
 
     python benchmarks/policy_start.py [--policy FILE] [--graphs 100] [--other-graphs 50] [--seconds 10] [--folder KEPT]
 """
@@ -13,14 +12,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from machine import machine
 from policies import Graph, add_options, cached, graphs, mean
 
@@ -28,11 +24,12 @@ from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.incumbent import LEAST_GAIN, Limits
 from hsdag.placers.registry import make_placer
+from hsdag.policies import SHIPPED
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
 
-WITHOUT = {"without": "doppler"}
+WITHOUT = {"without": "rules"}
 BAR = 0.5
 
 
@@ -72,32 +69,23 @@ def compare(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], 
     problem, digest = graph.problem, hashlib.sha256(options.policy.read_bytes()).hexdigest()[:12]
     kept, name, seconds = options.folder, f"{graph.name}-{options.seconds:g}s", options.seconds
     known = cached(kept, f"start-{name}", lambda: without(problem, seconds))
-    begun = {"initial": str(options.policy)}
+    begun = {} if options.policy == SHIPPED else {"initial": str(options.policy)}
     return known, cached(kept, f"{digest}-{name}", lambda: reached_s(problem, begun, seconds, known["value"]))
-
-
-def loading_s() -> float:
-    """Seconds that torch takes to load in a new process."""
-    begin_s = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
-    return time.perf_counter() - begin_s
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--cold", action="store_true", help="count the time that torch takes to load")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     print(machine())
-    chosen, extra_s = graphs(options), min(loading_s() for _ in range(3)) if options.cold else 0.0
-    search(chosen[0].problem, {"initial": str(options.policy)}, 0, 1.0)  # compiles
+    chosen = graphs(options)
+    search(chosen[0].problem, {}, 0, 1.0)  # compiles
     own, control, policy = [], [], []
     for graph in chosen:
         known, with_policy = compare(graph, options)
         own.append(known["s"])
         control.append(known["control"])
-        policy.append({**with_policy, "s": min(with_policy["s"] + extra_s, options.seconds)})
+        policy.append(with_policy)
         print(
             f"{graph.name:60s} best at {known['s']:6.2f} s; by another seed {control[-1]['s']:6.2f} s, "
             f"with the policy {policy[-1]['s']:6.2f} s",

@@ -57,7 +57,7 @@ def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
 LAYERS = {
     "evaluators": {"evaluators"},
     "learning": {"evaluators", "learning"},
-    "placers": {"evaluators", "learning", "placers"},
+    "placers": {"evaluators", "learning", "placers", "policies"},
     "batching": {"batching", "evaluators", "placers"},
     "reports": {"reports"},
     "search": {"evaluators", "placers", "search"},

@@ -15,9 +15,12 @@ from hsdag.reports import CurvePoint, TensorBoard
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
     output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
+    method: str = typer.Option("rules", "--method", help="What to train: rules or doppler."),
     problems: int = typer.Option(200, "--problems", help="Problems to train on."),
-    updates: int = typer.Option(6000, "--updates", help="Updates of the weights, each from plans of one problem."),
-    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, whose best plan is imitated."),
+    updates: int | None = typer.Option(
+        None, "--updates", help="Updates; if not given, 1500 for rules, 6000 for doppler."
+    ),
+    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, which DOPPLER imitates."),
     unseen: int = typer.Option(20, "--unseen", help="Problems to judge the policy on, which it is not trained on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
@@ -28,7 +31,7 @@ def train(
     ),
     as_json: options.Json = False,
 ) -> None:
-    """Train DOPPLER's policies on many problems; every figure is simulated."""
+    """Train rules for list scheduling, or DOPPLER's networks, on many problems; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.train import TrainOptions, run_train
     from hsdag.evaluators.base import SearchStopped
@@ -40,14 +43,14 @@ def train(
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
     given = parse_changes(changes or ())
-    wanted = TrainOptions(family, problems, updates, parse_duration(expert), unseen, seed, given)
-    with SearchProgress(updates) as progress, TensorBoard(tensorboard) as board:
+    wanted = TrainOptions(family, method, problems, updates, parse_duration(expert), unseen, seed, given)
+    with SearchProgress(wanted.num_updates) as progress, TensorBoard(tensorboard) as board:
         watcher, points = progress.watcher, list[CurvePoint]()
 
         def heard(point: CurvePoint) -> None:
             points.append(point)
             board.note(point)
-            watcher.on_step(f"update {point.update + 1} of {updates}")
+            watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
 
         try:
             found = run_train(
@@ -68,8 +71,8 @@ def train(
         return
     judged = found.card["unseen"]
     typer.echo(
-        f"On {judged['problems']} problems of {family} that were not trained on, the most probable plan takes "
-        f"{judged['most_probable_over_annealing']:.3f} times as long as annealing's of {expert}, and the best of 16 "
+        f"On {judged['problems']} problems of {family} that were not trained on, the first answer takes "
+        f"{judged['first_over_annealing']:.3f} times as long as annealing's of {expert}, and the best of 16 "
         f"{judged['best_of_16']:.3f} times (simulated)."
     )
     typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place")

@@ -12,16 +12,19 @@ import numpy as np
 
 from hsdag.commands.curves import curve_point
 from hsdag.commands.families import Family, find_family
+from hsdag.commands.train_rules import Exercise, RuleTraining, RuleTrainingOptions, judged
 from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import policy_card
 from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
-from hsdag.learning.policy_file import write_policy
 from hsdag.learning.training import Progress
 from hsdag.placers.learned.base import one_thread, singles_of
+from hsdag.placers.lists.rules import METHOD as RULES
+from hsdag.placers.lists.rules import WEIGHTS
 from hsdag.placers.registry import changed_options, make_placer
 from hsdag.reports import CurvePoint
 from hsdag.runtime.problems.plan import Plan
@@ -31,6 +34,8 @@ from hsdag.search.options import SolveOptions, check_seed
 from hsdag.search.solve import solve
 from hsdag.version import __version__
 
+UPDATES = {RULES: 1500, "doppler": 6000}
+"""Methods that can be trained for reuse, and how many updates they take."""
 UNSEEN = 1_000_000
 """Problems from this number on are never trained on."""
 
@@ -39,13 +44,15 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    ``expert_s`` are seconds of annealing for each problem, whose best plan is imitated. ``changes`` are
-    hyper-parameters of DOPPLER by name.
+    ``method`` is ``rules`` or ``doppler``. ``expert_s`` are seconds of annealing for each problem, whose best plan
+    DOPPLER imitates, and which both are judged by. ``changes`` are hyper-parameters of the training by name.
     """
 
     family: str
+    method: str = RULES
     problems: int = 200
-    updates: int = 6000
+    updates: int | None = None
+    """By default those of the method in UPDATES."""
     expert_s: float = 1.0
     unseen: int = 20
     seed: int = 0
@@ -53,17 +60,30 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if self.method not in UPDATES:
+            raise OptionError(f"hsdag train has no method {self.method!r}; choose one of {', '.join(UPDATES)}")
         for name in ("problems", "updates", "unseen"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
         if not self.expert_s > 0:
             raise OptionError(f"--expert-seconds must be above 0, not {self.expert_s}")
 
     @property
+    def num_updates(self) -> int:
+        """Updates, by default those of the method."""
+        return self.updates or UPDATES[self.method]
+
+    @property
+    def of_rules(self) -> RuleTrainingOptions:
+        """Hyper-parameters of rules."""
+        options: RuleTrainingOptions = changed_options(RULES, RuleTrainingOptions(), self.changes)
+        return options
+
+    @property
     def learning(self) -> DopplerConfig:
         """Hyper-parameters: a stable, slow variant of DOPPLER's."""
         base = DopplerConfig(
-            updates=self.updates,
+            updates=self.num_updates,
             plans_per_update=16,
             kept_per_update=None,
             learning_rate=1e-3,
@@ -79,8 +99,8 @@ class TrainOptions:
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """Where the policy was written, its card, and the learning curve, of a resumed training from there on: values over
-    the best plan of the update's problem that was known then."""
+    """Where the policy was written, its card, and the learning curve, of a resumed training from there on: of
+    DOPPLER values over the best plan of the update's problem that was known then, of rules what training lowers."""
 
     path: Path
     card: Mapping[str, Any]
@@ -101,45 +121,101 @@ def run_train(
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
     curve. An interrupt leaves the state and raises SearchStopped. Raises OptionError and OutputError.
     """
-    begin_s, family, learning = time.monotonic(), find_family(options.family), options.learning
+    begin_s, family = time.monotonic(), find_family(options.family)
     state = StateFile(path.with_suffix(".state"))
     if not resume:
         state.path.unlink(missing_ok=True)
-    is_new = state.load() is None
-    on_phase(f"{options.problems} problems of {family.name}" + (f", {options.expert_s:g} s of annealing each" * is_new))
-    lessons = []
-    for number in range(options.problems):
-        lessons.append(lesson_of(family, options.seed * options.problems + number, options.expert_s * is_new))
-        if should_stop():
-            raise SearchStopped
     curve: list[CurvePoint] = []
 
-    def keep(progress: Progress) -> None:
-        curve.append(curve_point(progress, progress.best_so_far))
-        on_update(curve[-1])
+    def keep(point: CurvePoint) -> None:
+        curve.append(point)
+        on_update(point)
 
-    training = Pretraining(learning, lessons, options.seed, keep, should_stop)
-    on_phase(f"training, {options.updates} updates")
-    with one_thread():
-        training.run(state)
+    watching = Watching(on_phase, keep, should_stop)
+    train = _train_rules if options.method == RULES else _train_networks
+    weights, card, worth = train(options, family, state, watching)
     on_phase(f"judging on {options.unseen} problems that were not trained on")
-    figures = judge(training, family, options)
-    card = {
-        **policy_card(family.name, learning),
+    card |= {
+        "name": family.name,
         "hsdag": __version__,
-        "learning": learning.as_dict(),
         "family": family.name,
         "problems": options.problems,
-        "updates": options.updates,
+        "updates": options.num_updates,
         "expert_s": options.expert_s,
         "seed": options.seed,
-        "unseen": figures,
+        "unseen": judge(worth, family, options),
+        "curve": [[point.update, round(point.best_so_far, 5)] for point in curve[:: max(len(curve) // 50, 1)]],
         "seconds": round(time.monotonic() - begin_s, 1),
         "figures": "simulated",
     }
-    write_policy(path, training.network.state_dict(), card)
+    write_policy(path, weights, card)
     state.path.unlink(missing_ok=True)
     return TrainResult(path, card, tuple(curve))
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what a training does, and asked whether it should stop."""
+
+    on_phase: Callable[[str], None]
+    on_update: Callable[[CurvePoint], None]
+    should_stop: Callable[[], bool]
+
+
+Worth = Callable[[Lesson], tuple[float, float]]
+"""What a policy is worth on a problem: the value of its first answer, and the least of 16."""
+
+
+def _train_rules(
+    options: TrainOptions, family: Family, state: StateFile, watching: Watching
+) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
+    exercises = [Exercise(lesson.costs, lesson.evaluator) for lesson in _lessons(options, family, 0.0, watching)]
+    watching.on_phase(f"training, {options.num_updates} updates")
+    training = RuleTraining(
+        exercises,
+        options.of_rules.rules,
+        options.seed,
+        lambda update, value: watching.on_update(CurvePoint(update, np.nan, np.nan, value, np.nan)),
+        watching.should_stop,
+    )
+    training.run(options.num_updates, state)
+
+    def worth(lesson: Lesson) -> tuple[float, float]:
+        return judged(training.rules, Exercise(lesson.costs, lesson.evaluator), 16, options.seed)
+
+    return {WEIGHTS: training.rules}, {"method": RULES, "rules": len(training.rules)}, worth
+
+
+def _train_networks(
+    options: TrainOptions, family: Family, state: StateFile, watching: Watching
+) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
+    learning = options.learning
+    lessons = _lessons(options, family, options.expert_s if state.load() is None else 0.0, watching)
+
+    def keep(progress: Progress) -> None:
+        watching.on_update(curve_point(progress, progress.best_so_far))
+
+    training = Pretraining(learning, lessons, options.seed, keep, watching.should_stop)
+    watching.on_phase(f"training, {options.num_updates} updates")
+    with one_thread():
+        training.run(state)
+
+    def worth(lesson: Lesson) -> tuple[float, float]:
+        return zero_shot(training.network, learning, lesson, 16, options.seed)
+
+    card = policy_card(family.name, learning) | {"learning": learning.as_dict()}
+    return training.network.state_dict(), card, worth
+
+
+def _lessons(options: TrainOptions, family: Family, expert_s: float, watching: Watching) -> list[Lesson]:
+    experts = f", {expert_s:g} s of annealing each" if expert_s else ""
+    watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
+    lessons = []
+    for number in range(options.problems):
+        lessons.append(lesson_of(family, options.seed * options.problems + number, expert_s))
+        if watching.should_stop():
+            raise SearchStopped
+    return lessons
 
 
 def lesson_of(family: Family, number: int, expert_s: float) -> Lesson:
@@ -159,14 +235,13 @@ def lesson_of(family: Family, number: int, expert_s: float) -> Lesson:
     return Lesson(units.costs, evaluator, tuple(singles_of(units)), experts)
 
 
-def judge(training: Pretraining, family: Family, options: TrainOptions) -> dict[str, float]:
-    """Mean ratios to annealing for ``expert_s`` on unseen problems: of the most probable plan, of the best of 16."""
+def judge(worth: Worth, family: Family, options: TrainOptions) -> dict[str, float]:
+    """Mean ratios to annealing for ``expert_s`` on unseen problems: of the first answer, and of the best of 16."""
     ratios = []
     for number in range(UNSEEN, UNSEEN + options.unseen):
         lesson = lesson_of(family, number, options.expert_s)
         if lesson.experts:
             best = min(score.value for score in lesson.evaluator.evaluate(lesson.experts))
-            found = zero_shot(training.network, options.learning, lesson, 16, options.seed)
-            ratios.append([value / best for value in found])
+            ratios.append([value / best for value in worth(lesson)])
     first, least = np.array(ratios).reshape(-1, 2).mean(axis=0) if ratios else (np.nan, np.nan)
-    return {"problems": len(ratios), "most_probable_over_annealing": float(first), "best_of_16": float(least)}
+    return {"problems": len(ratios), "first_over_annealing": float(first), "best_of_16": float(least)}

@@ -10,13 +10,12 @@ import torch
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.encoders import Edges
 from hsdag.learning.networks import standardise
+from hsdag.runtime.problems.op_features import OP_FEATURES, edge_seconds, mean_seconds, op_features, paper_features
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, tables_of
 
-NUM_PAPER, NUM_WIDE = 5, 13
+NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Features of an op: DOPPLER's (App. E.1), and with ours."""
-WAY_TO_END = 9
-"""The feature that is the longest way to the end, as a share of the longest path."""
 
 
 class Inputs(NamedTuple):
@@ -35,34 +34,13 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     """What networks read of a problem; DOPPLER's five features, standardised, where not ``is_wide``."""
     tables = tables_of(costs)
     levels, num = levels_of(tables), costs.num_ops
-    able = np.isfinite(tables.time_s)
-    time_s = np.where(able, tables.time_s, np.nan)
-    mean_s = np.nanmean(time_s, axis=1)
-    edge_s = edge_seconds(tables)
+    mean_s, edge_s = mean_seconds(tables), edge_seconds(tables)
     source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
-    received_s, sent_s = np.bincount(target, edge_s, num), np.bincount(source, edge_s, num)
-    # levels have the literature's names: DOPPLER's t-level leads to the end, its b-level to the beginning
-    paper = np.stack([mean_s, received_s, sent_s, levels.upward_s, levels.downward_s + mean_s], axis=1)
     unit_s = max(float(mean_s.mean()), np.finfo(float).tiny)
     if is_wide:
-        longest_s = max(float((levels.upward_s + levels.downward_s).max()), unit_s)
-        spread = np.log(np.nanmax(time_s, axis=1) + unit_s * 1e-3) - np.log(np.nanmin(time_s, axis=1) + unit_s * 1e-3)
-        shape = np.stack(
-            [
-                np.log1p(np.diff(tables.in_first)),
-                np.log1p(np.diff(tables.out_first)),
-                able.mean(axis=1),
-                spread,
-                levels.upward_s / longest_s,
-                levels.downward_s / longest_s,
-                (levels.upward_s + levels.downward_s) / longest_s,
-                levels.static_s / longest_s,
-            ],
-            axis=1,
-        )
-        x = torch.tensor(np.concatenate([np.log1p(paper / unit_s), shape], axis=1), dtype=torch.float32)
+        x = torch.tensor(op_features(tables, levels), dtype=torch.float32)
     else:
-        x = standardise(paper)
+        x = standardise(paper_features(tables, levels))
     cost = torch.tensor(np.log1p(edge_s / unit_s), dtype=torch.float32)[:, None]
     behind = np.where(levels.heaviest < 0, num, levels.heaviest)
     return Inputs(
@@ -91,15 +69,6 @@ def finite_times(costs: ScheduleProblem) -> FloatArray:
     """[N, D] seconds, above 0: a thousandth of the mean is added; a device that lacks an op takes ten times as long."""
     time_s = np.where(costs.supported, costs.time_s, 10.0 * np.nanmax(costs.time_s, axis=1)[:, None])
     return np.asarray(time_s + max(1e-3 * float(time_s.mean()), np.finfo(float).tiny), dtype=np.float64)
-
-
-def edge_seconds(tables: Tables) -> FloatArray:
-    """[E] mean seconds of a transfer between two devices, by outgoing edge; 0 with one device."""
-    off = ~np.eye(len(tables.latency_s), dtype=np.bool_)
-    if not off.any():
-        return np.zeros(len(tables.out_op))
-    s_per_byte = (1.0 / tables.bandwidth_bytes_per_s[off]).mean()
-    return np.asarray(tables.latency_s[off].mean() + s_per_byte * tables.out_bytes, dtype=np.float64)
 
 
 def _longest_producer(tables: Tables, levels: Levels, mean_s: FloatArray, edge_s: FloatArray) -> IntArray:

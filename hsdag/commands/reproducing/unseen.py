@@ -14,7 +14,6 @@ from hsdag.commands.reproducing.base import Effort, Ours, Recipe
 from hsdag.commands.reproducing.transfer import zero_shot_s
 from hsdag.commands.train import UNSEEN, TrainOptions, run_train
 from hsdag.evaluators.base import SearchStopped
-from hsdag.placers.portfolio.auto import SHIPPED
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
@@ -24,8 +23,15 @@ TESTED = 5
 PROBLEMS, UPDATES_PER_S, EXPERT_SHARE = 20, 20, 0.02
 """Graphs that a policy is trained on; updates for each second of a budget; the share of it for each graph's expert."""
 DRAWS = {"zero-shot": 1, "best of 16 draws": 16}
-SHIPS = "policy that ships"
-METHODS = {"Placeto": "placeto", "HEFT": "heft", "random draws": "random", "hill climber": "ea", "auto": "auto"}
+RULES = "learned rules"
+METHODS = {
+    RULES: "rules",
+    "Placeto": "placeto",
+    "HEFT": "heft",
+    "random draws": "random",
+    "hill climber": "ea",
+    "auto": "auto",
+}
 
 
 class UnseenGraphs(Recipe):
@@ -35,9 +41,9 @@ class UnseenGraphs(Recipe):
         f"Means over {TESTED} graphs of a family, each relative to annealing in the same budget; half of the graphs "
         "limit memory. Zero-shot is the most probable plan of DOPPLER's policy; 'hsdag train' made it of "
         f"{PROBLEMS} other graphs of the family, in {UPDATES_PER_S} updates per second of the budget. Placeto is "
-        "trained on the graph at hand; the policy that ships was trained on what its card says."
+        "trained on the graph at hand; learned rules are those that come with hsdag."
     )
-    controls = (SHIPS, "random draws", "hill climber", "auto")
+    controls = (RULES, "random draws", "hill climber", "auto")
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
         """Ratios of a family; deviations are over graphs."""
@@ -53,9 +59,6 @@ class UnseenGraphs(Recipe):
                     return
                 watcher.on_phase(f"{name}: {column}")
                 begin_s = time.monotonic()
-                if column == SHIPS and not SHIPPED.is_file():
-                    yield column, Ours(note="none comes with this version")
-                    continue
                 values_s = _values_s(column, tests, path, effort, watcher)
                 pairs = [(value, least) for value, least in zip(values_s, least_s, strict=True) if value < float("inf")]
                 lacking = f"no plan within memory for {TESTED - len(pairs)} of {TESTED} graphs"
@@ -69,14 +72,13 @@ def _values_s(
     """Seconds of the column's plans, infinite where it has none for a graph."""
     if column in METHODS:
         return [_found_s(METHODS[column], test, effort, watcher) for test in tests]
-    policy = SHIPPED if column == SHIPS else path
-    return [zero_shot_s(test, policy, 0, DRAWS.get(column, 1)) for test in tests]
+    return [zero_shot_s(test, path, 0, DRAWS.get(column, 1)) for test in tests]
 
 
 def _train(name: str, path: Path, effort: Effort, watcher: Watcher) -> None:
     """A policy of a family; an interrupt leaves none, which the caller notices."""
     updates = max(1, round(UPDATES_PER_S * effort.budget_s))
-    options = TrainOptions(name, PROBLEMS, updates, EXPERT_SHARE * effort.budget_s, unseen=1)
+    options = TrainOptions(name, "doppler", PROBLEMS, updates, EXPERT_SHARE * effort.budget_s, unseen=1)
     watcher.on_phase(f"{name}: hsdag train")
     with contextlib.suppress(SearchStopped):
         run_train(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hsdag.evaluators.policy_file import PolicyFile, read_policy
 from hsdag.ir.errors import FileFormatError
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
@@ -14,7 +15,6 @@ from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, inputs_of
-from hsdag.learning.policy_file import PolicyFile, read_policy
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 

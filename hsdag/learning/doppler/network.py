@@ -9,8 +9,9 @@ from torch import nn
 
 from hsdag.learning.decoding_kernel import END_LATER, START_LATER
 from hsdag.learning.encoders import make_encoder
-from hsdag.learning.inputs import WAY_TO_END, Inputs, sum_over_path
+from hsdag.learning.inputs import Inputs, sum_over_path
 from hsdag.learning.networks import Mlp, linear
+from hsdag.runtime.problems.op_features import WAY_TO_END
 
 HEFT_ORDER, HEFT_END = 30.0, 3.0
 """How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in

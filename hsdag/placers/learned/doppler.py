@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
@@ -16,7 +17,6 @@ from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
-from hsdag.learning.policy_file import write_policy
 from hsdag.learning.training import Trainer
 from hsdag.placers.base import Preset
 from hsdag.placers.incumbent import Incumbent
@@ -61,7 +61,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         assert problem.costs is not None
         self._network = network = dual_network(self.options, generator)
         if self._stored is not None:
-            network.load_state_dict(dict(self._stored.weights))
+            network.load_state_dict({name: torch.from_numpy(w) for name, w in self._stored.weights.items()})
         if not self.options.own_scores:
             return dual_policy(network, problem.costs, self.options)
         own = OwnScores(network, problem.costs.num_ops, problem.costs.num_devices)

@@ -27,7 +27,7 @@ class ListPlacer(Placer[O]):
     execution they still optimise that makespan, and only the choice among several plans follows the evaluator.
     """
 
-    objectives = ("latency", "throughput")
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput")
     gives_order = True
 
     @abstractmethod

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hsdag.evaluators.policy_file import policy_method
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
-from hsdag.placers.learned.prepared import compile_decoding
 from hsdag.placers.registry import make_placer, method_names
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
@@ -37,13 +36,9 @@ MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
-SHIPPED = Path(str(resources.files("hsdag.policies"))) / "default.safetensors"
-"""The policy that comes with this release."""
 AT_ONCE = {"updates": "0"}
-"""A policy answers without being trained further: its most probable plan and 15 draws."""
+"""A given policy of networks answers without being trained further: its most probable plan and 15 draws."""
 POLICY_SHARE = 0.3
-LEAST_UNITS, LEAST_POLICY_S = 100, 2.5
-"""Units and seconds left from which the policy is worth the second or two that loading torch takes."""
 LEAST_S = 0.1
 """A method gets no less time; where less is left, the search ends."""
 
@@ -55,8 +50,7 @@ class AutoOptions:
     without: str = ""
     """Methods to leave out, by name, with commas between them."""
     initial: str | None = None
-    """Policy file whose plans annealing may begin with, which --init gives; None: the one that comes with this release,
-    where the problem suits it."""
+    """Policy file whose plans annealing may begin with, which --init gives; None: the rules of this release."""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.left_out if name not in method_names()]
@@ -81,9 +75,9 @@ class Turn:
 
 
 class AutoPlacer(Placer[AutoOptions]):
-    """List schedulers first, what a trained policy answers at once, a minimum cut where ops run one after another, then
-    annealing from the best plan, in turns with an exact solver: CP-SAT where a problem is small enough to be proven,
-    windows of MILP-SPLIT where it is not.
+    """List schedulers first, learned rules among them, then what a given policy answers at once, a minimum cut where
+    ops run one after another, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
+    is small enough to be proven, windows of MILP-SPLIT where it is not.
 
     All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
     and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
@@ -97,12 +91,17 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
-        given = self.options.initial
-        self._given = None if given is None else make_placer("doppler", changes={"initial": given})
+        self._given: Turn | None = None
+        if self.options.initial is not None:
+            of_rules = policy_method(Path(self.options.initial)) == "rules"
+            method, at_once = ("rules", {}) if of_rules else ("doppler", AT_ONCE)
+            changes = {"initial": self.options.initial, **at_once}
+            make_placer(method, changes=changes)
+            self._given = Turn(method, POLICY_SHARE, changes=changes)
 
     def _search(self, incumbent: Incumbent) -> Status:
         if self._given is not None:
-            self._given.check(incumbent.problem)
+            _placer(self._given, incumbent.problem)
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
@@ -124,12 +123,12 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         small = problem_of(TWO_OPS, problem.objective, problem.semantics)
-        for method in [m for m in (*LISTS, "mincut") if m not in self.options.left_out]:
+        for method in [m for m in (*LISTS, "rules", "mincut") if m not in self.options.left_out]:
             with contextlib.suppress(OptionError):  # not for this problem
                 evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
                 make_placer(method, is_cheap=True).search(small, evaluator)
-        if "doppler" not in self.options.left_out and (self._given is not None or SHIPPED.is_file()):
-            compile_decoding()
+        if self._given is not None:
+            _placer(self._given, problem).prepare(problem, takes_order=takes_order)
         if "sa" not in self.options.left_out:
             make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
 
@@ -140,9 +139,11 @@ class AutoPlacer(Placer[AutoOptions]):
         if costs is not None:
             is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
             yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_known else LISTS))
-            policy = None if is_known else self._policy_for(incumbent)
-            if policy is not None:
-                yield Turn("doppler", POLICY_SHARE, changes={"initial": str(policy), **AT_ONCE})
+            is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
+            if is_like_learned and not (is_large or is_known):
+                yield Turn("rules", 0.1)
+            if self._given is not None and not is_known:
+                yield self._given
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
         if not incumbent.is_cheap or costs is None:
@@ -157,20 +158,6 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
         for number in range(1, 1000):
             yield Turn("sa", 1.0, number)
-
-    def _policy_for(self, incumbent: Incumbent) -> str | Path | None:
-        """The policy to ask: the given one, or ours where a problem is like those that it was trained on.
-
-        Sequential execution and throughput are not: on 30 unseen problems each, the best of a policy's 16 plans took
-        1.8 and 1.2 times as long as the best of lists and cuts, in the mean, and was better on none and on one.
-        """
-        if self.options.initial is not None:
-            return self.options.initial
-        problem = incumbent.problem
-        is_like = problem.semantics.execution is Execution.WORK_CONSERVING and not problem.objective.is_steady
-        is_of_size = LEAST_UNITS <= problem.num_units <= MOST_UNITS_FOR_ALL_LISTS
-        suits = incumbent.is_cheap and is_like and is_of_size and incumbent.left_s >= LEAST_POLICY_S
-        return SHIPPED if suits and SHIPPED.is_file() else None
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""

@@ -125,10 +125,10 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
     assert all(ours.value is not None for ours in found.values())
     lost = TransferTable(lambda _: small, searches)._shot(small, 2000, [tmp_path / "none"], effort, Watcher())
     assert "is not a policy file" in lost.note  # which it begins with
-    placer = DopplerPlacer()
+    placer = DopplerPlacer(DopplerConfig(own_scores=False))
     solve(small, placer, SolveOptions("doppler", budget_s=30.0, max_evaluations=30))
     placer.save(path)
-    again = DopplerPlacer(DopplerConfig(initial=str(path)))
+    again = DopplerPlacer(DopplerConfig(initial=str(path), own_scores=False))
     moved = again.policy(problem_of(small), torch.Generator().manual_seed(9)).best(torch.Generator().manual_seed(0))
     assert (moved.plan.placement == placer.most_probable(0)).all()
 

@@ -18,7 +18,6 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.incumbent import Incumbent, Limits, Status
-from hsdag.placers.portfolio.auto import SHIPPED
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -154,22 +153,16 @@ def members(problem: ScheduleProblem, budget_s: float = 60.0, **options: Any) ->
     return [each.method for each in found.contributions]
 
 
-def test_the_shipped_policy_is_asked_after_the_lists_about_problems_like_those_it_was_trained_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    problem = dense(120)
-    monkeypatch.setattr("hsdag.placers.portfolio.auto.SHIPPED", tmp_path / "default.safetensors")
-    assert "doppler" not in members(problem)
-    write_small_policy(tmp_path / "default.safetensors")
-    asked = members(problem)
-    assert asked.index("greedy") < asked.index("doppler") < asked.index("sa")
-    assert "doppler" not in members(dense(30))
-    assert "doppler" not in members(problem, 2.0)
-    assert "doppler" not in members(problem, objective=THROUGHPUT)
-    assert "doppler" not in members(problem, semantics=Semantics(Execution.SEQUENTIAL))
+def test_learned_rules_are_asked_with_the_lists() -> None:
+    asked = members(dense(30))
+    assert asked.index("greedy") < asked.index("rules") < asked.index("sa")
+    assert "rules" not in members(dense(30), objective=THROUGHPUT)
+    assert "rules" not in members(dense(30), semantics=Semantics(Execution.SEQUENTIAL))
 
 
-def test_policies_that_ship_are_small_and_read() -> None:
-    for path in SHIPPED.parent.glob("*.safetensors"):
-        assert path.stat().st_size < 5e6
-        make_placer("doppler", changes={"initial": str(path)})
+def test_networks_are_asked_where_their_policy_is_given(tmp_path: Path) -> None:
+    path, problem = write_small_policy(tmp_path / "policy.safetensors"), dense(30)
+    placer = make_placer("auto", changes={"without": "cpsat,milp-split", "initial": str(path)}, is_cheap=True)
+    found = solve(problem, placer, SolveOptions("auto", budget_s=60.0, max_evaluations=300))
+    asked = [each.method for each in found.contributions]
+    assert asked.index("rules") < asked.index("doppler") < asked.index("sa")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement import write_atomically
@@ -22,28 +23,41 @@ FORMAT, VERSION = "hsdag-policy", 1
 class PolicyFile:
     """Weights by name and their card: method, options, families, problems, updates, seed and the last figures."""
 
-    weights: Mapping[str, torch.Tensor]
+    weights: Mapping[str, NDArray[Any]]
     card: Mapping[str, Any]
 
 
-def write_policy(path: Path, weights: Mapping[str, torch.Tensor], card: Mapping[str, Any]) -> None:
+def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str, Any]) -> None:
     """Write a policy, atomically. Raises OutputError when that fails."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **card})
-    data = save({name: tensor.contiguous() for name, tensor in weights.items()}, {"card": text})
+    data = save({name: np.ascontiguousarray(tensor) for name, tensor in weights.items()}, {"card": text})
     write_atomically(path, data)
+
+
+def policy_method(path: Path) -> str | None:
+    """The method that the card of a policy file names. Raises FileFormatError for any other file."""
+    method = _card(path, {}).get("method")
+    return None if method is None else str(method)
 
 
 def read_policy(path: Path, method: str) -> PolicyFile:
     """A policy file of a method, or of none that it names. Raises FileFormatError for any other file."""
+    weights: dict[str, NDArray[Any]] = {}
+    card = _card(path, weights)
+    if card.get("method", method) != method:
+        raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
+    return PolicyFile(weights, card)
+
+
+def _card(path: Path, weights: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """The card of a policy file, whose weights go into ``weights``."""
     try:
-        with safe_open(path, framework="pt") as stored:
-            card = json.loads((stored.metadata() or {}).get("card", "{}"))
-            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+        with safe_open(path, framework="np") as stored:
+            card: dict[str, Any] = json.loads((stored.metadata() or {}).get("card", "{}"))
+            weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
     if card.get("format") != FORMAT or card.get("version") != VERSION:
         found = f"{card.get('format')!r} version {card.get('version')!r}"
         raise FileFormatError(f"{path} is {found}, not {FORMAT!r} version {VERSION}; write one with 'hsdag train'")
-    if card.get("method", method) != method:
-        raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
-    return PolicyFile(weights, card)
+    return card
