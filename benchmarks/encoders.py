@@ -3,7 +3,7 @@
 All encoders have the same width and as many rounds. A method reads graphs by its own network otherwise; the RNN-based
 method has none, its encoder is an LSTM. 'random' is the best of as many random placements.
 
-    python benchmarks/encoders.py [--plans 1500] [--seeds 3] [--methods doppler,gdp,placeto] [--graphs chainmm,ffnn]
+    python benchmarks/encoders.py [--plans 1500] [--seeds 3] [--methods doppler,hsdag,gdp,placeto] [--graphs chainmm]
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from machine import machine
 
 from hsdag.commands.workload import build_problem
 from hsdag.learning.encoders import ENCODERS
+from hsdag.learning.hsdag import config as hsdag
+from hsdag.learning.placeto import config as placeto
 from hsdag.placers.registry import make_placer
 from hsdag.reports import markdown_table
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
 NO_LIMIT_S = 3600.0
+OWN = {"hsdag": (hsdag.OWN,), "placeto": (placeto.OWN,)}
+"""Encoders that one method alone has."""
 
 
 def figures(method: str, changes: Mapping[str, str], graph: str, plans: int, seeds: int) -> list[str]:
@@ -43,15 +47,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plans", type=int, default=1500, help="plans of a search")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", default="doppler,gdp,placeto")
-    parser.add_argument("--graphs", default="chainmm,ffnn")
+    parser.add_argument("--methods", default="doppler,hsdag,gdp,placeto")
+    parser.add_argument("--graphs", default="chainmm")
     parser.add_argument("--encoders", default=",".join(ENCODERS))
     options = parser.parse_args()
     print(f"{machine()}; best of {options.plans} plans on four P100, in ms, {options.seeds} seeds; seconds of a search")
     graphs, lines = options.graphs.split(","), []
     for method, encoder in [
         ("random", "-"),
-        *((m, e) for m in options.methods.split(",") for e in options.encoders.split(",")),
+        *((m, e) for m in options.methods.split(",") for e in (*options.encoders.split(","), *OWN.get(m, ()))),
     ]:
         changes = {} if encoder == "-" else {"encoder": encoder}
         cells = [cell for graph in graphs for cell in figures(method, changes, graph, options.plans, options.seeds)]

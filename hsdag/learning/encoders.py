@@ -136,7 +136,11 @@ ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
 
 def make_encoder(name: str, num_features: int, width: int, layers: int, generator: torch.Generator) -> Encoder:
     """An encoder by name. Raises OptionError that lists the choices."""
+    return Encoder(make_rounds(name, width, layers, generator), num_features, width, generator)
+
+
+def make_rounds(name: str, width: int, layers: int, generator: torch.Generator) -> nn.ModuleList:
+    """Its rounds of messages alone. Raises OptionError that lists the choices."""
     if name not in ENCODERS:
         raise OptionError(f"unknown encoder {name!r}; choose one of {', '.join(ENCODERS)}")
-    rounds = nn.ModuleList(ENCODERS[name](width, generator) for _ in range(layers))
-    return Encoder(rounds, num_features, width, generator)
+    return nn.ModuleList(ENCODERS[name](width, generator) for _ in range(layers))

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
 
+OWN = "hsdag"
+"""The encoder of the paper."""
+
 
 @dataclass(frozen=True)
 class HsdagConfig(TrainingOptions):
@@ -26,8 +29,10 @@ class HsdagConfig(TrainingOptions):
     """Width of all hidden layers (Table 6: hidden_channel)."""
     input_layers: int = 2
     """Layers of the MLP on the node features (Table 6: layer_trans)."""
+    encoder: str = OWN
+    """How messages are passed: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
     gnn_layers: int = 2
-    """Graph convolutions (Table 6: layer_gnn)."""
+    """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
     parsing_layers: int = 2
     """Layers of the edge-score MLP (Table 6: layer_parsingnet)."""
     dropout: float = 0.0

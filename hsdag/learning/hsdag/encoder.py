@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.encoders import Edges, make_rounds
+from hsdag.learning.hsdag.config import OWN, HsdagConfig
 from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.networks import Mlp, unit_rows
 
@@ -26,14 +27,22 @@ class Dropout:
 
 
 class GroupEncoder(nn.Module):
-    """Z = GNN(MLP(X) + state, A): an input MLP, then graph convolutions on the symmetrised graph (Eq. 6)."""
+    """Z = GNN(MLP(X) + state, A): an input MLP, then graph convolutions on the symmetrised graph (Eq. 6).
 
-    def __init__(self, num_features: int, config: HsdagConfig, generator: torch.Generator) -> None:
+    Another encoder passes messages along ``edges``.
+    """
+
+    def __init__(
+        self, num_features: int, config: HsdagConfig, generator: torch.Generator, edges: Edges | None = None
+    ) -> None:
         super().__init__()
         h = config.hidden
-        self._config = config
+        self._config, self._edges = config, edges
         self.input = Mlp([num_features] + [h] * config.input_layers, generator)
-        self.convolutions = Mlp([h] * (config.gnn_layers + 1), generator)
+        if config.encoder == OWN:
+            self.convolutions = Mlp([h] * (config.gnn_layers + 1), generator).layers
+        else:
+            self.convolutions = make_rounds(config.encoder, h, config.gnn_layers, generator)
 
     def forward(
         self, x: torch.Tensor, state: torch.Tensor | None, topology: Topology, dropout_seed: int | None
@@ -43,9 +52,15 @@ class GroupEncoder(nn.Module):
         z = dropout(torch.relu(self.input(x)))
         if state is not None:
             z = z + state
-        index, weight = topology.convolution
-        for layer in self.convolutions.layers:
-            around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z.index_select(0, index[0]))
-            update = dropout(torch.relu(layer(around)))
+        for layer in self.convolutions:
+            update = dropout(torch.relu(self._told(layer, z, topology)))
             z = z + update if self._config.residual else update
         return unit_rows(z) if self._config.normalise else z
+
+    def _told(self, layer: nn.Module, z: torch.Tensor, topology: Topology) -> torch.Tensor:
+        """[N, H] what a round makes of embeddings [N, H]."""
+        if self._config.encoder != OWN:
+            return torch.as_tensor(layer(z, self._edges))
+        index, weight = topology.convolution
+        around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z.index_select(0, index[0]))
+        return torch.as_tensor(layer(around))

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from hsdag.ir.graph import BoolArray
+from hsdag.learning.encoders import Edges
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.encoder import GroupEncoder
 from hsdag.learning.hsdag.groups import Parse, Together
@@ -62,6 +63,7 @@ class GroupNetwork(nn.Module):
         config: HsdagConfig,
         generator: torch.Generator,
         time_s: torch.Tensor | None = None,
+        edges: Edges | None = None,
     ) -> None:
         super().__init__()
         self._config, self._x, self._topology, self._time_s = config, x, topology, time_s
@@ -69,7 +71,7 @@ class GroupNetwork(nn.Module):
         alike = (supported[topology.left] == supported[topology.right]).all(axis=1)
         self.groupable = Topology.from_edges(topology.num_nodes, topology.left[alike], topology.right[alike])
         self.supported = torch.tensor(supported)
-        self.encoder = GroupEncoder(x.shape[1], config, generator)
+        self.encoder = GroupEncoder(x.shape[1], config, generator, edges)
         self.parsing = ParsingNetwork(config, generator)
         self.placer = Mlp([config.hidden, config.hidden, supported.shape[1]], generator, zero_output=True)
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from hsdag.learning.encoders import Edges
 from hsdag.learning.gdp.config import GdpConfig
 from hsdag.learning.gdp.network import GdpNetwork, needed_bytes
-from hsdag.learning.inputs import inputs_of
 from hsdag.learning.stepwise import StepwisePolicy
-from hsdag.learning.tokens import tokens_of
+from hsdag.learning.tokens import edges_of, tokens_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
@@ -32,13 +30,8 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
-        graph, x = problem.units.graph, tokens_of(problem, with_costs=self.options.costs)
-        if self.options.costs and problem.costs is not None:
-            edges = inputs_of(problem.costs).edges
-        else:
-            source, target = torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst)
-            edges = Edges(source, target, torch.zeros(len(source), 1))
-        order = torch.tensor(graph.topological_order)
+        with_costs, order = self.options.costs, torch.tensor(problem.units.graph.topological_order)
+        x, edges = tokens_of(problem, with_costs=with_costs), edges_of(problem, with_costs=with_costs)
         network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
         return StepwisePolicy(network, problem.supported)
 

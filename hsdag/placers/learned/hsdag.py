@@ -14,6 +14,7 @@ from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.inputs import cost_features, finite_times
 from hsdag.learning.networks import standardise
+from hsdag.learning.tokens import edges_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem
@@ -40,7 +41,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
             values = np.concatenate([values, cost_features(problem.costs)], axis=1)
             time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
         topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
-        network = GroupNetwork(standardise(values), topology, problem.supported, options, generator, time_s)
+        edges = edges_of(problem, with_costs=options.costs)
+        network = GroupNetwork(standardise(values), topology, problem.supported, options, generator, time_s, edges)
         return GroupPolicy(network, options)
 
 

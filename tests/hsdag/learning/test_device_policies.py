@@ -39,6 +39,7 @@ METHODS = pytest.mark.parametrize("method", sorted(TINY))
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
 EVERY_PART = pytest.mark.parametrize(("method", "part"), [(m, part) for m, parts in PARTS.items() for part in parts])
 PLAIN = Exploring()
+ROUND = r"encoder\.(rounds|convolutions)\.\d$"
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -149,10 +150,11 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, par
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("method", ["placeto", "gdp", "doppler"])
+@pytest.mark.parametrize("method", ["placeto", "gdp", "doppler", "hsdag"])
 def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: str) -> None:
     problem = problem_of(random_problem(3, 14, 3))
-    small = {"width": "8", "encoder": encoder} | ({"heads": "2"} if method == "gdp" else {})
+    size = {"gdp": {"width": "8", "heads": "2"}, "hsdag": {"hidden": "8"}}
+    small = {"encoder": encoder, **size.get(method, {"width": "8"})}
     placer = make_placer(method, changes=small, is_cheap=True)
     assert isinstance(placer, LearnedPlacer)
     policy = placer.policy(problem, generator())
@@ -162,7 +164,7 @@ def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: 
         optimiser.zero_grad()
         policy.judge(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    rounds = [module for name, module in policy.network.named_modules() if re.search(r"encoder.rounds.\d$", name)]
+    rounds = [module for name, module in policy.network.named_modules() if re.search(ROUND, name)]
     learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
     assert len(learned) >= 2
     assert min(learned) > 0
