@@ -21,6 +21,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import policy_card
 from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
+from hsdag.learning.options import Baseline
 from hsdag.learning.training import Progress
 from hsdag.placers.learned.base import one_thread, singles_of
 from hsdag.placers.lists.rules import METHOD as RULES
@@ -88,6 +89,7 @@ class TrainOptions:
             kept_per_update=None,
             learning_rate=1e-3,
             entropy=1e-2,
+            baseline=Baseline.BATCH,
             elites=4,
             imitation_weight=1.0,
             begins_as=Beginning.HEFT,

@@ -28,6 +28,7 @@ class Inputs(NamedTuple):
     edges: Edges
     before: torch.Tensor  # [N] the producer on the longest path from the beginning, N at its end
     behind: torch.Tensor  # [N] the consumer on the longest path to the end, N at its end
+    path_lengths: tuple[torch.Tensor, torch.Tensor]  # [N, 1] each: ops on these two, itself included
 
 
 def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
@@ -42,15 +43,18 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     else:
         x = standardise(paper_features(tables, levels))
     cost = torch.tensor(np.log1p(edge_s / unit_s), dtype=torch.float32)[:, None]
-    behind = np.where(levels.heaviest < 0, num, levels.heaviest)
+    before = torch.tensor(_longest_producer(tables, levels, mean_s, edge_s))
+    behind = torch.tensor(np.where(levels.heaviest < 0, num, levels.heaviest))
+    ones = torch.ones(num, 1)
     return Inputs(
         costs=costs,
         tables=tables,
         levels=levels,
         x=x,
         edges=Edges(torch.tensor(source), torch.tensor(target), cost),
-        before=torch.tensor(_longest_producer(tables, levels, mean_s, edge_s)),
-        behind=torch.tensor(behind),
+        before=before,
+        behind=behind,
+        path_lengths=(sum_over_path(ones, before), sum_over_path(ones, behind)),
     )
 
 

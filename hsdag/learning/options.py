@@ -28,6 +28,7 @@ class Baseline(Enum):
     RUNNING = "running"  # mean over all plans so far (DOPPLER §4.1)
     RECENT = "recent"  # mean over the last ten plans, of every step where steps are rewarded (Placeto A.7)
     BATCH = "batch"  # mean of the plans of one update; advantages get unit scale
+    RANKS = "ranks"  # the same of the rewards' ranks in one update, which no outlier moves
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 
 from hsdag.evaluators.base import Checkpoint, Evaluator
 from hsdag.ir.graph import FloatArray, IntArray
@@ -21,6 +22,7 @@ from hsdag.learning.policy import Exploring, Policy, Rollout, first_plans
 from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
 from hsdag.runtime.problems.plan import Plan
 
+IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
 ADVANTAGE_LIMIT = 3.0  # standard deviations
 HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a plan
 RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
@@ -203,9 +205,11 @@ class Trainer:
         trail = [plan for rollout in rollouts for plan in rollout.trail]
         if trail:
             rewards = rewards[:, None] - self._rewards(trail, self._evaluate(trail)).reshape(len(rollouts), -1)
+        if options.baseline is Baseline.RANKS:
+            rewards = rankdata(rewards, axis=0)
         discount = options.discount ** np.array([rollout.step for rollout in rollouts], dtype=np.float64)
         weights = rewards - self._baseline(rewards)
-        if options.baseline is Baseline.BATCH:
+        if options.baseline in IN_UNIT_SCALE:
             weights /= max(float(rewards.std(axis=0).mean()), options.advantage_floor)
             weights = np.clip(weights, -ADVANTAGE_LIMIT, ADVANTAGE_LIMIT)
         return np.asarray((weights.T * discount).T, dtype=np.float64)
@@ -220,7 +224,7 @@ class Trainer:
     def _baseline(self, rewards: FloatArray) -> FloatArray | float:
         """What is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
         kind, mean = self._options.baseline, np.asarray(rewards.mean(axis=0), dtype=np.float64)
-        if kind is Baseline.BATCH:
+        if kind in IN_UNIT_SCALE:
             return mean
         if kind is Baseline.RUNNING:
             known, total = self._num_rewards, self._num_rewards * self._mean_reward + float(rewards.sum())

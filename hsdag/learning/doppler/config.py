@@ -31,6 +31,7 @@ class DopplerConfig(TrainingOptions):
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy: float = 1e-3
+    baseline: Baseline = Baseline.RANKS
     elites: int = 4
     imitation_weight: float = 0.05
     width: int = 64

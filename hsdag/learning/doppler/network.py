@@ -17,7 +17,7 @@ HEFT_ORDER, HEFT_END = 30.0, 3.0
 """How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
 units of the mean op."""
 
-PATH_ORDER, PATH_START, PATH_END = 16.0, 10.0, 1.0
+PATH_ORDER, PATH_START, PATH_END = 10.0, 60.0, 3.0
 """The same for CRITICAL PATH: how sharply it prefers long ways, early starts, and early ends among equal starts."""
 OWN_PACE, OWN_RANGE = 300.0, 8.0
 """How much faster scores of single ops are learned than weights of networks, and how far they go."""
@@ -77,11 +77,7 @@ class DualNetwork(nn.Module):
         z = self.features(inputs.x)
         paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]
         if self._is_mean:
-            ones = h.new_ones(len(h), 1)
-            paths = [
-                path / sum_over_path(ones, following)
-                for path, following in zip(paths, (inputs.before, inputs.behind), strict=True)
-            ]
+            paths = [path / length for path, length in zip(paths, inputs.path_lengths, strict=True)]
         select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1) + inputs.x @ self.direct_select
         if self._range is not None:
             select = self._range * torch.tanh(select / self._range)

@@ -124,6 +124,14 @@ def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
     assert advantages.argmax() == 0
 
 
+def test_weights_by_rank_do_not_depend_on_how_far_off_the_worst_plan_is() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.RANKS))
+    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    near, far = (trainer.advantages(np.array([1.0, 2.0, worst, 2.0]), drawn(policy) * 4) for worst in (3.0, 300.0))
+    assert near.tolist() == far.tolist()
+    assert near.tolist() == pytest.approx([math.sqrt(2), 0.0, -math.sqrt(2), 0.0])
+
+
 def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
     options = replace(SMALL, reward=Reward.NEGATIVE, baseline=Baseline.RUNNING)
     trainer, policy, _ = trainer_for(options)
