@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SHOTS = {"zero-shot": 0, "2k-shot": 2000, "4k-shot": 4000}
 """Episodes on the problem that the policy is moved to."""
+UNTRAINED = "untrained"
+"""The control of zero-shot: what the policy would do before it has learned anything."""
 SOURCE_EPISODES = 4000
 """Episodes on the problem that it is trained on (section 6.1, ChainMM and FFNN)."""
 
@@ -54,8 +56,8 @@ class TransferTable(Recipe):
 
     @property
     def controls(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of the other searches."""
-        return self.others.controls
+        """Those of the other searches, and zero-shot without training."""
+        return (UNTRAINED, *self.others.controls)
 
     def row(self, name: str, columns: Sequence[str], effort: Effort, watcher: Watcher) -> Iterator[tuple[str, Ours]]:
         """Figures of a row: transfers first, then the other searches."""
@@ -71,7 +73,11 @@ class TransferTable(Recipe):
                 if watcher.should_stop():
                     return
                 yield column, found
-        yield from self.others.row(name, [column for column in columns if column not in SHOTS], effort, watcher)
+        if UNTRAINED in columns:
+            values = [zero_shot_s(self.others.problem(name), None, seed) for seed in range(effort.num_seeds)]
+            yield UNTRAINED, Ours.over([self.others.shown(value) for value in values])
+        others = [column for column in columns if column not in (*SHOTS, UNTRAINED)]
+        yield from self.others.row(name, others, effort, watcher)
 
     def _shot(
         self, problem: ScheduleProblem, episodes: int, paths: Sequence[Path], effort: Effort, watcher: Watcher
@@ -151,18 +157,19 @@ def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watc
     placer.save(path)
 
 
-def zero_shot_plans(problem: ScheduleProblem, path: Path, seed: int, num: int = 1) -> list[Plan]:
-    """The most probable plan of a policy file on a problem, and draws until there are so many plans."""
+def zero_shot_plans(problem: ScheduleProblem, path: Path | None, seed: int, num: int = 1) -> list[Plan]:
+    """The most probable plan of a policy file on a problem, or of none, and draws until there are so many plans."""
     import torch
 
-    placer: DopplerPlacer = SolveOptions("doppler", changes={"initial": str(path)}).placer()  # type: ignore[assignment]
+    changes = {} if path is None else {"initial": str(path)}
+    placer: DopplerPlacer = SolveOptions("doppler", changes=changes).placer()  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
     policy = placer.policy(problem_of(problem), generator)
     drawn = policy.draw(num - 1, Exploring(), generator) if num > 1 else []
     return [policy.best(generator).plan, *(rollout.plan for rollout in drawn)]
 
 
-def zero_shot_s(problem: ScheduleProblem, path: Path, seed: int, num: int = 1) -> float:
+def zero_shot_s(problem: ScheduleProblem, path: Path | None, seed: int, num: int = 1) -> float:
     """Simulated seconds of the best of these plans, infinite where none is within memory."""
     units, plans = problem_of(problem), zero_shot_plans(problem, path, seed, num)
     evaluator = ScheduleEvaluator(problem, units.semantics, unit_of_op=units.units.partition.labels)

@@ -55,7 +55,7 @@ class LearnedPlacer(Placer[T]):
         if problem.costs is None:
             raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
         plan = next(CriticalPathPlacer().proposals(problem, 0))
-        return lambda count, generator: policy.replay([plan.unordered] * count, generator)
+        return lambda _, generator: policy.replay([plan.unordered], generator)  # once: all would be the same
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:  # noqa: ARG002
         """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""

@@ -119,8 +119,8 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
     effort = Effort(budget_s=30.0, max_evaluations=30, num_seeds=1)
     small, path = build_problem("ffnn", "p100x4", {"devices": 2}), tmp_path / "policy.safetensors"
     searches = SearchTable(lambda _: small, {"HEFT": Search("heft")}, "About.", in_milliseconds)
-    columns = ("zero-shot", "2k-shot", "HEFT")
-    found = dict(TransferTable(lambda _: small, searches).row("net", ("HEFT", *columns[:2]), effort, Watcher()))
+    columns = ("zero-shot", "2k-shot", "untrained", "HEFT")
+    found = dict(TransferTable(lambda _: small, searches).row("net", ("HEFT", *columns[:3]), effort, Watcher()))
     assert tuple(found) == columns
     assert all(ours.value is not None for ours in found.values())
     lost = TransferTable(lambda _: small, searches)._shot(small, 2000, [tmp_path / "none"], effort, Watcher())
