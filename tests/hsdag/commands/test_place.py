@@ -121,7 +121,8 @@ def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_
     weight = opset13.constant(np.eye(64, dtype=np.float32))
     y = opset13.log(opset13.matmul(opset13.relu(x), weight, False, False))
     ov.serialize(ov.Model([opset13.result(y)], [x], "logs"), tmp_path / "logs.xml")
-    outcome = run_place(tmp_path / "logs.xml", PlaceOptions(partition_cpu=2, max_evaluations=2, protocol=QUICK))
+    options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", max_evaluations=2, protocol=QUICK)
+    outcome = run_place(tmp_path / "logs.xml", options)
     assert outcome.verdict.difference is not None
     assert outcome.verdict.reason is None
     json.dumps(outcome.document(), allow_nan=False)

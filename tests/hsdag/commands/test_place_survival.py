@@ -126,14 +126,15 @@ def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet
 
 def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "out.json", tmp_path / "out.run"
-    command = place_command(tiny_resnet, out, "--reward", "hybrid", "--method", "hsdag")
+    short = 30.0  # what a profile may take grows with the budget
+    command = place_command(tiny_resnet, out, "--reward", "hybrid", "--method", "hsdag", "--budget", f"{short}s")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         wait_for_events(run / "candidates.jsonl", 3)
         process.send_signal(signal.SIGKILL)
     before = [line for line in (run / "events.jsonl").read_text().splitlines() if line.endswith("}")]
     kept = [line for line in (run / "candidates.jsonl").read_text().splitlines() if line.endswith("}")]
     most = len(before) + 2
-    again = replace(options("hybrid", most), method="hsdag")
+    again = replace(options("hybrid", most), method="hsdag", budget_s=short)
     resumed = run_place(tiny_resnet, again, run_folder=tmp_path / "out.run", resume=True)
     assert (run / "events.jsonl").read_text().splitlines()[: len(before)] == before
     assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept

@@ -217,7 +217,7 @@ class StopsAfter(Evaluator):
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
 def test_the_evaluator_can_stop_a_search_at_any_moment(method: str) -> None:
-    problem = random_problem(8, 60, 3, density=0.1)
+    problem = random_problem(8, 30, 3, density=0.1)
     result = make_placer(method).search(problem_of(problem), StopsAfter(problem, 22))
     assert result.status is Status.TIME_LIMIT
     assert result.plan is not None
