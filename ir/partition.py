@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.graph import Csr, IntArray, inverse_of
 
@@ -39,9 +37,7 @@ class Partition:
     @staticmethod
     def from_pairs(num_items: int, left: IntArray, right: IntArray) -> Partition:
         """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time."""
-        ones = np.ones(len(left), dtype=np.int8)
-        matrix = coo_array((ones, (left, right)), shape=(num_items, num_items))
-        num_groups, labels = connected_components(matrix, directed=False)
+        num_groups, labels = _components(num_items, left, right, directed=False)
         first = np.full(num_groups, num_items)
         np.minimum.at(first, labels, np.arange(num_items))
         return Partition(inverse_of(np.argsort(first))[labels], num_groups)
@@ -70,9 +66,7 @@ class Partition:
 
     def cycles(self, src: IntArray, dst: IntArray) -> IntArray:
         """[G] a number that groups share where they are on a common cycle of the quotient graph."""
-        s, d = self.quotient_edges(src, dst)
-        matrix = coo_array((np.ones(len(s), dtype=np.int8), (s, d)), shape=(self.num_groups,) * 2)
-        return connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
+        return _components(self.num_groups, *self.quotient_edges(src, dst), directed=True)[1]
 
     def quotient_edges(self, src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
         """Distinct edges between different groups, sorted by (source, destination)."""
@@ -80,3 +74,13 @@ class Partition:
         keep = s != d
         keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
         return keys // max(self.num_groups, 1), keys % max(self.num_groups, 1)
+
+
+def _components(num: int, src: IntArray, dst: IntArray, *, directed: bool) -> tuple[int, IntArray]:
+    """How many components a graph has, strong ones of a directed graph, and the number [N] of each node's."""
+    from scipy.sparse import coo_array  # not at the top: it loads slowly, and the measuring process needs none
+    from scipy.sparse.csgraph import connected_components
+
+    matrix = coo_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(num, num))
+    count, labels = connected_components(matrix, directed=directed, connection="strong")
+    return count, labels.astype(np.int64)

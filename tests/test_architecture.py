@@ -133,6 +133,14 @@ def test_the_command_line_and_the_api_load_no_torch_before_a_learned_method_runs
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_the_measuring_process_begins_without_compilers_solvers_and_torch() -> None:
+    code = (
+        "import sys, hsdag.runtime.measuring.worker\n"
+        "assert not {'numba', 'scipy', 'ortools', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_placers_and_learning_know_no_openvino() -> None:
     for folder in ("placers", "learning"):
         for path in (ROOT / "hsdag" / folder).rglob("*.py"):

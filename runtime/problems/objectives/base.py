@@ -9,16 +9,18 @@ import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
-
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problems.bounds import Bound
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Execution, Semantics
+
+if TYPE_CHECKING:  # an objective goes with a candidate into the measuring process, which simulates nothing
+    from numpy.typing import ArrayLike
+
+    from hsdag.ir.graph import FloatArray, IntArray
+    from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
+    from hsdag.runtime.problems.bounds import Bound
+    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+    from hsdag.runtime.problems.semantics import Execution, Semantics
 
 
 class Meter(Protocol):

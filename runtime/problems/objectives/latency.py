@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problems.bounds import Bound, makespan_bound, sequential_bound
 from hsdag.runtime.problems.objectives.base import Meter, Objective
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Semantics
-from hsdag.runtime.simulator.simulation import simulate_makespans
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hsdag.ir.graph import FloatArray, IntArray
+    from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
+    from hsdag.runtime.problems.bounds import Bound
+    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,13 @@ class Latency(Objective):
     def simulated(
         self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
     ) -> FloatArray:
+        from hsdag.runtime.simulator.simulation import simulate_makespans
+
         return simulate_makespans(problem, placements, semantics, priority)
 
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> Bound:
+        from hsdag.runtime.problems.bounds import makespan_bound, sequential_bound
+
         return sequential_bound(problem) if execution is Execution.SEQUENTIAL else makespan_bound(problem)
 
     def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:

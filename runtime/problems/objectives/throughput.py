@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problems.bounds import Bound, period_bound, sequential_bound
 from hsdag.runtime.problems.objectives.base import Meter, Objective
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Semantics
-from hsdag.runtime.simulator.throughput import period_s
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hsdag.ir.graph import FloatArray, IntArray
+    from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
+    from hsdag.runtime.problems.bounds import Bound
+    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 LEAST_IN_FLIGHT, RUNS_IN_FLIGHT = 8, 4
 """Inferences that one measured period takes at least, and for each requested run."""
@@ -39,9 +42,13 @@ class Throughput(Objective):
     def simulated(
         self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
     ) -> FloatArray:
+        from hsdag.runtime.simulator.throughput import period_s
+
         return period_s(problem, placements, semantics)
 
     def lower_bound(self, problem: ScheduleProblem, execution: Execution) -> Bound:
+        from hsdag.runtime.problems.bounds import period_bound, sequential_bound
+
         return sequential_bound(problem) if execution is Execution.SEQUENTIAL else period_bound(problem)
 
     def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
