@@ -272,7 +272,7 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     options = PlaceOptions(
         devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
     )
-    options = replace(options, reward="simulated", budget_s=30.0, finalists=1)
+    options = replace(options, reward="simulated", budget_s=10.0, finalists=1)
     placement = run_place(branches, options, run_folder=tmp_path / "run").placement
     assert placement.priority is not None
     assert set(placement.priority) == set(placement.affinity)
