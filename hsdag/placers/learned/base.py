@@ -44,6 +44,11 @@ class LearnedPlacer(Placer[T]):
     _policy: Policy | None = None
     _trainer: Trainer | None = None
 
+    def __init__(self, options: T | None = None) -> None:
+        super().__init__(options)
+        if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
+            torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
+
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """An untrained policy for a problem."""

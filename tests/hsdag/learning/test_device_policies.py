@@ -198,6 +198,17 @@ def search(
 
 
 @METHODS
+@pytest.mark.parametrize(("updates", "times"), [("2", 1), ("0", 0)])
+def test_what_training_loads_is_loaded_before_a_search_begins(
+    monkeypatch: pytest.MonkeyPatch, method: str, updates: str, times: int
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(torch.optim, "Adam", made.append)
+    placer_of(method, updates=updates)
+    assert len(made) == times
+
+
+@METHODS
 def test_the_first_updates_imitate_critical_path_where_asked_for(method: str) -> None:
     """Nothing is evaluated meanwhile, and the search ends with the last of them."""
     problem = one_fast(1)
