@@ -59,7 +59,7 @@ class DopplerConfig(TrainingOptions):
     """Learn a score of every op, and of every op on every device, beside the networks; not in the paper."""
     simulated_updates: int = 0
     """Where plans are measured, updates from simulated ones before (stage II before stage III), within a fifth of the
-    budget."""
+    budget and each of as many plans as where all are simulated."""
     initial: str | None = None
     """Policy file of 'hsdag train' to begin with, which --init gives: its plans come first, stage I is left out, and
     its networks replace the options that describe networks."""
@@ -79,8 +79,9 @@ class DopplerConfig(TrainingOptions):
 
     @staticmethod
     def few() -> DopplerConfig:
-        """The default where every plan is measured: simulated ones first, and smaller updates."""
-        return DopplerConfig(plans_per_update=8, kept_per_update=None, simulated_updates=100)
+        """The default where every plan is measured: simulated ones first, smaller updates, and weights by reward, which
+        keep noise small."""
+        return DopplerConfig(plans_per_update=8, kept_per_update=None, baseline=Baseline.BATCH, simulated_updates=100)
 
     @staticmethod
     def paper() -> DopplerConfig:

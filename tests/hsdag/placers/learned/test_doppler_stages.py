@@ -83,7 +83,7 @@ def test_a_search_imitates_the_plan_that_serves(problem: ScheduleProblem) -> Non
     alike = {}
     for known in ((), (good,)):
         machine = Measured(problem)
-        searched(problem, machine, known, updates="12", simulated_updates="0", imitation_weight="1")
+        searched(problem, machine, known, updates="12", simulated_updates="0", imitation_weight="1", elites="1")
         last = [plan.placement for plan, _ in machine.asked[-8:]]
         alike[len(known)] = float(np.mean(np.stack(last) == good.placement))
     assert alike[1] > alike[0] + 0.2
