@@ -97,7 +97,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         trainer.begin()
         for _ in range(most):
             incumbent.check()
-            if incumbent.share_of_budget() > SIMULATED_SHARE:
+            if incumbent.elapsed_s > SIMULATED_SHARE * incumbent.limits.seconds:
                 break
             trainer.update()
         return True

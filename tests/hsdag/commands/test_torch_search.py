@@ -25,7 +25,7 @@ from hsdag.runtime.torch_backend import logical_devices
 
 K = 4
 DEVICES = logical_devices(K)
-METHODS = ("heft", "critical-path", "etf", "ea", "sa", "hsdag")
+METHODS = ("heft", "critical-path", "etf", "ea", "sa", "hsdag", "doppler")
 
 
 @cache
@@ -57,7 +57,8 @@ def test_the_best_of_a_measured_search_is_what_the_evaluator_measured_fastest(
         return measured[plan]
 
     monkeypatch.setattr(TorchEvaluator, "_measured", noted)
-    found = search_measured(workload, DEVICES, method, Budget(evaluations=K + 3), costs=free_links(costs))
+    budget = Budget(seconds=10.0, evaluations=K + 3)
+    found = search_measured(workload, DEVICES, method, budget, costs=free_links(costs))
     assert len(measured) == len(found.events) > K
     assert {event.plan: event.score for event in found.events} == measured
     fastest = min(measured, key=lambda key: measured[key].value)
