@@ -11,6 +11,9 @@ from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
 from hsdag.reports import CurvePoint, TensorBoard
 
+VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value over the best known"}
+"""What the learning curves of trainings show."""
+
 
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
@@ -45,7 +48,7 @@ def train(
     given = parse_changes(changes or ())
     wanted = TrainOptions(family, method, problems, updates, parse_duration(expert), unseen, seed, given)
     with SearchProgress(wanted.num_updates) as progress, TensorBoard(tensorboard) as board:
-        watcher, points = progress.watcher, list[CurvePoint]()
+        watcher, points, title = progress.watcher, list[CurvePoint](), f"training on {family} (simulated)"
 
         def heard(point: CurvePoint) -> None:
             points.append(point)
@@ -62,10 +65,10 @@ def train(
                 should_stop=watcher.should_stop,
             )
         except SearchStopped as stop:
+            write_learning_curve(points, title, VALUES[method], curve)
             say(f"the training was interrupted; --resume continues it with {output.with_suffix('.state')}")
             raise typer.Exit(130) from stop
-        finally:
-            write_learning_curve(points, f"training on {family} (simulated)", "value over the best known", curve)
+    write_learning_curve(points, title, VALUES[method], curve)
     if as_json:
         print_json({"policy": str(output), "card": dict(found.card)})
         return

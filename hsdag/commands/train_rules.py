@@ -151,7 +151,7 @@ class RuleTraining:
         others = np.delete(self._values, at, axis=0).min(axis=0, initial=np.inf)
         now, new = np.minimum(others, self._values[at]), np.zeros((CHANGES, len(others)))
         loss, left = np.zeros(CHANGES), np.arange(CHANGES)
-        for block in np.array_split(np.arange(len(others)), BLOCKS):
+        for block in np.array_split(np.arange(len(others)), min(BLOCKS, len(others))):
             new[np.ix_(left, block)] = self._judged([rules[i] for i in left], block)
             loss[left] += (np.minimum(others, new[left]) - now)[:, block].sum(axis=1)
             left = left[loss[left] <= SLACK * len(block)]

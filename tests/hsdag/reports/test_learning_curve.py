@@ -22,8 +22,8 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
 POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]
-TRAINING = ["train", "enas", "--problems", "1", "--updates", "2", "--expert", "0.05s", "--unseen", "1",
-            "--set", "width=8", "--set", "plans_per_update=4"]  # fmt: skip
+TRAINING = ["train", "enas", "--problems", "1", "--updates", "2", "--expert", "0.05s", "--unseen", "1"]
+DOPPLER = ["--method", "doppler", "--set", "width=8", "--set", "plans_per_update=4"]
 
 
 @pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
@@ -57,15 +57,29 @@ def test_updates_are_told_with_the_best_value_so_far() -> None:
         tell_updates(make_placer("heft"), points.append)
 
 
-def test_solve_and_train_draw_learning_curves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     problem, curve = tmp_path / "problem.json", tmp_path / "curve.svg"
     write_problem(find_family("enas").problem(3), problem)
     assert run(["solve", str(problem), "--method", "doppler", "--set", "updates=1", "--set", "teacher_updates=0",
                 "--set", "width=8", "--curve", str(curve), "--json"]) == 0  # fmt: skip
     assert json.loads(capsys.readouterr().out)["method"] == "doppler"
     assert "best so far" in curve.read_text()
-    assert run([*TRAINING, "-o", str(tmp_path / "p.safetensors"), "--curve", str(tmp_path / "trained.svg")]) == 0
-    assert "training on enas" in (tmp_path / "trained.svg").read_text()
+
+
+@pytest.mark.parametrize("more", [["--method", "rules", "--set", "rules=2"], DOPPLER])
+def test_train_draws_the_learning_curve_of_what_it_trains_on_a_single_problem(tmp_path: Path, more: list[str]) -> None:
+    curve = tmp_path / "curve.svg"
+    assert run([*TRAINING, *more, "-o", str(tmp_path / "p.safetensors"), "--curve", str(curve)]) == 0
+    assert "training on enas" in curve.read_text()
+
+
+def test_a_mistake_in_a_training_is_one_line_with_a_curve_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wrong = ["-o", str(tmp_path / "p.safetensors"), "--curve", str(tmp_path / "c.svg"), "--set", "widht=8"]
+    assert run([*TRAINING, "--method", "doppler", *wrong]) == 2
+    complaints = [line for line in capsys.readouterr().err.splitlines() if "not written" in line or "hsdag:" in line]
+    assert len(complaints) == 1
 
 
 def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
