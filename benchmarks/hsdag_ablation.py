@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Semantics
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+HEAD = "SIMULATED costs, sequential execution; ratios to the best single device."
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,9 @@ def variants() -> dict[str, HsdagConfig]:
         "- bounded logits": replace(base, logit_range=None, score_range=None),
         "- small groups at first": replace(base, score_bias=0.0),
         "+ self-imitation": replace(base, elites=4),
+        "+ CRITICAL PATH imitated first": replace(base, teacher_updates=5),
+        "+ expert iteration": replace(base, expert_every=5),
+        "preset for measured plans": HsdagConfig(),
         "- resampling": replace(base, resample_tries=1),
         "- sampled parsing": replace(base, sampled_parsing=False),
         "- residual and unit rows": replace(base, residual=False, normalise=False),
@@ -300,23 +305,14 @@ def best_single_s(case: Case) -> float:
     return min(score.value for score in case.evaluator.evaluate([Plan(row) for row in rows]))
 
 
-def main() -> None:
-    """Print one table row per control and variant."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10, help="searches per row and problem")
-    parser.add_argument("--first-seed", type=int, default=100, help="0 to 9 served to choose the settings")
-    parser.add_argument("--evaluations", type=int, default=300, help="distinct plans a search may ask for")
-    parser.add_argument("--only", default="", help="only rows whose name contains one of these, with commas between")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    problems = list(cases())
-    print(machine())
-    print("SIMULATED costs, sequential execution; ratios to the best single device.")
-    print(f"'@50', '@{options.evaluations}': best ratio after so many plans; mean and its 95% interval over seeds.")
+def table(problems: Sequence[Case], options: argparse.Namespace) -> Iterator[str]:
+    """The lines of the table, as they are found."""
+    yield HEAD
+    yield f"'@50', '@{options.evaluations}': best ratio after so many plans; mean and its 95% interval over seeds."
     for i, case in enumerate(problems, start=1):
-        print(f"P{i}: {case.name}, {case.problem.num_units} units")
+        yield f"P{i}: {case.name}, {case.problem.num_units} units"
     head = "".join(f" | P{i} {'@50':>6} {f'@{options.evaluations}':>12}" for i in range(1, len(problems) + 1))
-    print(f"{'':<30}{head}")
+    yield f"{'':<30}{head}"
     begin_s = time.process_time()
     for name, search in {**controls(), **{name: learned(config) for name, config in variants().items()}}.items():
         if not any(part in name for part in options.only.split(",")):
@@ -328,8 +324,33 @@ def main() -> None:
             at_end = np.asarray([each.best_all for each in runs])
             half = half_width(float(at_end.std(ddof=1)), len(at_end)) if len(at_end) > 1 else 0.0
             cells += f" |    {np.mean([each.best_50 for each in runs]):6.3f} {at_end.mean():6.3f}±{half:5.3f}"
-        print(f"{name:<30}{cells}", flush=True)
-    print(f"{options.seeds} seeds from {options.first_seed} on, {time.process_time() - begin_s:.0f} s of one core")
+        yield f"{name:<30}{cells}"
+    yield f"{options.seeds} seeds from {options.first_seed} on, {time.process_time() - begin_s:.0f} s of one core"
+
+
+def written(page: str, lines: Sequence[str]) -> str:
+    """The page with the table in the place of the one that it has."""
+    begin = page.index(HEAD)
+    return page[:begin] + "\n".join(lines) + "\n" + page[page.index("```", begin) :]
+
+
+def main() -> None:
+    """Print one table row per control and variant."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10, help="searches per row and problem")
+    parser.add_argument("--first-seed", type=int, default=100, help="0 to 9 served to choose the settings")
+    parser.add_argument("--evaluations", type=int, default=300, help="distinct plans a search may ask for")
+    parser.add_argument("--only", default="", help="only rows whose name contains one of these, with commas between")
+    parser.add_argument("--into", type=Path, help="a page whose table is replaced, such as docs/hsdag-method.md")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(machine())
+    lines = []
+    for line in table(list(cases()), options):
+        print(line, flush=True)
+        lines.append(line)
+    if options.into is not None:
+        options.into.write_text(written(options.into.read_text(encoding="utf-8"), lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

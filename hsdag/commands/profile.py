@@ -138,14 +138,18 @@ def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
 
 
 def assumed_costs(
-    source: Any, platform: Platform, shapes: Mapping[str, tuple[int, ...]] | None = None, name: str | None = None
+    source: Any,
+    platform: Platform,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    name: str | None = None,
+    units_of: Callable[[ComputationGraph], CoarseGraph] = placement_units,
 ) -> ScheduleProblem:
     """A model's costs on a platform that is not here, by its figures; ``name`` is that of a model without a file.
 
     Raises ModelError as reading does.
     """
     graph = read_graph(source, shapes)
-    units = placement_units(graph)
+    units = units_of(graph)
     problem = ScheduleProblem.from_graph(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
     )

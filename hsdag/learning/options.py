@@ -42,7 +42,9 @@ class TrainingOptions:
     """Number of policy updates, over which rates change, 0 to train nothing; None: until the budget is spent, over
     which they change."""
     plans_per_update: int = 16
-    """Plans drawn and evaluated from one state of the weights."""
+    """Plans drawn and evaluated from one state of the weights, at least."""
+    growth: float = 0.0
+    """Share of the plans so far that an update draws where this is more: larger batches find the finer gains."""
     kept_per_update: int | None = None
     """Of these, those that are learned from, one half the best and one half the worst; None: all. A plan costs less to
     draw and to evaluate than to learn from."""
@@ -96,7 +98,7 @@ class TrainingOptions:
         ("at least 2 or None", lambda x: x >= 2, "kept_per_update"),
         ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
         ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
-        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate"),
+        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate growth"),
         ("above 0", lambda x: x > 0, "learning_rate advantage_floor"),
         ("above 0 or None", lambda x: x > 0, "clip"),
         ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration"),

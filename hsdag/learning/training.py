@@ -175,16 +175,16 @@ class Trainer:
     def _drawn(self) -> list[Rollout]:
         """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
         options, chosen, found = self._options, set[Plan](), list[Rollout]()
+        count = max(options.plans_per_update, int(options.growth * len(self.memory)))
         share = _between(options.exploration, options.last_exploration, self.progress)
         for attempt in range(options.resample_tries):
-            missing = options.plans_per_update - len(found)
-            draws = self.policy.draw(missing, Exploring(share, HEAT**attempt), self._generator)
+            draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self._generator)
             is_last = attempt + 1 == options.resample_tries
             for draw in draws:
                 if is_last or (draw.plan not in self.memory and draw.plan not in chosen):
                     found.append(draw)
                     chosen.add(draw.plan)
-            if len(found) == options.plans_per_update:
+            if len(found) == count:
                 break
         return found
 

@@ -23,7 +23,8 @@ from hsdag.search.solve import solve
 class Search:
     """A method with its settings: the value it finds, or where ``shows_time`` the seconds that it searches.
 
-    ``seed`` alone where it is given. ``note`` says what differs from the paper's method.
+    ``seed`` alone where it is given, ``semantics`` where they differ from the table's. ``note`` says what differs from
+    the paper's method.
     """
 
     method: str
@@ -31,6 +32,7 @@ class Search:
     changes: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     shows_time: bool = False
+    semantics: Semantics | None = None
     note: str = ""
 
 
@@ -120,9 +122,13 @@ class SearchTable(Recipe):
         if isinstance(setting, Single):
             return self._single(setting.device, problem, options, watcher), 0.0
         seeds = range(num_seeds) if setting.seed is None else [setting.seed]
-        given = replace(options, method=setting.method, preset=setting.preset, changes=setting.changes)
+        semantics = setting.semantics or self.semantics
+        given = replace(
+            options, method=setting.method, preset=setting.preset, changes=setting.changes, semantics=semantics
+        )
         runs = [run_once(problem, replace(given, seed=seed), watcher) for seed in seeds if not watcher.should_stop()]
-        return summary(setting, runs, self.shown), max((run.lower_bound_s for run in runs), default=0.0)
+        proven = [run.lower_bound_s for run in runs if semantics == self.semantics]
+        return summary(setting, runs, self.shown), max(proven, default=0.0)
 
     def _single(self, device: str, problem: ScheduleProblem, options: SolveOptions, watcher: Watcher) -> Ours:
         try:

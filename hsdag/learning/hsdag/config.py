@@ -104,8 +104,8 @@ class HsdagConfig(TrainingOptions):
 
     @staticmethod
     def many() -> HsdagConfig:
-        """For simulated plans, which cost less than an epoch: more of them an update, fewer epochs, a small network.
+        """For simulated plans, which cost less than an epoch: batches that grow, and a smaller network.
 
         No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
         """
-        return HsdagConfig(elites=0, plans_per_update=20, epochs=2, hidden=32)
+        return HsdagConfig(elites=0, growth=0.02, hidden=64)

@@ -218,3 +218,12 @@ def test_what_the_expert_makes_of_a_plan_is_evaluated_and_imitated() -> None:
     after = policy.judge(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
     assert [0, 1] * 6 in evaluator.placements
     assert after.log_p.mean() > before.log_p.mean()
+
+
+def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
+    curve: list[Progress] = []
+    config = replace(SMALL, plans_per_update=10, growth=0.5, greedy_every=0, updates=4, epochs=1)
+    trainer, _, evaluator = trainer_for(config, num_units=40, curve=curve)
+    trainer.run()
+    assert [each.num_plans for each in curve] == [12, 22, 33, 49]  # after the two single devices: 10, 10, 11, 16
+    assert len(evaluator.placements) == 49

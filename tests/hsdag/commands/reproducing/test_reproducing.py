@@ -17,7 +17,13 @@ from hsdag.commands.reproducing import RECIPES, Effort, reproduce, unseen
 from hsdag.commands.reproducing.base import Recipe
 from hsdag.commands.reproducing.diviml_tables import BatchedThroughput, Progress, SolverTimes
 from hsdag.commands.reproducing.doppler_tables import levels, with_barriers
-from hsdag.commands.reproducing.hsdag_tables import GraphStatistics, on_two_cpu_devices, outputs_of
+from hsdag.commands.reproducing.hsdag_tables import (
+    SEQUENTIAL,
+    GraphStatistics,
+    in_sets,
+    on_two_cpu_devices,
+    outputs_of,
+)
 from hsdag.commands.reproducing.searches import (
     CONTROLS,
     Absent,
@@ -41,7 +47,7 @@ from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator import Execution, Semantics, simulate, simulate_makespans
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
@@ -98,6 +104,22 @@ def test_the_figure_is_the_mean_over_seeds_with_its_deviation() -> None:
     each = [dict(table(a=Search("random", seed=s)).row("net", ("a",), TINY, Watcher()))["a"].value for s in (0, 1)]
     assert both.value == pytest.approx(np.mean(np.array(each, dtype=float)))
     assert both.deviation == pytest.approx(np.std(np.array(each, dtype=float), ddof=1))
+
+
+def test_a_column_of_other_semantics_is_searched_under_them_and_proves_nothing_for_the_table() -> None:
+    in_turn, columns = Semantics(Execution.SEQUENTIAL), ("met", "met beside", "bound")
+    both = table(met=Search("met"), **{"met beside": Search("met", semantics=in_turn)})
+    found = dict(both.row("net", columns, TINY, Watcher()))
+    alone = dict(table(met=Search("met")).row("net", ("met", "bound"), TINY, Watcher()))
+    assert found["met"].value == alone["met"].value
+    assert (found["met beside"].value or 0) > (found["met"].value or 0)
+    assert found["bound"].value == alone["bound"].value
+
+
+def test_single_devices_of_the_papers_machine_take_what_its_table_says() -> None:
+    problem = in_sets("resnet50")
+    everything = np.repeat(np.arange(2)[:, None], problem.num_ops, axis=1)
+    assert simulate_makespans(problem, everything, SEQUENTIAL) == pytest.approx([0.0160, 0.00781])
 
 
 def test_time_is_shown_where_the_table_is_of_times() -> None:
