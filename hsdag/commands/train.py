@@ -146,7 +146,6 @@ def run_train(
         "expert_s": options.expert_s,
         "seed": options.seed,
         "unseen": judge(worth, family, options),
-        "curve": [[point.update, round(point.best_so_far, 5)] for point in curve[:: max(len(curve) // 50, 1)]],
         "seconds": round(time.monotonic() - begin_s, 1),
         "figures": "simulated",
     }
@@ -185,7 +184,8 @@ def _train_rules(
     def worth(lesson: Lesson) -> tuple[float, float]:
         return judged(training.rules, Exercise(lesson.costs, lesson.evaluator), 16, options.seed)
 
-    return {WEIGHTS: training.rules}, {"method": RULES, "rules": len(training.rules)}, worth
+    card = {"method": RULES, "rules": len(training.rules), "curve": np.round(training.curve, 5).tolist()}
+    return {WEIGHTS: training.rules}, card, worth
 
 
 def _train_networks(

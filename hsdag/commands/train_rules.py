@@ -81,7 +81,7 @@ class Exercise:
 class RuleTraining:
     """Improves a set of ``num_rules`` rules on exercises; all randomness comes from one generator.
 
-    ``on_update`` gets the number of updates and the mean over exercises of the set's best value.
+    ``on_update`` gets the number of the update and the mean over exercises of the set's best value.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class RuleTraining:
         self._rng = np.random.default_rng(seed)
         self.rules = np.tile(first_rule(), (num_rules, 1))  # [R, W]
         self._values = np.zeros((0, len(exercises)))  # [R, P]
-        self._done = 0
+        self.curve: list[float] = []
+        """``value`` after every update."""
 
     @property
     def value(self) -> float:
@@ -111,7 +112,7 @@ class RuleTraining:
         if not self._resume(checkpoint):
             self._begin()
         saved_s = time.monotonic()
-        while self._done < updates:
+        while len(self.curve) < updates:
             before = self._rng.bit_generator.state
             try:
                 self._update()
@@ -119,8 +120,8 @@ class RuleTraining:
                 self._rng.bit_generator.state = before  # the update is made again, to the same end
                 self._save(checkpoint)
                 raise
-            self._done += 1
-            self._on_update(self._done, self.value)
+            self.curve.append(self.value)
+            self._on_update(len(self.curve) - 1, self.value)
             if time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
                 saved_s = time.monotonic()
@@ -171,8 +172,9 @@ class RuleTraining:
         return np.stack(columns, axis=1)
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        tensors = {"rules": torch.from_numpy(self.rules), "values": torch.from_numpy(self._values)}
-        state = {"method": METHOD, "updates": self._done, "random": self._rng.bit_generator.state}
+        arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        state = {"method": METHOD, "random": self._rng.bit_generator.state}
         checkpoint.save(tensors, state)
 
     def _resume(self, checkpoint: Checkpoint) -> bool:
@@ -181,7 +183,7 @@ class RuleTraining:
             return False
         tensors, state = stored
         self.rules, self._values = tensors["rules"].numpy().copy(), tensors["values"].numpy().copy()
-        self._done, self._rng.bit_generator.state = int(state["updates"]), state["random"]
+        self.curve, self._rng.bit_generator.state = tensors["curve"].tolist(), state["random"]
         return True
 
 
