@@ -108,4 +108,4 @@ class HsdagConfig(TrainingOptions):
 
         No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
         """
-        return HsdagConfig(elites=0, growth=0.02, hidden=64)
+        return HsdagConfig(elites=0, growth=0.03, hidden=64)
