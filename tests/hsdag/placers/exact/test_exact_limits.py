@@ -21,6 +21,7 @@ from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s
 from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
+from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp import MilpPlacer
 from hsdag.placers.exact.milp_model import BatchedModel, num_entries
 from hsdag.placers.exact.solving import solve_model
@@ -188,6 +189,15 @@ def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
         for p in (replace(problem, memory_bytes=most), unlimited)
     ]
     assert rows[0] == rows[1]
+
+
+def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
+    model = AssignmentModel(
+        Formulation(problem, MemoryRule.RUNNING), problem_of(problem, LATENCY, SEQUENTIAL), np.asarray
+    )
+    answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), Limits(10.0, 1))
+    assert answer.value == 6
 
 
 def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> None:
