@@ -29,7 +29,7 @@ from hsdag.runtime.problems.tables import Tables, levels_of, tables_of
 
 METHOD, WEIGHTS = "rules", "rules"
 SPREAD = 0.2
-"""Standard deviation by which the rules of a draw are changed, in steps of each weight."""
+"""Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
 STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
 """[W] how far a weight is changed for a difference that shows."""
 
@@ -38,7 +38,7 @@ STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
 class RulesOptions:
     """Raises OptionError for a value out of range."""
 
-    draws: int = 4
+    rounds: int = 4
     """Rounds of schedules, one by every rule; the rules of all rounds but the first are changed at random."""
     spread: float = SPREAD
     """Standard deviation of these changes, in steps of each weight."""
@@ -46,8 +46,8 @@ class RulesOptions:
     """Policy file of 'hsdag train --method rules'; None: the one that comes with this release."""
 
     def __post_init__(self) -> None:
-        if self.draws < 1 or self.spread < 0:
-            raise OptionError("rules takes draws of at least 1 and a spread of at least 0")
+        if self.rounds < 1 or self.spread < 0:
+            raise OptionError("rules takes rounds of at least 1 and a spread of at least 0")
 
 
 class RulesPlacer(ListPlacer[RulesOptions]):
@@ -66,11 +66,11 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         self._rules = read_rules(Path(self.options.initial or SHIPPED))
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
-        """Draws times rules plans; the same seed gives the same ones."""
+        """Rounds times rules plans; the same seed gives the same ones."""
         assert problem.costs is not None
         scheduler, rng = RuleScheduler(tables_of(problem.costs)), np.random.default_rng(seed)
-        for draw in range(self.options.draws):
-            for rule in changed(self._rules, self.options.spread if draw else 0.0, rng):
+        for number in range(self.options.rounds):
+            for rule in changed(self._rules, self.options.spread if number else 0.0, rng):
                 yield scheduler.plan(rule)
 
 

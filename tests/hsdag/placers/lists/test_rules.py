@@ -107,9 +107,9 @@ def test_rules_keep_to_the_memory_that_they_are_given() -> None:
     assert (RuleScheduler(tables_of(full)).schedule(rule(end=-1.0)).device == 1).sum() > 0
 
 
-def test_the_first_draw_takes_the_rules_as_they_are_and_seeds_repeat_the_others() -> None:
+def test_the_first_round_takes_the_rules_as_they_are_and_seeds_repeat_the_others() -> None:
     problem = problem_of(find_family("chain").problem(4))
-    placer = RulesPlacer(RulesOptions(draws=2))
+    placer = RulesPlacer(RulesOptions(rounds=2))
     first, again, other = (list(placer.proposals(problem, seed)) for seed in (0, 0, 1))
     half = len(first) // 2
     assert first == again
@@ -154,7 +154,7 @@ def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_
     for number in range(3_000_000, 3_000_012):
         problem = family.problem(number)
         exercise = Exercise(problem, ScheduleEvaluator(problem, Semantics()))
-        rules = solve(problem, RulesPlacer(RulesOptions(draws=1)), SolveOptions("rules"))
+        rules = solve(problem, RulesPlacer(RulesOptions(rounds=1)), SolveOptions("rules"))
         assert rules.device is not None
         assert rules.value_s == simulate(problem, rules.device, priority=rules.priority).makespan_s
         ratios.append(rules.value_s / (np.exp(exercise.values([first_rule()])[0]) * exercise.unit_s))
