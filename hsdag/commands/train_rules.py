@@ -3,9 +3,9 @@
 Legend: R rules, P problems.
 
 A pool of rules around HEFT's is drawn at random; of it, those are taken one by one that improve the set most. Then one
-rule at a time is changed at random, and the change is kept where the set does not get worse (a (1+1) evolution
-strategy). What counts is the mean over problems of the logarithm of the set's best value. No gradient is needed, and
-gradients of single decisions did not get as far (docs/learned-methods.md).
+rule at a time is changed at random in several ways, and the best change is kept unless it makes the set worse (a (1+8)
+evolution strategy). What counts is the mean over problems of the logarithm of the set's best value. No gradient is
+needed, and gradients of single decisions did not get as far (docs/learned-methods.md).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray
+from hsdag.learning.training import SAVE_EVERY_S
 from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS
 from hsdag.placers.lists.rules import METHOD, SPREAD, STEP, RuleScheduler, changed
 from hsdag.placers.memory_repair import repaired
@@ -44,7 +45,6 @@ SHARES = (2 / NUM_WEIGHTS, 0.2, 0.5)
 """Shares of the weights that a change is of."""
 FROM_ANOTHER = 0.2
 """Share of changes that begin with another rule."""
-SAVE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)

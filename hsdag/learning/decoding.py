@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hsdag.ir.graph import IntArray
 from hsdag.learning.decoding_kernel import ROOM, RULES, Episodes, Room, Scores, decode_many
 from hsdag.runtime.platforms.usable_cpus import in_parts, usable_cpus
-from hsdag.runtime.problems.tables import Tables
+from hsdag.runtime.problems.tables import Tables, lengths_of
 from hsdag.runtime.simulator.heaps import Records
 
 
@@ -47,14 +47,6 @@ class Rules:
         rules["heat"], rules["length_s"], rules["mean_s"] = self.heat, length_s, mean_s
         rules["op_overhead_s"] = tables.op_overhead_s
         return rules
-
-
-def lengths_of(tables: Tables) -> tuple[float, float]:
-    """Seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 where nothing takes time."""
-    able = np.isfinite(tables.time_s)
-    mean_s = np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1)
-    length_s, of_op_s = float(mean_s.sum()) / tables.time_s.shape[1], float(mean_s.mean())
-    return (length_s, of_op_s) if of_op_s > 0 else (1.0, 1.0)
 
 
 def decode(

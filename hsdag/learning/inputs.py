@@ -10,9 +10,9 @@ import torch
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.encoders import Edges
 from hsdag.learning.networks import standardise
-from hsdag.runtime.problems.op_features import OP_FEATURES, edge_seconds, mean_seconds, op_features, paper_features
+from hsdag.runtime.problems.op_features import OP_FEATURES, edge_seconds, op_features, paper_features
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, tables_of
+from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, mean_seconds, tables_of
 
 NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Features of an op: DOPPLER's (App. E.1), and with ours."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.problems.tables import Levels, Tables
+from hsdag.runtime.problems.tables import Levels, Tables, mean_seconds
 
 OP_FEATURES = (
     "time, the mean over devices",
@@ -59,11 +59,6 @@ def paper_features(tables: Tables, levels: Levels) -> FloatArray:
     received_s, sent_s = np.bincount(target, edge_s, num), np.bincount(source, edge_s, num)
     # levels have the literature's names: DOPPLER's t-level leads to the end, its b-level to the beginning
     return np.stack([mean_s, received_s, sent_s, levels.upward_s, levels.downward_s + mean_s], axis=1)
-
-
-def mean_seconds(tables: Tables) -> FloatArray:
-    """[N] mean seconds of an op over the devices that support it."""
-    return np.asarray(np.nanmean(np.where(np.isfinite(tables.time_s), tables.time_s, np.nan), axis=1))
 
 
 def edge_seconds(tables: Tables) -> FloatArray:

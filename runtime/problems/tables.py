@@ -73,11 +73,23 @@ def tables_of(problem: ScheduleProblem) -> Tables:
     )
 
 
+def mean_seconds(tables: Tables) -> FloatArray:
+    """[N] mean seconds of an op over the devices that support it."""
+    able = np.isfinite(tables.time_s)
+    return np.asarray(np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1))
+
+
+def lengths_of(tables: Tables) -> tuple[float, float]:
+    """Seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 where nothing takes time."""
+    mean_s = mean_seconds(tables)
+    length_s, of_op_s = float(mean_s.sum()) / tables.time_s.shape[1], float(mean_s.mean())
+    return (length_s, of_op_s) if of_op_s > 0 else (1.0, 1.0)
+
+
 def levels_of(tables: Tables) -> Levels:
     """The levels of all ops, in O(N D + E)."""
     n, d = tables.time_s.shape
-    able = np.isfinite(tables.time_s)
-    mean_s = np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1)
+    mean_s = mean_seconds(tables)
     latency_s = s_per_byte = 0.0
     if d > 1:
         off = ~np.eye(d, dtype=np.bool_)

@@ -20,7 +20,7 @@ from hsdag.commands.reproducing.searches import Search, SearchTable, summary
 from hsdag.commands.workload import build_problem
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.graph import IntArray
-from hsdag.learning.policy import Exploring
+from hsdag.learning.policy import first_plans
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -164,9 +164,7 @@ def zero_shot_plans(problem: ScheduleProblem, path: Path | None, seed: int, num:
     changes = {} if path is None else {"initial": str(path)}
     placer: DopplerPlacer = SolveOptions("doppler", changes=changes).placer()  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
-    policy = placer.policy(problem_of(problem), generator)
-    drawn = policy.draw(num - 1, Exploring(), generator) if num > 1 else []
-    return [policy.best(generator).plan, *(rollout.plan for rollout in drawn)]
+    return first_plans(placer.policy(problem_of(problem), generator), num, generator)
 
 
 def zero_shot_s(problem: ScheduleProblem, path: Path | None, seed: int, num: int = 1) -> float:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 
 from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
+from hsdag.learning.decoding import Rules, decode
+from hsdag.learning.decoding_kernel import FEATURES, Scores
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
@@ -21,8 +24,9 @@ from hsdag.learning.training import Trainer
 from hsdag.placers.base import Preset
 from hsdag.placers.incumbent import Incumbent
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper, singles_of
-from hsdag.placers.learned.prepared import compile_decoding
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.tables import tables_of
 
 SIMULATED_SHARE = 0.2
 """Of the budget of a search that measures plans, the most that learning from simulated ones may take."""
@@ -54,7 +58,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             self.options, self.is_trained = replace(self.options, **networks), True
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
-        compile_decoding()
+        _compile_decoding()
 
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """SEL and PLC over the costs of the problem's units."""
@@ -105,6 +109,14 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
         """CRITICAL PATH (stage I), which a trained policy is beyond."""
         return None if self.is_trained else cast("DualPolicy", policy).teacher
+
+
+def _compile_decoding() -> None:
+    """Have the loop of sequential decoding compiled, where the machine has not yet."""
+    n, d, f, h, k = 2, 2, len(FEATURES), 1, 1
+    shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
+    scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
+    decode(tables_of(ScheduleProblem.from_arrays([[1.0] * d] * n, [(0, 1)])), scores, Rules(), np.zeros(1, np.uint64))
 
 
 PLACER = DopplerPlacer

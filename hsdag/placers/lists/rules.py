@@ -22,10 +22,10 @@ from hsdag.placers.lists.idle_time import IdleTime
 from hsdag.placers.lists.rule_kernel import NUM_WEIGHTS, PARTS, Rule, Work, fill_tails, schedule_by_rule
 from hsdag.placers.lists.schedule import ListSchedule, Room
 from hsdag.policies import SHIPPED
-from hsdag.runtime.problems.op_features import PATH_THROUGH, STATIC_WAY, mean_seconds, op_features
+from hsdag.runtime.problems.op_features import PATH_THROUGH, STATIC_WAY, op_features
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.tables import Tables, levels_of, tables_of
+from hsdag.runtime.problems.tables import Tables, lengths_of, levels_of, tables_of
 
 METHOD, WEIGHTS = "rules", "rules"
 SPREAD = 0.2
@@ -84,9 +84,7 @@ class RuleScheduler:
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
         self._tail_s = np.zeros((n, d))
         fill_tails(tables, self._tail_s)
-        mean_s = mean_seconds(tables)
-        self._op_s = float(mean_s.mean()) or 1.0
-        self._length_s = float(mean_s.sum()) / d or 1.0
+        self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray) -> Plan:
         """The plan by a rule's weights [W]; ops by start, as ``list_schedule`` ranks them."""

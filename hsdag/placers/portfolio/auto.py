@@ -91,17 +91,17 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
-        self._given: Turn | None = None
+        self._given: tuple[Turn, Placer[Any]] | None = None
         if self.options.initial is not None:
             of_rules = policy_method(Path(self.options.initial)) == "rules"
             method, at_once = ("rules", {}) if of_rules else ("doppler", AT_ONCE)
             changes = {"initial": self.options.initial, **at_once}
-            make_placer(method, changes=changes)
-            self._given = Turn(method, POLICY_SHARE, changes=changes)
+            placer = make_placer(method, changes=changes, is_cheap=True)
+            self._given = Turn(method, POLICY_SHARE, changes=changes), placer
 
     def _search(self, incumbent: Incumbent) -> Status:
         if self._given is not None:
-            _placer(self._given, incumbent.problem)
+            self._given[1].check(incumbent.problem)
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
@@ -128,7 +128,7 @@ class AutoPlacer(Placer[AutoOptions]):
                 evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
                 make_placer(method, is_cheap=True).search(small, evaluator)
         if self._given is not None:
-            _placer(self._given, problem).prepare(problem, takes_order=takes_order)
+            self._given[1].prepare(problem, takes_order=takes_order)
         if "sa" not in self.options.left_out:
             make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
 
@@ -143,7 +143,7 @@ class AutoPlacer(Placer[AutoOptions]):
             if is_like_learned and not (is_large or is_known):
                 yield Turn("rules", 0.1)
             if self._given is not None and not is_known:
-                yield self._given
+                yield self._given[0]
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
         if not incumbent.is_cheap or costs is None:
