@@ -52,6 +52,7 @@ class Rule(NamedTuple):
     op_s: float  # the mean op
     length_s: float  # of a balanced schedule
     most_memory: float  # share of a device's memory that ops may fill
+    device_order: IntArray  # [D] by which devices of equal scores are taken
 
 
 class Work(NamedTuple):
@@ -186,7 +187,7 @@ def _permit(t: Tables, rule: Rule, w: Work, v: int) -> None:
 
 @inlined
 def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
-    """The device of the largest score; ties by device index."""
+    """The device of the largest score; ties by ``device_order``."""
     first_s, end_s, way_s, least_s, free_s = np.inf, np.inf, np.inf, np.inf, np.inf
     for d in range(len(w.able)):
         free_s = min(free_s, room.free_s[d])
@@ -195,7 +196,7 @@ def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
             end_s = min(end_s, w.start_s[d] + t.time_s[v, d])
             way_s = min(way_s, w.start_s[d] + t.time_s[v, d] + rule.tail_s[v, d])
     best, highest = -1, -np.inf
-    for d in range(len(w.able)):
+    for d in rule.device_order:
         if not w.able[d]:
             continue
         here_s, unit_s = w.start_s[d] + t.time_s[v, d], rule.op_s

@@ -30,6 +30,8 @@ from hsdag.runtime.problems.tables import Tables, lengths_of, levels_of, tables_
 METHOD, WEIGHTS = "rules", "rules"
 SPREAD = 0.2
 """Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
+LUCK = 0.02
+"""In these rounds, scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK, too."""
 STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
 """[W] how far a weight is changed for a difference that shows."""
 
@@ -39,7 +41,7 @@ class RulesOptions:
     """Raises OptionError for a value out of range."""
 
     rounds: int = 4
-    """Rounds of schedules, one by every rule; the rules of all rounds but the first are changed at random."""
+    """Rounds of schedules, one by every rule; in all but the first, rules are changed and ties broken at random."""
     spread: float = SPREAD
     """Standard deviation of these changes, in steps of each weight."""
     initial: str | None = None
@@ -69,9 +71,10 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         """Rounds times rules plans; the same seed gives the same ones."""
         assert problem.costs is not None
         scheduler, rng = RuleScheduler(tables_of(problem.costs)), np.random.default_rng(seed)
-        for number in range(self.options.rounds):
-            for rule in changed(self._rules, self.options.spread if number else 0.0, rng):
-                yield scheduler.plan(rule)
+        yield from (scheduler.plan(rule) for rule in self._rules)
+        for _ in range(1, self.options.rounds):
+            for rule in changed(self._rules, self.options.spread, rng):
+                yield scheduler.plan(rule, rng)
 
 
 class RuleScheduler:
@@ -86,18 +89,25 @@ class RuleScheduler:
         fill_tails(tables, self._tail_s)
         self._length_s, self._op_s = lengths_of(tables)
 
-    def plan(self, weights: FloatArray) -> Plan:
+    def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
         """The plan by a rule's weights [W]; ops by start, as ``list_schedule`` ranks them."""
-        schedule = self.schedule(weights)
+        schedule = self.schedule(weights, luck)
         return Plan(schedule.device, schedule.ranks)
 
-    def schedule(self, weights: FloatArray) -> ListSchedule:
-        """The schedule by a rule's weights [W]."""
+    def schedule(self, weights: FloatArray, luck: np.random.Generator | None = None) -> ListSchedule:
+        """The schedule by a rule's weights [W].
+
+        With ``luck``, devices of equal scores are taken in random order, and so are ops whose scores hardly differ.
+        """
         of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
         of_device = np.zeros((3, len(device)))
         of_device[0], of_device[1, : len(by_path)], of_device[2, : len(by_way)] = device, by_path, by_way
+        room, (n, d) = Room.of(self._tables), self._tables.time_s.shape
+        score, device_order = self._x @ of_op, np.arange(d)
+        if luck is not None:
+            score, device_order = score * luck.uniform(1 - LUCK, 1 + LUCK, n), luck.permutation(d)
         rule = Rule(
-            self._x @ of_op,
+            score,
             np.ascontiguousarray(moment),
             of_device,
             self._factor,
@@ -105,8 +115,8 @@ class RuleScheduler:
             self._op_s,
             self._length_s,
             float(memory[0]),
+            device_order,
         )
-        room, (n, d) = Room.of(self._tables), self._tables.time_s.shape
         schedule_by_rule(self._tables, rule, room, IdleTime.of(d, n), Work.of(self._tables))
         return room.schedule()
 

@@ -117,6 +117,17 @@ def test_the_first_round_takes_the_rules_as_they_are_and_seeds_repeat_the_others
     assert first[half:] != other[half:]
 
 
+def test_later_rounds_take_equal_ops_and_devices_at_random() -> None:
+    alike = ScheduleProblem.from_arrays([[1.0] * 4] * 6, [])
+    scheduler, rng = RuleScheduler(tables_of(alike)), np.random.default_rng(0)
+    as_it_is = scheduler.schedule(rule(end=-1.0))
+    lucky = [scheduler.schedule(rule(end=-1.0), rng) for _ in range(20)]
+    assert as_it_is.device.tolist() == [0, 1, 2, 3, 0, 1]
+    assert {schedule.sequence[0] for schedule in lucky} == set(range(6))
+    assert {schedule.device[schedule.sequence[0]] for schedule in lucky} == set(range(4))
+    assert {schedule.end_s.max() for schedule in lucky} == {2.0}
+
+
 def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     write_policy(path, {WEIGHTS: np.zeros((2, 3))}, {"method": "rules"})
