@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from hsdag.commands.simulate import SimulateResult
     from hsdag.reports import CurvePoint
     from hsdag.runtime.openvino_backend import WorkConservingModel
+    from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+    from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
     from hsdag.search.solve import SolveResult
 
@@ -39,6 +41,7 @@ def place(
     preset: str = "default",
     settings: Mapping[str, object] | None = None,
     init: str | Path | None = None,
+    start: str | Path | Placement | None = None,
     reward: str | None = None,
     objective: str = "latency",
     executor: str = "hetero",
@@ -60,10 +63,11 @@ def place(
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape``
     are written as at the command line; ``settings`` are hyper-parameters of the method by name; ``init`` is a policy
-    file of ``hsdag train``, for ``auto`` or the method whose policy it is; durations are texts such as ``"60s"``, or
-    seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache
-    holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The answer is never
-    slower than the best single device beyond the 95% interval.
+    file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a placement to begin with, such
+    as the one that serves at present; durations are texts such as ``"60s"``, or seconds; ``inputs`` is an .npz file
+    with one array per input; ``fresh`` profiles the model even where the cache holds its profile. With ``run_folder``
+    the search is kept on disk, and ``resume`` continues it. What was found is the answer only if the 95% interval says
+    that it is faster than the best single device and the start.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -90,6 +94,7 @@ def place(
         shapes=input_shapes(shape),
         inputs=Path(inputs) if inputs is not None else None,
         fresh=fresh,
+        start=Placement.load(start) if isinstance(start, str | Path) else start,
     )
     source = model if is_file else load_model(model, options.shapes, example_input=example_input)
     folder = Path(run_folder) if run_folder is not None else None
@@ -107,6 +112,7 @@ def solve(
     preset: str = "default",
     settings: Mapping[str, object] | None = None,
     init: str | Path | None = None,
+    start: str | Path | Mapping[str, str] | Placement | None = None,
     budget: str | float = "10s",
     max_evaluations: int | None = None,
     seed: int = 0,
@@ -115,7 +121,8 @@ def solve(
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
 
-    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``on_update`` hears of
+    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
+    placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``on_update`` hears of
     every update of a method that learns, with values in the objective's unit.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
@@ -137,7 +144,10 @@ def solve(
         from hsdag.commands.curves import tell_updates
 
         tell_updates(placer, on_update)
-    return run_solve(_problem(problem), placer, options, watcher)
+    costs = _problem(problem)
+    if start is not None:
+        options = replace(options, start=_placed(start, costs, options.semantics.order))
+    return run_solve(costs, placer, options, watcher)
 
 
 def simulate(
@@ -157,16 +167,12 @@ def simulate(
     ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.ir.HsdagError`` for
     what the caller can put right.
     """
-    from hsdag.commands.simulate import parse_semantics, plan_of, read_placement, simulate_placement
+    from hsdag.commands.simulate import parse_semantics, simulate_placement
 
     judged_by = find_objective(objective)
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
     costs = _problem(problem)
-    if isinstance(placement, str | Path):
-        placed = read_placement(Path(placement), costs, semantics.order)
-    else:
-        placed = plan_of(placement, costs, semantics.order, "the placement")
-    return simulate_placement(costs, placed, semantics, judged_by, runs)
+    return simulate_placement(costs, _placed(placement, costs, semantics.order), semantics, judged_by, runs)
 
 
 def export(
@@ -222,6 +228,14 @@ def _changes(method: str, settings: Mapping[str, object] | None, init: str | Pat
     """Hyper-parameters as text, with the policy to begin with."""
     changes = {name: str(value) for name, value in (settings or {}).items()}
     return changes if init is None else begun_with(method, init, changes)
+
+
+def _placed(placement: str | Path | Mapping[str, str] | Placement, costs: ScheduleProblem, order: Order | None) -> Plan:
+    from hsdag.commands.simulate import plan_of, read_placement
+
+    if isinstance(placement, str | Path):
+        return read_placement(Path(placement), costs, order)
+    return plan_of(placement, costs, order, "the placement")
 
 
 def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:

@@ -35,6 +35,10 @@ Init: TypeAlias = Annotated[
         "--init", metavar="POLICY", help="Begin with a policy of 'hsdag train'; for auto or the policy's own method."
     ),
 ]
+Start: TypeAlias = Annotated[
+    Path | None,
+    Option("--start", metavar="PLACEMENT", help="Begin with a placement; the answer is never found to be slower."),
+]
 Objective: TypeAlias = Annotated[str, Option("--objective", help="latency or throughput.")]
 Execution: TypeAlias = Annotated[str, Option("--execution", help="work-conserving, or sequential like HETERO.")]
 Order: TypeAlias = Annotated[

@@ -21,6 +21,7 @@ from hsdag.cli.options import (
     Preset,
     Settings,
     Shape,
+    Start,
 )
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table
 
@@ -39,6 +40,7 @@ def place(
     preset: Preset = "default",
     changes: Settings = None,
     init: Init = None,
+    start: Start = None,
     objective: Objective = "latency",
     executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
     budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
@@ -81,6 +83,7 @@ def place(
             preset=preset,
             settings=parse_changes(changes or ()),
             init=init,
+            start=start,
             reward=reward,
             objective=objective,
             executor=executor,

@@ -34,6 +34,7 @@ def solve(
     preset: options.Preset = "default",
     changes: options.Settings = None,
     init: options.Init = None,
+    start: options.Start = None,
     budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
@@ -47,8 +48,8 @@ def solve(
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
-        if init is not None:
-            raise OptionError("--init does not go with --batch, for which there are no policies")
+        if init is not None or start is not None:
+            raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
         _refuse_beside_batch(
             batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt or curve)
         )
@@ -58,7 +59,7 @@ def solve(
     from hsdag.placers.registry import parse_changes
     from hsdag.search.options import parse_duration
 
-    check_files([output, trace, gantt, curve], [problem], [gantt, curve])
+    check_files([output, trace, gantt, curve], [problem, *filter(None, [start])], [gantt, curve])
     budget_s, points = parse_duration(budget), list[CurvePoint]()
     with SearchProgress(budget_s) as progress:
         solution = api.solve(
@@ -71,6 +72,7 @@ def solve(
             preset=preset,
             settings=parse_changes(changes or ()),
             init=init,
+            start=start,
             budget=budget_s,
             max_evaluations=max_evaluations,
             seed=seed,

@@ -128,12 +128,15 @@ def speed_sentence(
     turned_down: Mapping[str, str] | None = None,
     over_hetero: Ratio | None = None,
     uncompared: str | None = None,
+    *,
+    over_start: Ratio | None = None,
 ) -> str:
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
     the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
-    what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared.
+    what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared;
+    ``over_start`` is what the answer gains over the placement that the search started with.
     """
     turned_down = dict(turned_down or {})
     objection = turned_down.pop(answer, None)
@@ -151,6 +154,11 @@ def speed_sentence(
     if over_hetero is not None:
         interval = f"95% interval {over_hetero.low:.2f} to {over_hetero.high:.2f}"
         sentence += f"; HETERO takes {over_hetero.value:.2f} times as long with the same placement ({interval})"
+    if over_start is not None and over_start.value != 1.0:
+        interval = f"95% interval {over_start.low:.2f} to {over_start.high:.2f}"
+        sentence += f"; the one to start with takes {over_start.value:.2f} times as long ({interval})"
+    elif over_start is not None:
+        sentence += "; it is the one to start with"
     faster = [name for name, over in rivals.items() if over.is_faster]
     if faster:
         names = " and ".join(faster)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag.commands.bench import placed_candidate
 from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.colocation import variable_of
-from hsdag.ir.errors import SearchError
+from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
@@ -38,6 +39,9 @@ LEAST_CANDIDATE_LIMIT_S = 60.0
 
 UNDER_HETERO = "HETERO:"
 """What goes before the name of a placement that HETERO runs for comparison."""
+
+START = "start"
+"""The name of the placement that the search started with."""
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
@@ -66,14 +70,15 @@ def run_place(
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
+        start = _start(session, options)
         if len(devices.placed) == 1 or variable_of(session.graph) is not None:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
-            return _conclude(session, session.problem(), options, None, watcher)
+            return _conclude(session, session.problem(), options, None, start, watcher)
         read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
-        outcome = _conclude(session, found.problem, options, found, watcher)
+        outcome = _conclude(session, found.problem, options, found, start, watcher)
         spent_s = time.monotonic() - begin_s - found.compiling_s
         if spent_s > options.budget_s:
             watcher.on_phase(
@@ -96,8 +101,30 @@ def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event,
     return on_event
 
 
+def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
+    """The placement that the search starts with, by its name, as its file says it is run.
+
+    Raises PlacementError where it is for another model, OptionError where it uses a device that is not searched over.
+    """
+    if options.start is None:
+        return {}
+    searched = {spec.name: spec for spec in session.devices.placed}
+    for device in options.start.devices:
+        if device.name in options.start.used_devices and searched.get(device.name) != device.spec():
+            raise OptionError(
+                f"the placement to start with uses device {device.name!r} as its file describes it, "
+                "which is not searched over; name the same devices with --devices"
+            )
+    return {START: placed_candidate(session, START, options.start, options.start.executor)}
+
+
 def _conclude(
-    session: Session, problem: Problem, options: PlaceOptions, found: Found | None, watcher: Watcher
+    session: Session,
+    problem: Problem,
+    options: PlaceOptions,
+    found: Found | None,
+    start: Mapping[str, Candidate],
+    watcher: Watcher,
 ) -> PlaceResult:
     """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
@@ -116,6 +143,7 @@ def _conclude(
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
         Check.over(session.devices.all, options.reference, options.tolerance),
+        start=start,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
@@ -163,12 +191,15 @@ class _Report:
     def placement(self) -> Placement:
         """The answer, as a placement file holds it."""
         options, result, graph = self.options, self.result, self.session.graph
-        ratio, versus, plan = result.ratios[result.answer], result.best_single, self.plans.get(result.answer)
-        devices, priority, ops = [result.answer] * graph.num_ops, None, graph.canonical_names
-        if plan is not None:
-            devices = [self.problem.devices[d] for d in self.problem.expand(plan.placement).tolist()]
-            if plan.order is not None:
-                priority = dict(zip(ops, self.problem.expand(plan.order).tolist(), strict=True))
+        ratio, versus, ops = result.ratios[result.answer], result.best_single, graph.canonical_names
+        devices = self._devices_of(result.answer) or [result.answer] * graph.num_ops
+        ranks, method, seed = None, options.method, options.seed
+        executor = options.executor if result.answer in self.plans else "hetero"
+        if result.answer in self.plans and (order := self.plans[result.answer].order) is not None:
+            ranks = self.problem.expand(order).tolist()
+        elif result.answer == START and options.start is not None:
+            ranks, executor = options.start.priority_of(graph), options.start.executor
+            method, seed = options.start.method, options.start.seed
         records = {name: samples.record() for name, samples in result.comparison.samples.items()}
         versions = {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
         return Placement(
@@ -176,16 +207,24 @@ class _Report:
             devices=self.session.device_records,
             affinity=dict(zip(ops, devices, strict=True)),
             names=dict(zip(ops, graph.op_names, strict=True)),
-            method=options.method,
-            seed=options.seed,
+            method=method,
+            seed=seed,
             objective=options.objective.name,
-            executor=options.executor if plan is not None else "hetero",
+            executor=executor,
             latency=records[result.answer],
             baselines={name: record for name, record in records.items() if name not in self.plans},
             speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
-            priority=priority,
+            priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
             created_with={**versions, "preset": options.preset},
         )
+
+    def _devices_of(self, name: str) -> list[str] | None:
+        """[N] the device of every op of a placement; None for what is none."""
+        if name in self.plans:
+            return [self.problem.devices[d] for d in self.problem.expand(self.plans[name].placement).tolist()]
+        if name == START and self.options.start is not None:
+            return self.options.start.devices_of(self.session.graph)
+        return None
 
     def rows(self) -> tuple[Row, ...]:
         """Every candidate that was measured, fastest first."""
@@ -207,10 +246,9 @@ class _Report:
 
     def _ops_of(self, name: str) -> dict[str, int]:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
-        placed = self.plans.get(name.removeprefix(UNDER_HETERO))
+        placed = self._devices_of(name.removeprefix(UNDER_HETERO))
         if placed is not None:
-            counts = np.bincount(self.problem.expand(placed.placement), minlength=self.problem.num_devices).tolist()
-            return dict(zip(self.problem.devices, counts, strict=True))
+            return {device: placed.count(device) for device in self.problem.devices}
         shown = {device.openvino_name: device.name for device in self.session.devices.all}
         if name.startswith("HETERO:"):
             target = _automatic(self.session.devices)[name].target
@@ -230,7 +268,10 @@ class _Report:
         gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
         uncompared = self._why_uncompared(self.found)
         ratio = result.ratios[result.answer]
-        return speed_sentence(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared)
+        gained = comparison.ratio(result.answer, START) if START in comparison.samples else None
+        return speed_sentence(
+            result.answer, result.best_single, ratio, over, turned_down, gain, uncompared, over_start=gained
+        )
 
     def _why_uncompared(self, found: Found) -> str | None:
         """Why no split placement has a figure in the comparison; None where one has."""

@@ -52,13 +52,15 @@ class Limits:
     """What a search may use beside its evaluations, and the seed of its randomness.
 
     ``seconds`` are for methods that compute for long without asking the evaluator, ``num_workers`` are threads.
-    ``known`` are plans to begin with, in place of those that a method makes for itself.
+    ``known`` are plans to begin with; ``is_again`` says that they come from a search before this one, under other
+    costs, so that a portfolio need not ask for first plans again.
     """
 
     seconds: float = float("inf")
     num_workers: int = field(default_factory=usable_cpus)
     seed: int = 0
     known: tuple[Plan, ...] = ()
+    is_again: bool = False
 
 
 @dataclass(frozen=True)

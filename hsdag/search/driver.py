@@ -37,8 +37,9 @@ class Watcher:
 class Driver:
     """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
 
-    ``past`` are the events of an earlier part of the search; ``is_done`` says of the best value whether it needs no
-    further search. Raises OptionError for what the placer cannot search.
+    The placer begins with plans that are ``known``. ``past`` are the events of an earlier part of the search;
+    ``is_done`` says of the best value whether it needs no further search. Raises OptionError for what the placer cannot
+    search.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class Driver:
         watcher: Watcher,
         *,
         seed: int = 0,
+        known: Sequence[Plan] = (),
         journal: Journal | None = None,
         past: Sequence[Event] = (),
         is_done: Callable[[float], bool] = lambda _: False,
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self.limits, self._told_s = Limits(budget.seconds, seed=seed), 0.0
+        self.limits, self._told_s = Limits(budget.seconds, seed=seed, known=tuple(known)), 0.0
         self.contributions: list[Contribution] = []
         self.recorder = RecordingEvaluator(
             inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard

@@ -24,7 +24,7 @@ class FinalResult:
     """What the final comparison found, by candidate name; ``answer`` is the one to deploy.
 
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
-    finalists, baselines and devices are a family each.
+    finalists, baselines and devices are a family each, and so is the placement that the search started with.
     """
 
     opened: Mapping[str, Opened]
@@ -43,6 +43,7 @@ def final_comparison(
     protocol: Protocol,
     check: Check,
     *,
+    start: Mapping[str, Candidate] | None = None,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -51,13 +52,16 @@ def final_comparison(
     """Measure all candidates side by side, in orders drawn from ``rng``, and pick the answer.
 
     A finalist is the answer only if its 95% interval, which holds for all finalists together, lies above the speed of
-    the best single device, if it runs in a process of its own, and if its outputs are as ``check`` wants them. Where no
-    single device runs the model, the fastest finalist that passes is the answer, or the fastest that ran where none
-    could be compared. Finalists and baselines for which ``protocol.limit_s`` is too short are left out, and the
-    comparison's failures say so. Raises SearchError when no answer is left.
+    the best single device and of ``start``, the placement that the search began with, where that is faster than the
+    device and passes; if it runs in a process of its own, and if its outputs are as ``check`` wants them. Otherwise it
+    is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
+    passes is the answer, or the fastest that ran where none could be compared. Finalists and baselines for which
+    ``protocol.limit_s`` is too short are left out, and the comparison's failures say so. Raises SearchError when no
+    answer is left.
     """
-    begin_s = clock()
-    opened, failures = _open_all(runner, singles, {**finalists, **automatic}, protocol.limit_s, on_step, clock)
+    begin_s, begun = clock(), dict(start or {})
+    always, others = {**singles, **begun}, {**finalists, **automatic}
+    opened, failures = _open_all(runner, always, others, protocol.limit_s, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
     left = replace(protocol, limit_s=left_s)
     comparison = compare(
@@ -67,7 +71,7 @@ def final_comparison(
     alive = [name for name in singles if name in comparison.samples]
     best_single = comparison.fastest(alive) if alive else None
     on_step("checking outputs")
-    answer, verdicts = _pick(Verifier(runner, check), comparison, list(finalists), best_single)
+    answer, verdicts = _pick(Verifier(runner, check), comparison, list(finalists), best_single, next(iter(begun), None))
     for name in opened:
         runner.close(name)
     if answer is None:
@@ -76,7 +80,7 @@ def final_comparison(
         raise SearchError(f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}")
     versus = best_single or answer
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
-    for family in (finalists, automatic, singles):
+    for family in (finalists, begun, automatic, singles):
         ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
     return FinalResult(opened, comparison, ratios, best_single, answer, verdicts)
 
@@ -89,7 +93,7 @@ def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) 
 
 def _open_all(
     runner: CandidateRunner,
-    singles: Mapping[str, Candidate],
+    always: Mapping[str, Candidate],
     others: Mapping[str, Candidate],
     limit_s: float,
     on_step: Callable[[str], None],
@@ -97,13 +101,13 @@ def _open_all(
 ) -> tuple[dict[str, Opened], dict[str, str]]:
     """Compile the candidates, and say why some are missing; one that would end after ``limit_s`` is left out.
 
-    How long a candidate takes is known from those before it. Single devices are not left out, and the first of
+    How long a candidate takes is known from those before it. None of ``always`` is left out, and the first of
     ``others`` only where it would take very long.
     """
     opened: dict[str, Opened] = {}
     failures: dict[str, str] = {}
     begin_s, longest_s = clock(), 0.0
-    for name, candidate in {**singles, **others}.items():
+    for name, candidate in {**always, **others}.items():
         left_s = limit_s - (clock() - begin_s)
         is_first = name == next(iter(others), None)
         if name in others and longest_s > (MOST_OVER * limit_s if is_first else left_s):
@@ -128,17 +132,28 @@ def _open_all(
 
 
 def _pick(
-    verifier: Verifier, comparison: Comparison, finalists: Sequence[str], best_single: str | None
+    verifier: Verifier,
+    comparison: Comparison,
+    finalists: Sequence[str],
+    best_single: str | None,
+    start: str | None,
 ) -> tuple[str | None, dict[str, Verdict]]:
-    """The fastest finalist that may be the answer, else the best single device."""
+    """The fastest finalist that may be the answer, else what the search started with, or the best single device."""
     ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median_s)
-    ratios = family_ratios(comparison, ran, best_single) if best_single is not None else {}
     verdicts: dict[str, Verdict] = {}
+    if start is not None and start in comparison.samples:
+        verdicts[start] = verifier.in_own_process(start)
+    kept = start if start in verdicts and verdicts[start].reason is None else None
+    if kept is not None and best_single is not None and comparison.median_s(kept) >= comparison.median_s(best_single):
+        kept = None
+    rivals = [family_ratios(comparison, ran, rival) for rival in (best_single, kept) if rival is not None]
     for name in ran:
-        if best_single is None or ratios[name].is_faster:
+        if all(ratios[name].is_faster for ratios in rivals):
             verdicts[name] = verifier.in_own_process(name)
             if verdicts[name].reason is None:
                 return name, verdicts
+    if kept is not None:
+        return kept, verdicts
     if best_single is not None:
         verdicts[best_single] = verifier.compared(best_single)
         return best_single, verdicts

@@ -12,12 +12,13 @@ import numpy as np
 
 from hsdag.evaluators.recording import Budget
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement import ExecutorName
+from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.placers.base import Placer, Preset
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class SolveOptions(SearchOptions):
 
     budget_s: float = 10.0
     semantics: Semantics = field(default_factory=Semantics)
+    start: Plan | None = None
+    """A plan over ops, which is evaluated first, so that the answer is not worse."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,6 +94,8 @@ class PlaceOptions(SearchOptions):
     reference: ReferenceName = "cpu"
     tolerance: float | None = None
     finalists: int = 3
+    start: Placement | None = None
+    """A placement, such as the one that serves at present, that the answer must not be slower than."""
     protocol: Protocol = field(default_factory=Protocol)
 
     def __post_init__(self) -> None:

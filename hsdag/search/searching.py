@@ -122,7 +122,10 @@ def search_placements(
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
     past = folder.events() if folder is not None else ()
-    driver = Driver(placer, problem, inner, options.budget, watcher, seed=options.seed, journal=folder, past=past)
+    begun = _start(session, problem, options)
+    driver = Driver(
+        placer, problem, inner, options.budget, watcher, seed=options.seed, known=begun, journal=folder, past=past
+    )
     if ground.ruled_out:
         watcher.on_phase("; ".join(ground.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
@@ -132,7 +135,7 @@ def search_placements(
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
         if not is_short:
-            driver.guess(_automatic(session, problem))
+            driver.guess([*begun, *_automatic(session, problem)])
         hybrid = _hybrid(ground, driver.recorder, options, placer, folder, watcher)
         if is_short and hybrid is not None:
             hybrid.evaluate(_contiguous(problem))
@@ -228,7 +231,9 @@ def search_in_slices(
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
         begin_s, known = time.monotonic(), tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
-        within = replace(limits, seconds=slice_s, seed=limits.seed + number, known=known)
+        within = replace(
+            limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
+        )
         result = driver.search(Slice(hybrid, slice_s), checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
@@ -275,6 +280,15 @@ def _contiguous(problem: Problem) -> list[Plan]:
     shares = [position < tenths * problem.num_units // 10 for tenths in range(1, 10)]
     plans = [Plan(np.where(early, first, then)) for first, then in pairs for early in shares]
     return [plan for plan in plans if problem.is_legal(plan.placement)]
+
+
+def _start(session: Session, problem: Problem, options: PlaceOptions) -> list[Plan]:
+    """The placement to start with as a plan, as near to it as units come."""
+    if options.start is None:
+        return []
+    names = {device.name: device.spec().openvino_name for device in options.start.devices}
+    placement = session.of_units(problem, [names[device] for device in options.start.devices_of(session.graph)])
+    return [] if placement is None else [Plan(placement)]
 
 
 def _automatic(session: Session, problem: Problem) -> Iterator[Plan]:

@@ -156,7 +156,13 @@ class Session:
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
-        chosen = self.automatic_ops(target)
+        return self.of_units(problem, self.automatic_ops(target))
+
+    def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
+        """A device for every op [N], by OpenVINO's names, as a placement [U]; None where that is not legal.
+
+        The heaviest op of a unit decides.
+        """
         index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
         labels = problem.units.partition.labels

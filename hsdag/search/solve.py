@@ -14,14 +14,15 @@ from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.build import fingerprint
-from hsdag.ir.errors import SearchError
-from hsdag.ir.graph import IntArray
+from hsdag.ir.errors import PlacementError, SearchError
+from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result, Status
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation, simulate
@@ -176,9 +177,11 @@ class SolveResult(Solution):
 def solve(
     problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher | None = None
 ) -> SolveResult:
-    """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first.
+    """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first, nor
+    than the options' start, where that fits into memory.
 
-    Raises SearchError when the method ended and found nothing legal, OptionError before anything is evaluated for what
+    Raises SearchError when the method ended and found nothing legal, PlacementError for a start that splits a
+    co-location set, OptionError before anything is evaluated for what
     the objective or the method cannot do.
     """
     return _Search(problem, placer, options, watcher or Watcher()).run()
@@ -199,8 +202,16 @@ class _Search:
             placer, self._units, lambda: self._evaluator.evaluate([some]), takes_order=takes_order, say=watcher.on_phase
         )
         self._bound = objective.lower_bound(problem, semantics.execution)
+        self._start = [] if options.start is None else [_of_units(self._units, options.start)]
         self._driver = Driver(
-            placer, self._units, self._evaluator, options.budget, watcher, seed=options.seed, is_done=self._is_proven
+            placer,
+            self._units,
+            self._evaluator,
+            options.budget,
+            watcher,
+            seed=options.seed,
+            known=self._start,
+            is_done=self._is_proven,
         )
         self._alone: list[Event] = []
         self._note = ""
@@ -212,7 +223,7 @@ class _Search:
         packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
         if packing.status is Packing.IMPOSSIBLE:
             return self._conclude(None, Status.INFEASIBLE)
-        self._alone = self._driver.guess()
+        self._alone = self._driver.guess(self._start)
         if packing.placement is not None and not self._driver.recorder.best():
             self._driver.recorder.evaluate_all([Plan(packing.placement)])
         self._watcher.on_phase("searching")
@@ -297,6 +308,21 @@ class _Search:
             interrupted=self._watcher.should_stop(),
             best_after_s=0.0 if found is None else found.elapsed_s,
         )
+
+
+def _of_units(problem: Problem, plan: Plan) -> Plan:
+    """A plan over ops as one over co-location sets, each at the rank of its first op."""
+    labels, placement = problem.units.partition.labels, np.empty(problem.num_units, dtype=np.int64)
+    placement[labels] = plan.placement
+    apart = np.flatnonzero(placement[labels] != plan.placement)
+    if len(apart):
+        op = problem.units.fine.op_names[apart[0]]
+        raise PlacementError(f"the placement to start with has op {op!r} on another device than the rest of its set")
+    if plan.order is None:
+        return Plan(placement)
+    first = np.full(problem.num_units, np.iinfo(np.int64).max)
+    np.minimum.at(first, labels, plan.order)
+    return Plan(placement, inverse_of(np.argsort(first, kind="stable")))
 
 
 def relative_gap(value_s: float, bound_s: float) -> float:

@@ -133,16 +133,16 @@ class AutoPlacer(Placer[AutoOptions]):
             make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _turns(self, incumbent: Incumbent) -> Iterator[Turn]:
-        """Who comes when; annealing goes on to the end. Where plans are known, only the quick lists come again."""
-        problem, is_known = incumbent.problem, bool(incumbent.limits.known)
+        """Who comes when; annealing goes on to the end. In a search that goes on, only the quick lists come again."""
+        problem, is_again = incumbent.problem, incumbent.limits.is_again
         size, costs = problem.num_units * problem.num_devices, problem.costs
         if costs is not None:
             is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
-            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_known else LISTS))
+            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else LISTS))
             is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
-            if is_like_learned and not (is_large or is_known):
+            if is_like_learned and not (is_large or is_again):
                 yield Turn("rules", 0.1)
-            if self._given is not None and not is_known:
+            if self._given is not None and not is_again:
                 yield self._given[0]
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
@@ -163,7 +163,9 @@ class AutoPlacer(Placer[AutoOptions]):
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
         limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
         known = () if incumbent.best is None else (incumbent.best,)
-        limits = replace(limits, seconds=turn.share * incumbent.left_s, seed=limits.seed + turn.round, known=known)
+        limits = replace(
+            limits, seconds=turn.share * incumbent.left_s, seed=limits.seed + turn.round, known=known, is_again=False
+        )
         failure: str | None = None
         status: Status | None = None
         bound: Bound | None = None

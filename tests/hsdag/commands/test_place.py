@@ -17,6 +17,7 @@ from hsdag.commands.outcome import speed_sentence
 from hsdag.commands.place import run_place
 from hsdag.ir import SearchError, load_model, parse_devices, placement_units, read_graph
 from hsdag.ir.export import export_placement
+from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import WorkerSetup
@@ -183,3 +184,35 @@ def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> N
     assert PlaceOptions(method="hsdag", preset="paper").resolved_reward == "measured"
     assert PlaceOptions(method="hsdag", preset="paper", reward="hybrid").resolved_reward == "hybrid"
     assert PlaceOptions().resolved_reward == "hybrid"
+
+
+def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
+    tiny_resnet: Path, tmp_path: Path
+) -> None:
+    specs = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph).partition.labels
+    device = np.where(units < units.max() // 2, "A", "B").tolist()
+    start = hsdag.Placement(
+        model=ModelRecord.of(graph),
+        devices=[
+            DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in parse_devices(specs)
+        ],
+        affinity=dict(zip(graph.canonical_names, device, strict=True)),
+        method="by hand",
+        seed=7,
+        objective="latency",
+        executor="hetero",
+    )
+    start.save(tmp_path / "start.json")
+    found = run_place(
+        tiny_resnet,
+        PlaceOptions(devices=specs, reward="measured", max_evaluations=4, protocol=QUICK, start=start),
+    )
+    row = next(row for row in found.rows if row.name == "start")
+    assert row.ops == {"A": device.count("A"), "B": device.count("B")}
+    assert " to start with" in found.sentence
+    if row.is_answer:
+        assert (found.placement.affinity, found.placement.method) == (start.affinity, "by hand")
+    with pytest.raises(hsdag.ir.OptionError, match="uses device 'B' as its file describes it, which is not searched"):
+        hsdag.place(tiny_resnet, "A=CPU[INFERENCE_NUM_THREADS=1],C=CPU", start=tmp_path / "start.json")

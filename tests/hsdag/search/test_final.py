@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
+import pytest
 from openvino import opset13
 
 from hsdag.ir import DeviceSpec, read_graph
@@ -103,3 +105,33 @@ def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp
     assert result.comparison.failures == {
         "placement 1": "it was left out: all of it runs on CPU_A, so it is not a split"
     }
+
+
+class Timed(CandidateRunner):
+    """Runs candidates, and says that they took given seconds."""
+
+    seconds: Mapping[str, float] = {}
+
+    def run(self, key: str, runs: int) -> list[float]:
+        super().run(key, 1)
+        return [self.seconds[key]] * runs
+
+
+def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(tiny_bert: Path) -> None:
+    with WorkerClient(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
+        runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
+        for times_ms in ((2.0, 1.0, 3.0), (1.0, 2.0, 3.0), (2.0, 2.0, 3.0), (9.0, 9.0, 3.0)):
+            runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}
+            result = final_comparison(
+                runner,
+                {"placement 1": WHOLE},
+                {"CPU": WHOLE},
+                {},
+                Protocol(min_rounds=8, max_rounds=8, turn_s=0.001),
+                Check(reduced=True),
+                start={"start": WHOLE},
+                rng=np.random.default_rng(0),
+            )
+            faster = {1.0: "placement 1", 2.0: "start", 9.0: "CPU"}
+            assert result.answer == faster[times_ms[0]]
+            assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])

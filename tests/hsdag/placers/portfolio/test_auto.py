@@ -101,7 +101,9 @@ def test_plans_that_are_known_come_first_and_the_slow_lists_do_not_come_again() 
     problem = dense()
     units, known = problem_of(problem), Plan(np.arange(9) % 2)
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=2000))
-    result = make_placer("auto", changes={"without": "cpsat"}).search(units, recorder, Limits(known=(known,)))
+    result = make_placer("auto", changes={"without": "cpsat"}).search(
+        units, recorder, Limits(known=(known,), is_again=True)
+    )
     assert recorder.events[0].plan == known
     assert [each.method for each in result.contributions][:4] == ["met", "heft", "greedy", "sa"]
 
