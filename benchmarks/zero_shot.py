@@ -112,7 +112,7 @@ def show(title: str, found: Sequence[Found], bars: tuple[float, float, float]) -
         f"{title}: {len(found)} problems; on {len(found) - len(firsts)} the first draw does not fit into "
         f"memory, on {len(found) - len(fit)} no plan does\n"
         f"  over auto: first draw {mean(firsts)} (bar {bars[0]}), best draw {mean(drawn)} (bar {bars[1]}), "
-        f"best list {mean([each.listed for each in fit])}\n"
+        f"best list, where it fits, {mean([each.listed for each in found if np.isfinite(each.listed)])}\n"
         f"  better than the best list: first draw {first:.0%}, best draw {best:.0%} (bar {bars[2]:.0%}), "
         f"no worse {equal:.0%}"
     )
