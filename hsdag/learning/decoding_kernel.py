@@ -32,6 +32,7 @@ FEATURES = (
 )
 """Dynamic features of a device for the op at hand. The first five are DOPPLER's (App. E.2), in units of the length of
 a balanced schedule; lengths of the others are in units of the mean op, and cut at ``MOST``."""
+START = FEATURES.index("earliest start of the op")
 START_LATER = FEATURES.index("start, later than on the best device")
 END_LATER = FEATURES.index("end, later than on the best device")
 MOST = 10.0
@@ -71,12 +72,13 @@ class Scores(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room for one episode."""
+    """Room for one episode; what it holds is all that an episode needs to go on."""
 
     of_op: FloatArray  # [N, 2] start and end in seconds
     home: IntArray  # [N]
     weight: FloatArray  # [N] of an op among the candidates
     candidate: IntArray  # [N]
+    num_candidates: IntArray  # [1]
     waiting: IntArray  # [N] inputs that are not placed yet
     readers: IntArray  # [N] consumers that are not placed yet, edge by edge
     devices: Records  # [D] ROOM
@@ -118,12 +120,20 @@ class Episodes(NamedTuple):
 
 
 @bare
-def decode_many(t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np.uint64], found: Episodes) -> None:
-    """Decode an episode for each of ``seeds`` [B] into ``found``."""
+def decode_many(
+    t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np.uint64], found: Episodes, first: int, last: int
+) -> None:
+    """Decode the steps from ``first`` to ``last`` of an episode for each of ``seeds`` [B] into ``found``.
+
+    One that does not begin, at step 0, goes on from what ``r`` holds.
+    """
     for b in range(len(seeds)):
-        r.random[0] = seeds[b]
-        count = _begin(t, s, rules, r, found, b)
-        for step in range(len(r.home)):
+        if first == 0:
+            r.random[0] = seeds[b]
+            _begin(t, r)
+        _read(s, rules, r, found, b, first)
+        count = r.num_candidates[0]
+        for step in range(first, last):
             v = _select(s, rules, r, found, b, step, count)
             count -= 1
             _look(t, r, v)
@@ -138,30 +148,41 @@ def decode_many(t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np
                     found.ready[b, u] = step + 1
                     r.candidate[count] = u
                     count += 1
+        r.num_candidates[0] = count
 
 
 @inlined
-def _begin(t: Tables, s: Scores, rules: Records, r: Room, found: Episodes, b: int) -> int:
-    """Clear the room; the number of ops without inputs, which are the first candidates."""
+def _begin(t: Tables, r: Room) -> None:
+    """Clear the room; ops without inputs are the first candidates."""
     for d in range(len(r.devices)):
         r.devices[d].free_s = 0.0
         r.devices[d].work_s = 0.0
         r.devices[d].held_bytes = 0.0
         r.devices[d].count = 0
-        for k in range(len(r.total)):
-            r.taken[d, k] = 0.0
-    highest, count = -np.inf, 0
+    count = 0
+    for v in range(len(r.home)):
+        r.waiting[v] = t.in_first[v + 1] - t.in_first[v]
+        r.readers[v] = t.out_first[v + 1] - t.out_first[v]
+        if r.waiting[v] == 0:
+            r.candidate[count] = v
+            count += 1
+    r.num_candidates[0] = count
+
+
+@inlined
+def _read(s: Scores, rules: Records, r: Room, found: Episodes, b: int, num_placed: int) -> None:
+    """Take over scores: weights of ops, and what those that are placed contribute to their devices."""
+    highest = -np.inf
     for v in range(len(r.home)):
         highest = max(highest, s.select[v])
     for v in range(len(r.home)):
         r.weight[v] = np.exp((s.select[v] - highest) / rules[0].heat)
-        r.waiting[v] = t.in_first[v + 1] - t.in_first[v]
-        r.readers[v] = t.out_first[v + 1] - t.out_first[v]
-        if r.waiting[v] == 0:
-            found.ready[b, v] = 0
-            r.candidate[count] = v
-            count += 1
-    return count
+    for d in range(len(r.devices)):
+        for k in range(len(r.total)):
+            r.taken[d, k] = 0.0
+    for step in range(num_placed):
+        for k in range(len(r.total)):
+            r.taken[found.home[b, step], k] += s.seen[found.order[b, step], k]
 
 
 @inlined

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from hsdag.ir.graph import FloatArray
 
@@ -42,6 +43,20 @@ def linear(fan_in: int, fan_out: int, generator: torch.Generator, *, bias: bool 
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
     return layer
+
+
+def in_passes(
+    run: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], items: torch.Tensor, size: int
+) -> tuple[torch.Tensor, ...]:
+    """What ``run`` makes of items [..., M], row by row of its results, from at most ``size`` items at a time.
+
+    The gradient of more than one pass is taken pass by pass, to save memory.
+    """
+    passes = torch.split(items, max(1, size), dim=-1)
+    if len(passes) == 1:
+        return run(items)
+    parts = [checkpoint(run, some, use_reentrant=False, preserve_rng_state=False) for some in passes]
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:

@@ -14,14 +14,16 @@ from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
 from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
+from hsdag.learning.doppler.states import STATE_FEATURES
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, inputs_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetwork:
     """The untrained network; it reads any problem."""
+    num_features = NUM_WIDE if options.wide_features else NUM_PAPER
     network = DualNetwork(
-        NUM_WIDE if options.wide_features else NUM_PAPER,
+        num_features + (len(STATE_FEATURES) if options.messages_each_step else 0),
         len(FEATURES) if options.wide_features else PAPER_FEATURES,
         options.width,
         options.layers,
@@ -45,7 +47,8 @@ def dual_policy(network: DualNetwork | OwnScores, costs: ScheduleProblem, option
         by_start=not options.learns_devices,
         mean_of_seen=options.mean_of_embeddings,
     )
-    return DualPolicy(network, inputs_of(costs, is_wide=options.wide_features), rules)
+    inputs = inputs_of(costs, is_wide=options.wide_features)
+    return DualPolicy(network, inputs, rules, is_by_step=options.messages_each_step)
 
 
 METHOD = "doppler"

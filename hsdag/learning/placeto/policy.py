@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from hsdag.learning.choices import drawn, judged, likeliest
+from hsdag.learning.networks import in_passes
 from hsdag.learning.placeto.config import PlacetoConfig, Start
 from hsdag.learning.placeto.groups import Groups, device_of_groups
 from hsdag.learning.placeto.network import PlacetoNetwork
@@ -92,13 +92,8 @@ class PlacetoPolicy(Policy):
             chosen = device[episode, sweep].gather(1, at_hand)
             return judged(self.network(now, visited, at_hand), chosen)
 
-        passes = torch.split(states, max(1, ROWS // num), dim=1)
-        if len(passes) == 1:
-            parts = [judge_some(states)]
-        else:
-            parts = [checkpoint(judge_some, some, use_reentrant=False, preserve_rng_state=False) for some in passes]
         is_real = self._is_real.repeat(b * n, 1)
-        log_p, entropy = (torch.cat(column)[is_real] for column in zip(*parts, strict=True))
+        log_p, entropy = (column[is_real] for column in in_passes(judge_some, states, ROWS // num))
         drawn_ones = [rollout.record.log_p.reshape(-1) for rollout in rollouts if rollout.record.log_p is not None]
         place = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
         owner = torch.arange(b).repeat_interleave(n * num)

@@ -36,12 +36,16 @@ def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: 
         inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, is_direct=True, logit_range=8.0
     )
     if trained:
-        with torch.no_grad():
-            torch.nn.init.normal_(network.out, generator=generator(2))
-            torch.nn.init.normal_(network.direct, generator=generator(4))
-            torch.nn.init.normal_(network.direct_select, generator=generator(5))
-            torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
+        draw_last_layers(network)
     return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
+
+
+@torch.no_grad()
+def draw_last_layers(network: DualNetwork) -> None:
+    torch.nn.init.normal_(network.out, generator=generator(2))
+    torch.nn.init.normal_(network.direct, generator=generator(4))
+    torch.nn.init.normal_(network.direct_select, generator=generator(5))
+    torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
 
 
 def dual(policy: DualPolicy) -> DualNetwork:
