@@ -142,8 +142,8 @@ RECIPES: dict[str, Recipe] = {
     "doppler-6": _table(
         _on("p100x4"),
         {
-            "once per episode": Search("doppler"),
-            "once per step": Absent("the method has no messages in every step"),
+            "once per episode": Search("doppler", counts_plans=True),
+            "once per step": Search("doppler", changes={"messages_each_step": "true"}, counts_plans=True),
         },
         SIMPLE_CONTROLS,
     ),

@@ -24,7 +24,7 @@ class Search:
     """A method with its settings: the value it finds, or where ``shows_time`` the seconds that it searches.
 
     ``seed`` alone where it is given, ``semantics`` where they differ from the table's. ``note`` says what differs from
-    the paper's method.
+    the paper's method; ``counts_plans`` adds how many plans were evaluated.
     """
 
     method: str
@@ -34,6 +34,7 @@ class Search:
     shows_time: bool = False
     semantics: Semantics | None = None
     note: str = ""
+    counts_plans: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ def summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], float
     notes = [setting.note, f"{len(failed)} of {len(runs)} runs failed: {failed[0]}" if failed else ""]
     if setting.shows_time and any(run.status == Status.TIME_LIMIT.value for run in done):
         notes.append("the budget ended the search")
+    if setting.counts_plans and done:
+        notes.append(f"{sum(run.evaluations for run in done) / len(done):.0f} plans a search")
     note = "; ".join(filter(None, notes))
     return Ours.over(
         [run.elapsed_s if setting.shows_time else shown(run.value_s or 0.0) for run in done], note, elapsed_s

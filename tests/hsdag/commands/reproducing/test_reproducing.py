@@ -127,6 +127,11 @@ def test_time_is_shown_where_the_table_is_of_times() -> None:
     assert found.value == pytest.approx(found.elapsed_s / TINY.num_seeds)
 
 
+def test_a_search_tells_how_many_plans_it_evaluated_where_asked_to() -> None:
+    found = dict(table(a=Search("random", counts_plans=True)).row("net", ("a",), TINY, Watcher()))["a"]
+    assert found.note == f"{TINY.max_evaluations} plans a search"
+
+
 def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: RandomPlacer, __: Incumbent) -> Status:
         raise MemoryError

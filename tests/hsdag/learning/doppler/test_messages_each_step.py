@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from hsdag.evaluators.base import SearchStopped
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES
 from hsdag.learning.doppler import policy as doppler_policy
@@ -15,12 +16,14 @@ from hsdag.learning.doppler.network import DualNetwork, OwnScores, needed_bytes
 from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.doppler.states import STATE_FEATURES, States
 from hsdag.learning.inputs import inputs_of
+from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.doppler import DopplerPlacer
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.tables import lengths_of, tables_of
+from hsdag.runtime.problems.units import problem_of
 from tests.hsdag.learning.doppler.test_dual_policy import PLAIN, draw_last_layers, generator, whole
-from tests.hsdag.learning.hsdag.test_learning_placer import Store
+from tests.hsdag.learning.hsdag.test_learning_placer import Recorder, Store
 from tests.hsdag.learning.test_device_policies import search
 from tests.hsdag.placers.exact.exact_reference import random_problem
 
@@ -152,18 +155,41 @@ def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_h
     assert resumed == asked[len(asked) - len(resumed) :]
 
 
-def test_a_search_ends_between_the_steps_of_a_draw_and_between_passes_of_the_gradient(problem: ScheduleProblem) -> None:
-    policy = policy_of(problem)
+def test_a_search_ends_between_the_steps_of_a_draw(problem: ScheduleProblem) -> None:
+    class Ending(Recorder):
+        left = 5
+
+        def check(self) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise SearchStopped
+
+    recorder = Ending(ScheduleEvaluator(problem, problem_of(problem).semantics))
+    placer().search(problem_of(problem), recorder, Limits(seed=1))
+    assert recorder.left == 0
+    assert len(recorder.asked) == problem.num_devices  # each device alone, and nothing drawn
+
+
+@pytest.mark.parametrize("asked", [1, 5, 10])
+def test_a_search_ends_between_the_passes_of_a_gradient(
+    problem: ScheduleProblem, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four passes; what they hold is computed again on the way back."""
+    monkeypatch.setattr(doppler_policy, "ROWS", 50)
+    policy, left = policy_of(problem), iter(range(asked))
     rollouts = policy.draw(2, PLAIN, generator())
 
     def stop() -> None:
-        raise SearchStopped
+        if next(left, None) is None:
+            raise SearchStopped
+
+    def learn() -> None:
+        for _ in range(2):
+            policy.judge(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
 
     policy.check = stop
     with pytest.raises(SearchStopped):
-        policy.draw(2, PLAIN, generator())
-    with pytest.raises(SearchStopped):
-        policy.judge(rollouts)
+        learn()
 
 
 def test_memory_grows_as_the_problem_does_beyond_one_pass() -> None:
