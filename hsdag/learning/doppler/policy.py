@@ -16,7 +16,8 @@ from torch.nn.functional import leaky_relu, one_hot, pad
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.choices import judged
 from hsdag.learning.decoding import Rules, decode, decode_by_step
-from hsdag.learning.decoding_kernel import SLOPE, Episodes, Scores
+from hsdag.learning.decoding_kernel import SLOPE
+from hsdag.learning.decoding_records import Episodes, Scores
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
 from hsdag.learning.doppler.states import IS_CANDIDATE, IS_PLACED, States
 from hsdag.learning.inputs import Inputs

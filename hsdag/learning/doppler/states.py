@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from hsdag.ir.graph import IntArray
-from hsdag.learning.decoding_kernel import START, Episodes
+from hsdag.learning.decoding_kernel import START
+from hsdag.learning.decoding_records import Episodes
 from hsdag.runtime.problems.tables import Tables, lengths_of
 
 STATE_FEATURES = (

@@ -14,7 +14,8 @@ from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.learning.decoding import Rules, decode
-from hsdag.learning.decoding_kernel import FEATURES, Scores
+from hsdag.learning.decoding_kernel import FEATURES
+from hsdag.learning.decoding_records import Scores
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, needed_bytes

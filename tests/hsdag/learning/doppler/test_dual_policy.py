@@ -10,7 +10,8 @@ import torch
 
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.decoding import Rules
-from hsdag.learning.decoding_kernel import FEATURES, Episodes
+from hsdag.learning.decoding_kernel import FEATURES
+from hsdag.learning.decoding_records import Episodes
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy, running
 from hsdag.learning.inputs import inputs_of, sum_over_path

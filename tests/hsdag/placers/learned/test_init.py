@@ -13,7 +13,7 @@ from hsdag.commands.families import find_family
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
 from hsdag.learning.policy import Policy, first_plans
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Limits
@@ -98,7 +98,7 @@ def test_solve_takes_a_policy_and_a_zero_shot_answer_beats_every_single_device(
     [
         (["--method", "heft"], "method 'heft' uses no policy: leave out --init, or choose 'auto' or the policy's own"),
         (["--set", "initial=other.safetensors"], "--init and --set initial both give a policy; leave one out"),
-        (["--batch", "4"], "--init does not go with --batch, for which there are no policies"),
+        (["--batch", "4"], "--init and --start do not go with --batch, whose schedules are not placements"),
     ],
 )
 def test_where_a_policy_cannot_be_used_is_one_line(
@@ -134,8 +134,7 @@ def test_a_file_that_does_not_fit_is_one_line_before_any_search(
 
 def test_weights_of_other_networks_are_refused(problem_file: Path, tmp_path: Path, policy: Path) -> None:
     options = options_of(policy)
-    wider = {name: getattr(options, name) for name in ("layers", "encoder", "wide_features", "mean_of_embeddings")}
-    card = {**wider, "logit_range": 20.0, "direct": True, "width": 16}
+    card = {**{name: getattr(options, name) for name in DUAL_OPTIONS}, "width": 16}
     path = write_small_policy(tmp_path / "wider.safetensors", options=card)
     with pytest.raises(FileFormatError, match="does not hold the weights of its card's networks"):
         make_placer("doppler", changes={"initial": str(path)})
