@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -12,25 +14,35 @@ from hypothesis import settings
 
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.profiling.profiler import Effort
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
 settings.load_profile("same_examples")
 torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # processes that tests start would compile every module once more
+gc.disable()  # while modules are imported, which leave no garbage
 
 
 def pytest_collection_finish() -> None:
     """What collecting the tests made stays: no garbage collection of a test looks at it."""
     gc.freeze()
+    gc.enable()
 
 
-@pytest.fixture
-def short_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons that are not told how long to measure end after a few rounds."""
+@pytest.fixture(scope="module")
+def short_comparisons() -> Iterator[None]:
+    """Comparisons and profiles that are not told how long to measure end after a few rounds."""
     defaults = Protocol.__init__.__defaults__ or ()
-    monkeypatch.setattr(Protocol.__init__, "__defaults__", (4, 6, 0.02, *defaults[3:]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Protocol.__init__, "__defaults__", (4, 6, 0.02, *defaults[3:]))
+        patch.setattr(Effort.__init__, "__defaults__", astuple(SHORT))
+        for name in ("limit_s", "probe_limit_s", "pair_limit_s"):
+            patch.setattr(Effort, name, getattr(SHORT, name))  # the most that a budget gives
+        yield
 
 
+SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, pair_limit_s=0.1)
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 
 

@@ -68,7 +68,7 @@ def test_place_bench_and_export_return_results(model: ov.Model, tmp_path: Path) 
     assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
     assert found.affinity == found.placement.affinity
     found.save(tmp_path / "p.json")
-    measured = hsdag.bench(model, [tmp_path / "p.json"], ["CPU"], time="1s")
+    measured = hsdag.bench(model, [tmp_path / "p.json"], ["CPU"], time="0.3s")
     assert {row.name for row in measured.rows} == {str(tmp_path / "p.json"), "CPU"}
     written = hsdag.export(found.placement, "csv", tmp_path / "p.csv", model)
     assert written.files == (tmp_path / "p.csv",)

@@ -65,7 +65,7 @@ class BoundaryCosts(NamedTuple):
             latency_s=np.where(off, latency_s, 0.0),
             s_per_byte=inverse,
             order=problem.topological_order,
-            change_s=problem.launch_s if launches is Launches.RUNS else np.zeros(problem.num_devices),
+            change_s=problem.launch_s * (launches is Launches.RUNS),
             constant_s=problem.op_overhead_s * (problem.num_ops - 1),
         )
 

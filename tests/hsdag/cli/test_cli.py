@@ -117,7 +117,7 @@ def test_bench_measures_devices_and_placements_side_by_side(
 ) -> None:
     out = tmp_path / "out.json"
     answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--budget", "8s", "--max-evaluations", 3, "-o", out)
-    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--placement", out, "--time", "2s")
+    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--placement", out, "--time", "0.3s")
     assert document["versus"] == "CPU"
     assert {row["name"] for row in document["rows"]} == {"CPU", str(out)}
     for row in document["rows"]:

@@ -143,11 +143,11 @@ def test_a_folder_is_no_model(complains: Complains, name: str) -> None:
 
 
 def test_a_target_that_does_not_run(complains: Complains, tiny_resnet: Path) -> None:
-    assert "no candidate ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "1s")
+    assert "no candidate ran the model" in complains("bench", tiny_resnet, "--device", "AUTO:XPU", "--time", "0.3s")
 
 
 def test_a_trace_of_what_is_no_device(complains: Complains, tiny_resnet: Path, tmp_path: Path) -> None:
-    files = ("--trace", tmp_path / "trace.json", "--time", "1s")
+    files = ("--trace", tmp_path / "trace.json", "--time", "0.3s")
     assert "AUTO:CPU is no device" in complains("bench", tiny_resnet, "--device", "AUTO:CPU", *files)
 
 

@@ -36,6 +36,7 @@ from hsdag.search.options import PlaceOptions
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
 
+pytestmark = pytest.mark.usefixtures("short_comparisons")
 BUDGET_S = 400
 FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
 
@@ -126,15 +127,16 @@ def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet
 
 def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "out.json", tmp_path / "out.run"
-    short = 30.0  # what a profile may take grows with the budget
+    short, few = 30.0, {"updates": "20"}  # what a profile may take grows with the budget
     command = place_command(tiny_resnet, out, "--reward", "hybrid", "--method", "hsdag", "--budget", f"{short}s")
+    command += ["--set", "updates=20"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         wait_for_events(run / "candidates.jsonl", 3)
         process.send_signal(signal.SIGKILL)
     before = [line for line in (run / "events.jsonl").read_text().splitlines() if line.endswith("}")]
     kept = [line for line in (run / "candidates.jsonl").read_text().splitlines() if line.endswith("}")]
     most = len(before) + 2
-    again = replace(options("hybrid", most), method="hsdag", budget_s=short)
+    again = replace(options("hybrid", most), method="hsdag", changes=few, budget_s=short)
     resumed = run_place(tiny_resnet, again, run_folder=tmp_path / "out.run", resume=True)
     assert (run / "events.jsonl").read_text().splitlines()[: len(before)] == before
     assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept

@@ -20,6 +20,8 @@ from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
     capsys.readouterr()
@@ -56,7 +58,7 @@ def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
     solved = tmp_path / "solved.json"
     asked = ["--method", "hsdag", "--max-evaluations", "30", "-o", str(solved)]
     assert run(["solve", str(costs), *asked]) == 0
-    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "1s")
+    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "0.3s")
     assert document["failures"] == {}
 
 
@@ -175,7 +177,7 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
         executor="hetero",
     )
     placement.save(tmp_path / "p.json")
-    answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "1s", "--trace", tmp_path / "t.json")
+    answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "0.3s", "--trace", tmp_path / "t.json")
     document = json.loads((tmp_path / "t.json").read_text())
     assert document["otherData"]["times"] == "measured"
     threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}

@@ -47,7 +47,7 @@ def test_commands_on_a_placement_take_its_shapes(
     with (tmp_path / "p.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(placement.affinity)
     capsys.readouterr()
-    assert run(["bench", str(onnx_file), "-p", str(tmp_path / "p.json"), "-t", "1s", "--json"]) == 0
+    assert run(["bench", str(onnx_file), "-p", str(tmp_path / "p.json"), "-t", "0.3s", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"]
 
 

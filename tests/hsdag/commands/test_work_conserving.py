@@ -45,6 +45,7 @@ from hsdag.search.session import Session
 
 FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+pytestmark = pytest.mark.usefixtures("short_comparisons")
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
 
 
@@ -152,7 +153,7 @@ def test_bench_runs_a_placement_by_the_executor_its_file_names(
     tiny_resnet: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     split.save(tmp_path / "p.json")
-    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "1s", "--json", "--trace", tmp_path / "t.json"]
+    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "0.3s", "--json", "--trace", tmp_path / "t.json"]
     assert run([*map(str, arguments)]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["inferences_per_s"] > 0
@@ -163,13 +164,13 @@ def test_bench_runs_a_placement_by_the_executor_its_file_names(
 
 
 def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split: Placement) -> None:
-    result = hsdag.bench(tiny_resnet, {"p": split}, executor="hetero", time="1s", with_timeline=True)
+    result = hsdag.bench(tiny_resnet, {"p": split}, executor="hetero", time="0.3s", with_timeline=True)
     assert result.timeline is not None
     assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
 
 
 def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
-    timeline = hsdag.bench(tiny_resnet, {"p": split}, time="1s", with_timeline=True).timeline
+    timeline = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s", with_timeline=True).timeline
     assert timeline is not None
     ops = timeline.ops
     for device in range(2):
@@ -368,6 +369,6 @@ def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Place
             return call(client, request, limit_s)
 
         patch.setattr(WorkerClient, "call", lose)
-        result = hsdag.bench(tiny_resnet, {"p": split}, time="1s")
+        result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")
     assert result.rows[0].inferences_per_s is None
     assert "took more than 60 s" in result.in_flight_failures["p"]

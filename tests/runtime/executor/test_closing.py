@@ -24,10 +24,16 @@ def num_engine_threads() -> int:
     return sum(thread.name == "hsdag-engine" for thread in threading.enumerate())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def of_other_tests() -> None:
+    """Garbage of other tests goes, and what they still hold is looked at by no collection of these tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Whatever a test does with its engines, their threads end."""
-    gc.collect()
     yield
     gc.collect()
     patience_s = time.monotonic() + FOREVER_S
