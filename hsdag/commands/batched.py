@@ -20,7 +20,7 @@ from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed
-from hsdag.search.solve import PROVEN_GAP, Solution, relative_gap
+from hsdag.search.solve import Solution, relative_gap
 
 METHODS: Mapping[str, tuple[str, str]] = {
     "best-device": ("lists", "search_best_device"),
@@ -167,7 +167,7 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
     value_s = None
     if schedule is not None:
         value_s = makespan_s(problem, schedule)
-        is_proven = relative_gap(value_s, incumbent.bound.value_s) <= PROVEN_GAP
+        is_proven = relative_gap(value_s, incumbent.bound.value_s) == 0.0
         ended = Status.TIME_LIMIT if incumbent.hit_limit and not interrupted else Status.FEASIBLE
         status = Status.OPTIMAL if is_proven else ended
     elif np.isinf(incumbent.bound.value_s):

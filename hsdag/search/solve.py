@@ -32,8 +32,8 @@ from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.version import __version__
 
-PROVEN_GAP = 1e-9
-"""A gap up to which any answer counts as optimal: rounding. Exact methods that come to their end say theirs."""
+ROUNDING = 1e-9
+"""A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
 
 OUT_OF_ORDER = (
     "no placement fits into memory in the order that devices take ops by themselves; "
@@ -243,7 +243,7 @@ class _Search:
 
     def _is_proven(self, value: float) -> bool:
         """Whether nothing better can be found."""
-        return relative_gap(value, self._proven.value_s) <= PROVEN_GAP
+        return relative_gap(value, self._proven.value_s) == 0.0
 
     @property
     def _proven(self) -> Bound:
@@ -326,8 +326,9 @@ def _of_units(problem: Problem, plan: Plan) -> Plan:
 
 
 def relative_gap(value_s: float, bound_s: float) -> float:
-    """(value - bound) / value, 0 where rounding puts the value below the bound."""
-    return max(value_s - bound_s, 0.0) / value_s if value_s > 0 else 0.0
+    """(value - bound) / value, 0 where rounding may account for the difference."""
+    gap = (value_s - bound_s) / value_s if value_s > 0 else 0.0
+    return gap if gap > ROUNDING else 0.0
 
 
 def _record(seconds: float) -> LatencyRecord | None:

@@ -31,7 +31,7 @@ from hsdag.search.solve import SolveResult, solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")
-FOR = {"pipeline": THROUGHPUT}
+FOR = {"pipeline": THROUGHPUT, "rules": LATENCY}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def tight(chain: ScheduleProblem) -> ScheduleProblem:
     return replace(chain, memory_bytes=np.full(4, chain.output_bytes.sum() / 3))
 
 
-SECONDS = {"cpsat": 2.0, "milp": 2.0, "milp-split": 2.0}
+SECONDS = {"cpsat": 1.0, "milp": 1.0, "milp-split": 1.0}
 """Budgets of the methods whose work is not in evaluations; they begin with list schedules, however busy the machine."""
 
 
@@ -164,7 +164,7 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
 ) -> None:
     semantics, objective = how
     objective = FOR.get(method, objective)
-    most = 15 if find_method(method).learns else 60
+    most = 8 if find_method(method).learns else 60
     seconds = 0.5 if find_method(method).learns else 2.0
     options = SolveOptions(method, objective, budget_s=seconds, max_evaluations=most, semantics=semantics)
     costs_s = legal_costs_s(problem, semantics, objective)

@@ -217,6 +217,17 @@ def test_a_small_gap_of_a_method_without_proof_is_not_optimal() -> None:
     assert solved(problem, "cpsat").value_s == 2.0
 
 
+def test_a_gap_that_is_rounding_is_printed_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bound adds up the same times in another order."""
+    problem = ScheduleProblem.from_arrays([[1.9], [0.6], [0.2]], [], launch_s=[0.1], op_overhead_s=0.1)
+    solution = solved(problem, "heft")
+    assert solution.value_s is not None
+    assert 0 < solution.value_s - solution.lower_bound_s < 1e-12
+    write_problem(problem, tmp_path / "p.json")
+    assert run(["solve", str(tmp_path / "p.json"), "--method", "heft"]) == 0
+    assert ", gap 0%\n" in capsys.readouterr().out
+
+
 def test_a_solver_that_was_cut_off_has_proven_nothing() -> None:
     problem = irregular(2)
     result = CpSatPlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=1e-3))

@@ -17,6 +17,7 @@ from hsdag.runtime.simulator import (
     simulate,
     simulate_makespans,
 )
+from hsdag.runtime.simulator.simulation import _run_many
 
 SIMULATED = [links for links in Links if links is not Links.BLOCKING]
 FORK = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2)], output_bytes=4.0,
@@ -188,6 +189,15 @@ def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
         assert simulate_makespans(p, [[0], [1], [0]], Semantics(links=links)).tolist() == [1.0, np.inf, 1.0]
     with pytest.raises(PlacementError, match="op 'op0' is on device 'd1', which does not support it"):
         simulate(p, [1])
+
+
+def test_placements_that_are_read_only_are_simulated_by_what_is_compiled_for_others() -> None:
+    p, placement = ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)]), np.zeros(2, dtype=np.int64)
+    makespan_s = simulate(p, placement).makespan_s
+    known = len(_run_many.signatures)
+    placement.setflags(write=False)
+    assert simulate(p, placement).makespan_s == makespan_s
+    assert len(_run_many.signatures) == known
 
 
 def test_misuse_is_answered() -> None:

@@ -48,7 +48,7 @@ class BruteForce:
         return float(_best_of_all_s(self._placements, *tables))
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _best_of_all_s(
     placements: IntArray,
     time_s: FloatArray,
@@ -79,7 +79,7 @@ def _best_of_all_s(
     return best_s
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _append(
     device: IntArray,
     run_s: FloatArray,
