@@ -175,7 +175,7 @@ def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntA
         )
     if placements.dtype.kind not in "iu" and placements.size:
         raise PlacementError(f"a placement must hold device indices, not {placements.dtype}")
-    table = np.require(placements, np.int64, "CW")  # a kernel would be compiled once more for what is read-only
+    table = np.require(placements, np.int64, ["C", "W"])  # a kernel would be compiled once more for what is read-only
     wrong = table[(table < 0) | (table >= problem.num_devices)]
     if wrong.size:
         raise PlacementError(f"a placement names device {wrong[0]}, but there are only {problem.num_devices}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hsdag.commands.workload import workload_problem
@@ -31,7 +31,7 @@ from hsdag.search.solve import SolveResult, solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")
-FOR = {"pipeline": THROUGHPUT, "rules": LATENCY}
+FOR = {"pipeline": THROUGHPUT}
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,8 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     method: str, problem: ScheduleProblem, how: tuple[Semantics, Objective]
 ) -> None:
     semantics, objective = how
-    objective = FOR.get(method, objective)
+    objective, known = FOR.get(method, objective), find_method(method).objectives
+    assume(known is None or objective.name in known)
     most = 8 if find_method(method).learns else 60
     seconds = 0.5 if find_method(method).learns else 2.0
     options = SolveOptions(method, objective, budget_s=seconds, max_evaluations=most, semantics=semantics)
