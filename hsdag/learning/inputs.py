@@ -88,9 +88,12 @@ def cost_features(costs: ScheduleProblem) -> FloatArray:
 
 
 def finite_times(costs: ScheduleProblem) -> FloatArray:
-    """[N, D] seconds, above 0: a thousandth of the mean is added; a device that lacks an op takes ten times as long."""
+    """[N, D] seconds, above 0 in single precision, too: a thousandth of the mean is added, or a second where all are 0.
+
+    A device that lacks an op takes ten times as long.
+    """
     time_s = np.where(costs.supported, costs.time_s, 10.0 * np.nanmax(costs.time_s, axis=1)[:, None])
-    return np.asarray(time_s + max(1e-3 * float(time_s.mean()), np.finfo(float).tiny), dtype=np.float64)
+    return np.asarray(time_s + (1e-3 * float(time_s.mean()) or 1.0), dtype=np.float64)
 
 
 def _longest_producer(tables: Tables, levels: Levels, mean_s: FloatArray, edge_s: FloatArray) -> IntArray:

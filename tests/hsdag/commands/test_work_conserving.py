@@ -153,8 +153,8 @@ def test_bench_runs_a_placement_by_the_executor_its_file_names(
     tiny_resnet: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     split.save(tmp_path / "p.json")
-    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "0.3s", "--json", "--trace", tmp_path / "t.json"]
-    assert run([*map(str, arguments)]) == 0
+    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "0.3s", "--json"]
+    assert run([*map(str, arguments), "--trace", str(tmp_path / "t.json")]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["inferences_per_s"] > 0
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]

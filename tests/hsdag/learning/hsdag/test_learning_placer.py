@@ -19,8 +19,10 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.policy import Exploring
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.learned.hsdag import HsdagPlacer, feature_groups
+from hsdag.runtime.problems import units
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -184,6 +186,13 @@ def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() ->
     assert placer._trainer is not None
     assert dict(placer._trainer.policy.network.named_parameters())["slowness"].item() > 0.003
     HsdagPlacer(replace(SMALL, updates=1, costs=False)).search(replace(problem, costs=inner.problem), inner)
+
+
+def test_ops_that_take_no_time_are_placed() -> None:
+    problem = units.problem_of(ScheduleProblem.from_arrays(np.zeros((3, 2)), [(0, 1)], launch_s=[1.0, 1.0]))
+    generator = torch.Generator().manual_seed(0)
+    (draw,) = HsdagPlacer(SMALL).policy(problem, generator).draw(1, Exploring(0.0, 1.0), generator)
+    assert set(draw.plan.placement.tolist()) <= {0, 1}
 
 
 def test_each_ablation_of_table_3_takes_its_features_away() -> None:
