@@ -22,7 +22,7 @@ SHAPES = [(3, 2, 2), (2, 2, 3), (2, 3, 3), (4, 2, 2)]
 
 def by_cpsat(problem: BatchedProblem) -> tuple[float, BatchSchedule]:
     model = IntervalModel.of_batches(problem, problem.horizon_s)
-    answer = solve_model(model, Limits(10.0, 1))
+    answer = solve_model(model, Limits(600.0, 1))
     assert answer.ending is Status.OPTIMAL
     assert answer.solution is not None
     found = answer.solution
@@ -41,7 +41,7 @@ def test_cpsat_proves_the_optimum_of_brute_force_and_has_a_schedule_of_it(seed: 
 def test_the_milp_has_the_optimum_of_brute_force(seed: int) -> None:
     problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
     model = BatchedModel(Formulation(problem.costs, MemoryRule.RESERVED), problem.horizon_s, problem.batches)
-    answer = solve_linear(model.linear, Limits(10.0, 1))
+    answer = solve_linear(model.linear, Limits(600.0, 1))
     assert answer.solution is not None
     optimum_s = BatchedBruteForce(problem).makespan_s()
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(optimum_s, rel=1e-5, abs=1e-5)
@@ -51,7 +51,7 @@ def test_devices_that_differ_in_the_times_of_batches_alone_are_not_exchanged() -
     costs = ScheduleProblem.from_arrays([[1.0, 1.0], [1.0, 1.0]], [])
     problem = BatchedProblem.of(costs, BatchTable(1, (1,), np.array([[[5.0], [1.0]]] * 2)))
     model = BatchedModel(Formulation(costs, MemoryRule.RESERVED), problem.horizon_s, problem.batches)
-    answer = solve_linear(model.linear, Limits(10.0, 1))
+    answer = solve_linear(model.linear, Limits(600.0, 1))
     assert answer.solution is not None
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(2.0)
     assert by_cpsat(problem)[0] == pytest.approx(2.0)

@@ -58,7 +58,7 @@ def test_the_exact_methods_find_the_optimum(method: str) -> None:
 def test_no_bound_is_above_the_optimum(seed: int, shape: tuple[int, int, int], cut: int) -> None:
     problem = random_batched(seed, *shape)
     optimum_s = BatchedBruteForce(problem).makespan_s()
-    bounds = BatchedBounds(problem, Limits(1.0, 1))
+    bounds = BatchedBounds(problem, Limits(600.0, 1))
     parts: list[IntArray] = [np.arange(cut), np.arange(cut, shape[0])]
     assert bounds.whole().value_s <= optimum_s
     assert bounds.recursive(parts).value_s <= optimum_s
@@ -67,7 +67,7 @@ def test_no_bound_is_above_the_optimum(seed: int, shape: tuple[int, int, int], c
 @pytest.mark.parametrize("seed", range(3))
 def test_three_modules_have_no_bound_above_the_optimum(seed: int) -> None:
     problem = random_batched(seed, 3, 2, 3)
-    bound_s = BatchedBounds(problem, Limits(1.0, 1)).recursive([np.array([t]) for t in range(3)]).value_s
+    bound_s = BatchedBounds(problem, Limits(600.0, 1)).recursive([np.array([t]) for t in range(3)]).value_s
     assert bound_s <= BatchedBruteForce(problem).makespan_s()
 
 
@@ -75,7 +75,7 @@ def test_the_recursive_bound_of_a_chain_counts_what_no_two_devices_can_share() -
     table = BatchTable(2, (1, 2), np.array([[[1.0, 2.0]] * 2, [[1.0, 2.0]] * 2]))
     only = np.array([[[9.0, 9.0], [3.0, 6.0]], [[3.0, 6.0], [9.0, 9.0]]])  # each op has a device of its own
     problem = BatchedProblem.of(CHAIN, replace(table, time_s=only))
-    bounds = BatchedBounds(problem, Limits(1.0, 1))
+    bounds = BatchedBounds(problem, Limits(600.0, 1))
     # one input through the first op (3), then both through the second (6)
     assert bounds.recursive([np.array([0]), np.array([1])]).value_s == pytest.approx(9.0)
 
@@ -83,7 +83,7 @@ def test_the_recursive_bound_of_a_chain_counts_what_no_two_devices_can_share() -
 def test_the_load_is_shared_as_devices_are_fast() -> None:
     problem = BatchedProblem.of(ScheduleProblem.from_arrays([[1.0, 3.0]], []),
                                 BatchTable(4, (1, 2, 3, 4), np.array([[[1.0, 2, 3, 4], [3.0, 6, 9, 12]]])))  # fmt: skip
-    assert BatchedBounds(problem, Limits(10.0, 1)).whole().value_s == pytest.approx(3.0, rel=1e-3)
+    assert BatchedBounds(problem, Limits(600.0, 1)).whole().value_s == pytest.approx(3.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import random_problem
 
-TINY = Effort(budget_s=20.0, max_evaluations=20, num_seeds=2)
+TINY = Effort(budget_s=600.0, max_evaluations=20, num_seeds=2)
 TRANSFERS = {name: recipe.others for name, recipe in RECIPES.items() if isinstance(recipe, TransferTable)}
 SEARCHES = {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe, SearchTable)} | TRANSFERS
 PAPER = PaperTable("x-1", "X", "Table 1", "Title", "ms", ("HEFT", "Missing", "one", "bound"), {"net": (5.0, None, "OOM", (1.0, 0.1))})  # fmt: skip  # noqa: E501

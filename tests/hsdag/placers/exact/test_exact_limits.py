@@ -143,7 +143,7 @@ def test_a_stop_is_heard_before_there_is_an_answer() -> None:
 def test_a_memory_beyond_64_bits_is_no_limit() -> None:
     problem = replace(random_problem(5, 7, 2), memory_bytes=np.array([1e20, 1e30]))
     placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat"))
+    solution = solve(problem, placer, SolveOptions("cpsat", budget_s=600.0))
     assert solution.value_s is not None
     assert solution.value_s >= BruteForce(problem).makespan_s()
     assert solution.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
@@ -157,7 +157,7 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
         [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
     )
     ticks = Ticks(0.5, is_exact=True)
-    answer = solve_model(IntervalModel(Formulation(problem, rule), 20.0, ticks=ticks), Limits(10.0, 1))
+    answer = solve_model(IntervalModel(Formulation(problem, rule), 20.0, ticks=ticks), Limits(600.0, 1))
     assert answer.bound == answer.value == 10
 
 
@@ -174,7 +174,7 @@ def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
         [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
     )
     placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat", objective=objective, semantics=semantics))
+    solution = solve(problem, placer, SolveOptions("cpsat", objective, 600.0, semantics=semantics))
     assert solution.value_s == pytest.approx(least_s)
     assert solution.status is Status.OPTIMAL
 
@@ -196,7 +196,7 @@ def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     model = AssignmentModel(
         Formulation(problem, MemoryRule.RUNNING), problem_of(problem, LATENCY, SEQUENTIAL), np.asarray
     )
-    answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), Limits(10.0, 1))
+    answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), Limits(600.0, 1))
     assert answer.value == 6
 
 
@@ -239,7 +239,7 @@ def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) 
     times = np.where(np.isnan(scaled.time_s), 1e6, scaled.time_s)
     best_s = BruteForce(scaled).makespan_s()
     placer = CpSatPlacer()
-    bound_s = solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat")).lower_bound_s
+    bound_s = solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat", budget_s=600.0)).lower_bound_s
     assert best_s * (1 - 1e-7) <= bound_s <= best_s * (1 + 1e-12)
 
 

@@ -96,7 +96,7 @@ def test_a_module_with_its_ops_in_another_order_is_the_same_module() -> None:
 def test_identical_modules_are_solved_once() -> None:
     problem = stacked(6)
     parts = [np.arange(5 * t, 5 * t + 5) for t in range(6)]
-    with ModuleSolver(Limits(10.0, 1), 1) as solver:
+    with ModuleSolver(Limits(600.0, 1), 1) as solver:
         split_bound_s(Formulation(problem), parts, solver)
     assert solver.num_solved == 5  # the module, and what two inputs and two outputs reach of it
 
@@ -106,7 +106,7 @@ def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
     problem = random_problem(2 * seed, 7, 2)
     f = Formulation(problem)
     parts = modules(f, CutRules(most_channels=3, usual_ops=2, most_ops=4))
-    with ModuleSolver(Limits(10.0, 1), 1) as solver:
+    with ModuleSolver(Limits(600.0, 1), 1) as solver:
         bound_s = split_bound_s(f, parts, solver)
     assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
 
@@ -142,7 +142,7 @@ def test_windows_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:
     chain = ScheduleProblem.from_arrays([[3.0, 5.0], [4.0, 2.0], [1.0, 1.0]], [(0, 1)], link_latency_s=7.0)
-    with ModuleSolver(Limits(10.0, 1), 1, deadline=-np.inf) as solver:
+    with ModuleSolver(Limits(600.0, 1), 1, deadline=-np.inf) as solver:
         answer = solver.submit(chain, {}).result()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
@@ -153,7 +153,7 @@ def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:
         [[1.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [], weight_bytes=10.0, memory_bytes=[20.0, 100.0]
     )
     placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat"))
+    solution = solve(problem, placer, SolveOptions("cpsat", budget_s=600.0))
     assert solution.value_s == 5.0
     assert solution.lower_bound_s == pytest.approx(5.0)
     assert solution.run is not None
@@ -165,7 +165,7 @@ def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0], [2.0, 2.0]], [(0, 1)])
     sizes = tuple(range(1, inputs + 1))
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, inputs, sizes, 0.0))
-    answer = solve_linear(model.linear, Limits(10.0, 1))
+    answer = solve_linear(model.linear, Limits(600.0, 1))
     assert answer.solution is not None
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(3.0 * inputs / 2)
 
@@ -173,7 +173,7 @@ def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
 def test_only_batches_of_allowed_sizes_are_made() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0]], [])
     model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, 4, (3, 4), 0.0))
-    answer = solve_linear(model.linear, Limits(10.0, 1))
+    answer = solve_linear(model.linear, Limits(600.0, 1))
     assert answer.solution is not None
     assert answer.solution[model.makespan] * model.unit_s == pytest.approx(4.0)
 
@@ -193,7 +193,7 @@ def test_a_batch_table_says_what_is_wrong_with_its_sizes() -> None:
 def test_the_order_of_an_answer_gives_its_makespan(method: str) -> None:
     problem = random_problem(8, 9, 3)
     placer = make_placer(method)
-    options = SolveOptions(method, semantics=Semantics(order=Order.PRIORITY), budget_s=10.0)
+    options = SolveOptions(method, semantics=Semantics(order=Order.PRIORITY), budget_s=600.0)
     solution = solve(problem, placer, options)
     assert solution.device is not None
     assert solution.priority is not None

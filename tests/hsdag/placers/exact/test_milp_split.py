@@ -49,7 +49,7 @@ def many_channels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(seed: int) -> None:
     problem = random_problem(seed, 7, 2 + seed % 2)
-    solution = solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=10.0))
+    solution = solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=600.0))
     best_s = BruteForce(problem).makespan_s()
     assert solution.value_s is not None
     assert solution.value_s >= best_s * (1 - 1e-9)
