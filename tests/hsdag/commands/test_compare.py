@@ -32,7 +32,7 @@ def problem() -> ScheduleProblem:
 
 
 def options(*methods: str, seeds: int = 3, evaluations: int = 40) -> CompareOptions:
-    return CompareOptions(methods, seeds, SolveOptions(budget_s=20.0, max_evaluations=evaluations))
+    return CompareOptions(methods, seeds, SolveOptions(budget_s=600.0, max_evaluations=evaluations))
 
 
 def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleProblem) -> None:
@@ -150,7 +150,7 @@ def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: S
 
 
 def test_for_throughput_methods_of_throughput_are_compared(problem: ScheduleProblem) -> None:
-    search = SolveOptions(objective=THROUGHPUT, budget_s=20.0, max_evaluations=20)
+    search = SolveOptions(objective=THROUGHPUT, budget_s=600.0, max_evaluations=20)
     found = compare(problem, CompareOptions(("pipeline", "heft"), 1, search))
     assert {row.method for row in found.rows()} == {"pipeline", "heft"}
 

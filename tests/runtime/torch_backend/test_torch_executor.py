@@ -375,7 +375,7 @@ def test_a_device_that_cannot_be_is_refused(make: object, message: str) -> None:
         make()  # type: ignore[operator]
 
 
-def wait_for(is_so: object, limit_s: float = 10.0) -> None:
+def wait_for(is_so: object, limit_s: float = 60.0) -> None:
     end_s = time.monotonic() + limit_s
     while not is_so():  # type: ignore[operator]
         assert time.monotonic() < end_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: py
 
 
 def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
-    effort = Effort(budget_s=30.0, max_evaluations=30, num_seeds=1)
+    effort = Effort(budget_s=600.0, max_evaluations=30, num_seeds=1)
     small, path = build_problem("ffnn", "p100x4", {"devices": 2}), tmp_path / "policy.safetensors"
     searches = SearchTable(lambda _: small, {"HEFT": Search("heft")}, "About.", in_milliseconds)
     columns = ("zero-shot", "2k-shot", "untrained", "HEFT")
@@ -153,7 +154,7 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
     lost = TransferTable(lambda _: small, searches)._shot(small, 2000, [tmp_path / "none"], effort, Watcher())
     assert "is not a policy file" in lost.note  # which it begins with
     placer = DopplerPlacer(DopplerConfig(own_scores=False))
-    solve(small, placer, SolveOptions("doppler", budget_s=30.0, max_evaluations=30))
+    solve(small, placer, SolveOptions("doppler", budget_s=600.0, max_evaluations=30))
     placer.save(path)
     again = DopplerPlacer(DopplerConfig(initial=str(path), own_scores=False))
     moved = again.policy(problem_of(small), torch.Generator().manual_seed(9)).best(torch.Generator().manual_seed(0))
@@ -163,14 +164,13 @@ def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
 def test_a_policy_of_a_family_is_judged_beside_methods_on_a_graph_that_it_has_not_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in {"TESTED": 1, "PROBLEMS": 2, "EXPERT_SHARE": 0.001, "UPDATES_PER_S": 0.2}.items():
+    for name, value in {"TESTED": 1, "PROBLEMS": 2, "EXPERT_SHARE": 1 / 30_000, "UPDATES_PER_S": 1 / 150}.items():
         monkeypatch.setattr(unseen, name, value)
-    effort = Effort(budget_s=20.0, max_evaluations=200)
+    effort = Effort(budget_s=600.0, max_evaluations=200)
     found = dict(UnseenGraphs().row("enas", ("zero-shot", "best of 16 draws", "HEFT"), effort, Watcher()))
     problem = find_family("enas").problem(UNSEEN)
-    heft_s, least_s = (
-        run_once(problem, SolveOptions(method, budget_s=20.0, max_evaluations=200)).value_s for method in ("heft", "sa")
-    )
+    search = SolveOptions(budget_s=600.0, max_evaluations=200)
+    heft_s, least_s = (run_once(problem, replace(search, method=method)).value_s for method in ("heft", "sa"))
     assert heft_s is not None
     assert least_s is not None
     assert found["HEFT"].value == pytest.approx(heft_s / least_s)
@@ -211,7 +211,7 @@ def test_edges_are_counted_within_a_gpu_within_a_group_and_across_groups() -> No
 
 
 def test_a_policy_moved_to_eight_gpus_has_all_edges_counted_before_and_after_it_learns() -> None:
-    effort = Effort(budget_s=30.0, max_evaluations=20, num_seeds=1)
+    effort = Effort(budget_s=600.0, max_evaluations=20, num_seeds=1)
     table = PAPER_TABLES["doppler-10"]
     found = reproduce(table, RECIPES["doppler-10"], effort, "hsdag reproduce doppler-10")
     assert [cell.row for cell in found.cells] == ["zero-shot"] * 3 + ["2k-shot"] * 3

@@ -35,8 +35,9 @@ from tests.hsdag.placers.local.test_search_heuristics import everything, random_
 FAILURE = "the solver has no licence"
 
 
-def solved(problem: ScheduleProblem, budget_s: float = 8.0, **changes: str) -> SolveResult:
-    return solve(problem, make_placer("auto", changes=changes, is_cheap=True), SolveOptions("auto", budget_s=budget_s))
+def solved(problem: ScheduleProblem, most: int | None = None, **changes: str) -> SolveResult:
+    options = SolveOptions("auto", budget_s=60.0, max_evaluations=most)
+    return solve(problem, make_placer("auto", changes=changes, is_cheap=True), options)
 
 
 def dense(num_ops: int = 9, seed: int = 2) -> ScheduleProblem:
@@ -78,7 +79,7 @@ def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytes
         raise RuntimeError(FAILURE)
 
     monkeypatch.setattr(CpSatPlacer, "_search", fail)
-    solution = solved(dense(), 1.5)
+    solution = solved(dense(), 3000)
     failed = [(each.method, each.failure, each.status) for each in solution.contributions if each.failure]
     assert failed[0] == ("cpsat", f"RuntimeError: {FAILURE}", None)
     assert "sa" in [each.method for each in solution.contributions]
@@ -93,7 +94,7 @@ def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytes
         return Status.OPTIMAL
 
     monkeypatch.setattr(CpSatPlacer, "_search", noted)
-    before = [each for each in solved(dense(), 2.0).contributions if each.method != "cpsat"]
+    before = [each for each in solved(dense()).contributions if each.method != "cpsat"]
     assert known == [before[-1].after]
 
 
