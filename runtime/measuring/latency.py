@@ -12,7 +12,6 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from hsdag.ir.placement import LatencyRecord
 from hsdag.runtime.measuring.worker_client import CandidateFailed
@@ -220,6 +219,8 @@ def compare(
 
 
 def _half_width(spread: float, num_rounds: int, family: int) -> float:
+    from scipy.special import stdtrit  # slow to import, and every command imports this module
+
     quantile = float(stdtrit(num_rounds - 1, 1 - ERROR / max(family, 1)))
     return quantile * spread / float(np.sqrt(num_rounds))
 
