@@ -65,17 +65,24 @@ class Driver:
         )
 
     def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
-        """Evaluate every device alone and ``others``, as far as they are legal; those of the devices alone.
+        """Evaluate what is known, every device alone and ``others``, as far as they are legal; those of devices alone.
+
+        What is known and fails is told.
 
         Cheap evaluations are had whatever the budget. Raises SearchStopped at its end.
         """
         problem, recorder = self._problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
-        plans = [plan for plan in dict.fromkeys([*alone, *others]) if problem.is_legal(plan.placement)]
+        plans = [
+            plan for plan in dict.fromkeys([*self.limits.known, *alone, *others]) if problem.is_legal(plan.placement)
+        ]
         if recorder.is_cheap:
             recorder.evaluate_all(plans)
         else:
             recorder.evaluate(plans)
+        for event in recorder.events:
+            if event.plan in self.limits.known and event.score.failure is not None:
+                self._watcher.on_phase(f"the placement to start with fails: {event.score.failure}")
         return [event for event in recorder.events if event.plan in alone]
 
     def search(

@@ -27,6 +27,7 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.units import unit_ranks
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
@@ -122,7 +123,7 @@ def search_placements(
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
     past = folder.events() if folder is not None else ()
-    begun = _start(session, problem, options)
+    begun = _start(session, problem, options, watcher)
     driver = Driver(
         placer, problem, inner, options.budget, watcher, seed=options.seed, known=begun, journal=folder, past=past
     )
@@ -135,7 +136,7 @@ def search_placements(
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
         if not is_short:
-            driver.guess([*begun, *_automatic(session, problem)])
+            driver.guess(_automatic(session, problem))
         hybrid = _hybrid(ground, driver.recorder, options, placer, folder, watcher)
         if is_short and hybrid is not None:
             hybrid.evaluate(_contiguous(problem))
@@ -282,13 +283,21 @@ def _contiguous(problem: Problem) -> list[Plan]:
     return [plan for plan in plans if problem.is_legal(plan.placement)]
 
 
-def _start(session: Session, problem: Problem, options: PlaceOptions) -> list[Plan]:
+def _start(session: Session, problem: Problem, options: PlaceOptions, watcher: Watcher) -> list[Plan]:
     """The placement to start with as a plan, as near to it as units come."""
     if options.start is None:
         return []
     names = {device.name: device.spec().openvino_name for device in options.start.devices}
     placement = session.of_units(problem, [names[device] for device in options.start.devices_of(session.graph)])
-    return [] if placement is None else [Plan(placement)]
+    if placement is None:
+        watcher.on_phase(
+            "the placement to start with is no plan of this search, and takes part in the comparison alone"
+        )
+        return []
+    ranks = options.start.priority_of(session.graph)
+    if ranks is None or None in ranks:
+        return [Plan(placement)]
+    return [Plan(placement, unit_ranks(problem.units.partition.labels, np.asarray(ranks)))]
 
 
 def _automatic(session: Session, problem: Problem) -> Iterator[Plan]:

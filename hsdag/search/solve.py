@@ -15,7 +15,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import PlacementError, SearchError
-from hsdag.ir.graph import IntArray, inverse_of
+from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result, Status
@@ -24,7 +24,7 @@ from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, 
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import graph_of_problem, problem_of
+from hsdag.runtime.problems.units import graph_of_problem, problem_of, unit_ranks
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.compiling import compile_search
@@ -202,7 +202,6 @@ class _Search:
             placer, self._units, lambda: self._evaluator.evaluate([some]), takes_order=takes_order, say=watcher.on_phase
         )
         self._bound = objective.lower_bound(problem, semantics.execution)
-        self._start = [] if options.start is None else [_of_units(self._units, options.start)]
         self._driver = Driver(
             placer,
             self._units,
@@ -210,7 +209,7 @@ class _Search:
             options.budget,
             watcher,
             seed=options.seed,
-            known=self._start,
+            known=[] if options.start is None else [_of_units(self._units, options.start)],
             is_done=self._is_proven,
         )
         self._alone: list[Event] = []
@@ -223,7 +222,7 @@ class _Search:
         packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
         if packing.status is Packing.IMPOSSIBLE:
             return self._conclude(None, Status.INFEASIBLE)
-        self._alone = self._driver.guess(self._start)
+        self._alone = self._driver.guess()
         if packing.placement is not None and not self._driver.recorder.best():
             self._driver.recorder.evaluate_all([Plan(packing.placement)])
         self._watcher.on_phase("searching")
@@ -320,9 +319,7 @@ def _of_units(problem: Problem, plan: Plan) -> Plan:
         raise PlacementError(f"the placement to start with has op {op!r} on another device than the rest of its set")
     if plan.order is None:
         return Plan(placement)
-    first = np.full(problem.num_units, np.iinfo(np.int64).max)
-    np.minimum.at(first, labels, plan.order)
-    return Plan(placement, inverse_of(np.argsort(first, kind="stable")))
+    return Plan(placement, unit_ranks(labels, plan.order))
 
 
 def relative_gap(value_s: float, bound_s: float) -> float:

@@ -82,6 +82,13 @@ def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArra
     return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
 
 
+def unit_ranks(unit_of_op: IntArray, ranks: IntArray) -> IntArray:
+    """[U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
+    first = np.full(int(unit_of_op.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, unit_of_op, ranks)
+    return inverse_of(np.argsort(first, kind="stable"))
+
+
 def _colocation_sets(problem: ScheduleProblem) -> Partition:
     number: dict[str, int] = {}
     names = enumerate(problem.labels.colocate)

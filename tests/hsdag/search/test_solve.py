@@ -410,6 +410,16 @@ def test_a_search_begins_with_the_start_and_the_answer_is_not_worse(method: str)
     assert without.value_s is not None
     assert begun.value_s is not None
     assert without.value_s > begun.value_s
+    only = replace(few, max_evaluations=1, start=start)
+    assert solve(problem, placer, only).value_s == best.value_s
+
+
+def test_a_start_that_fails_is_told() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [], weight_bytes=[9.0, 9.0], memory_bytes=10.0)
+    told: list[str] = []
+    options = replace(OPTIONS, start=Plan(np.array([0, 0])))
+    assert solve(problem, Everything(), options, Watcher(on_phase=told.append)).value_s == 1.0
+    assert any(line.startswith("the placement to start with fails: ") for line in told)
 
 
 def test_a_start_that_splits_a_colocation_set_is_refused() -> None:
