@@ -17,6 +17,8 @@ from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement import write_atomically
 
 FORMAT, VERSION = "hsdag-policy", 1
+NO_NUMBERS = (TypeError, AttributeError)
+"""What safetensors raises for types of numbers that NumPy does not have, bfloat16 and float8."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +43,19 @@ def policy_method(path: Path) -> str | None:
 
 
 def read_policy(path: Path, method: str) -> PolicyFile:
-    """A policy file of a method, or of none that it names. Raises FileFormatError for any other file."""
+    """A policy file of a method, or of none that it names, whose weights are finite.
+
+    Raises FileFormatError for any other file.
+    """
     weights: dict[str, NDArray[Any]] = {}
     card = _card(path, weights)
     if card.get("method", method) != method:
         raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
+    broken = [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]
+    if broken:
+        raise FileFormatError(
+            f"the weights {', '.join(broken)} of {path} are not finite; write others with 'hsdag train'"
+        )
     return PolicyFile(weights, card)
 
 
@@ -53,10 +63,12 @@ def _card(path: Path, weights: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """The card of a policy file, whose weights go into ``weights``."""
     try:
         with safe_open(path, framework="np") as stored:
-            card: dict[str, Any] = json.loads((stored.metadata() or {}).get("card", "{}"))
+            card = json.loads((stored.metadata() or {}).get("card", "{}"))
             weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, json.JSONDecodeError, *NO_NUMBERS) as error:
         raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
+    if not isinstance(card, dict):
+        raise FileFormatError(f"the card of {path} is no JSON object but {card!r}; write one with 'hsdag train'")
     if card.get("format") != FORMAT or card.get("version") != VERSION:
         found = f"{card.get('format')!r} version {card.get('version')!r}"
         raise FileFormatError(f"{path} is {found}, not {FORMAT!r} version {VERSION}; write one with 'hsdag train'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -107,6 +108,9 @@ class TrainingOptions:
     """What an option must be, in words and as a test, and the options that must be so."""
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise OptionError(f"option {name} must be finite, not {value}")
         for wanted, is_right, names in self.ranges:
             for name in names.split():
                 value = getattr(self, name)

@@ -44,7 +44,8 @@ def check_stored(method: str, options: TrainingOptions, state: Mapping[str, Any]
     """Raise SearchError unless the stored state was written by the method under the same options."""
     if state.get("method") != method:
         raise SearchError(f"the stored search is of method {state.get('method')!r}, not {method!r}; start a new one")
-    stored, wanted = dict(state.get("config", {})), json.loads(json.dumps(options.as_dict()))
+    stored = type(options)().as_dict() | state.get("config", {})  # older states lack options that had no effect yet
+    wanted = json.loads(json.dumps(options.as_dict()))
     changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
     if changed:
         raise SearchError(

@@ -79,6 +79,8 @@ class DopplerConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not (self.learns_order or self.learns_devices):
+            raise OptionError("one of learns_order and learns_devices must be true: there is nothing else to learn")
         if self.begins_as is not Beginning.NOTHING and not self.wide_features:
             raise OptionError(f"begins_as={self.begins_as.value} needs wide_features; begins_as=nothing does without")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from hsdag.evaluators.policy_file import PolicyFile, read_policy
-from hsdag.ir.errors import FileFormatError
+from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
 from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
@@ -62,13 +64,25 @@ def policy_card(name: str, options: DopplerConfig) -> dict[str, Any]:
 def stored_policy(path: Path) -> PolicyFile:
     """A policy file of DOPPLER, whose weights fit the networks that its card describes.
 
-    Raises FileFormatError for any other file.
+    Options that the card leaves out, since they are newer than the file, have their defaults in the card that is
+    returned. Raises FileFormatError for any other file.
     """
     stored = read_policy(path, METHOD)
-    given = stored.card.get("options")
-    if not isinstance(given, dict) or set(given) != set(DUAL_OPTIONS):
-        raise FileFormatError(f"the card of {path} has to give {', '.join(DUAL_OPTIONS)}; write one with 'hsdag train'")
-    made = dual_network(DopplerConfig(**given, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
+    given, hints = stored.card.get("options"), get_type_hints(DopplerConfig)
+    if not isinstance(given, dict) or not set(given) <= set(DUAL_OPTIONS):
+        raise FileFormatError(
+            f"the card of {path} may give {', '.join(DUAL_OPTIONS)} as options, not {given!r}; "
+            "write one with 'hsdag train'"
+        )
+    options = {each: getattr(DopplerConfig, each) for each in DUAL_OPTIONS} | given
+    try:
+        for name, value in options.items():
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        made = dual_network(DopplerConfig(**options, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
+    except ValidationError as error:
+        raise FileFormatError(f"the card of {path} has {name}={value!r}: {error.errors()[0]['msg']}") from error
+    except OptionError as error:
+        raise FileFormatError(f"the card of {path} has an option that is wrong: {error}") from error
     if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
         raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
-    return stored
+    return replace(stored, card={**stored.card, "options": options})

@@ -7,9 +7,9 @@ links are slow, another one spreads ops. Legend: N ops, D devices, R rules, W we
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +48,8 @@ class RulesOptions:
     """Policy file of 'hsdag train --method rules'; None: the one that comes with this release."""
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.spread < 0:
-            raise OptionError("rules takes rounds of at least 1 and a spread of at least 0")
+        if self.rounds < 1 or not 0 <= self.spread < math.inf:
+            raise OptionError("rules takes rounds of at least 1 and a finite spread of at least 0")
 
 
 class RulesPlacer(ListPlacer[RulesOptions]):
@@ -126,7 +126,6 @@ def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> Float
     return np.asarray(rules + spread * STEP * rng.standard_normal(rules.shape))
 
 
-@cache
 def read_rules(path: Path) -> FloatArray:
     """[R, W] the rules of a policy file. Raises FileFormatError for any other file."""
     rules = read_policy(path, METHOD).weights.get(WEIGHTS)

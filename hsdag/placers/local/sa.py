@@ -54,9 +54,11 @@ class SaOptions:
     def __post_init__(self) -> None:
         counts = (self.num_chains, self.first_round, self.most_idle_rounds, self.growth)
         is_share = 0 <= self.lists <= 1 and 0 <= self.kept <= 1 and 0 < self.cooling <= 1
-        if min(counts) < 1 or self.restarted < 0 or not 0 < self.coldest <= self.hottest or not is_share:
+        is_finite = np.isfinite([self.growth, self.hottest]).all()
+        if min(counts) < 1 or self.restarted < 0 or not (is_share and is_finite and 0 < self.coldest <= self.hottest):
             raise OptionError(
-                "sa takes counts and a growth of at least 1, shares between 0 and 1, and 0 < coldest <= hottest"
+                "sa takes counts and a finite growth of at least 1, shares between 0 and 1, and finite "
+                "0 < coldest <= hottest"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -64,6 +65,15 @@ def test_values_are_read_by_the_type_of_their_field() -> None:
 def test_a_value_that_does_not_suit_is_named(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         changed_options("hsdag", HsdagConfig(), parse_changes([text]))
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_no_method_takes_a_number_that_is_not_finite(method: str) -> None:
+    options = find_preset(method, "default").options
+    for name, hint in get_type_hints(type(options)).items():
+        for number in ("inf", "nan") if float in (hint, *get_args(hint)) else ():
+            with pytest.raises(OptionError):
+                changed_options(method, options, {name: number})
 
 
 def test_a_name_is_given_once() -> None:

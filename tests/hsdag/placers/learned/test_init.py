@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from hsdag.runtime.problems.problem_file import write_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
-from tests.hsdag.placers.learned.policies import write_small_policy
+from tests.hsdag.placers.learned.policies import SMALL, write_small_policy
 
 SEED = 3
 
@@ -112,7 +113,14 @@ def test_where_a_policy_cannot_be_used_is_one_line(
     ("card", "line"),
     [
         ({"method": "placeto"}, "is a policy of method 'placeto', not of 'doppler'"),
-        ({"options": {"width": 8}}, "the card of {path} has to give width, layers, encoder, "),
+        ({"options": {"widths": 8}}, "the card of {path} may give width, layers, encoder, "),
+        ({"options": [8]}, "the card of {path} may give width, layers, encoder, "),
+        ({"options": {"width": "abc"}}, "the card of {path} has width='abc': Input should be a valid integer"),
+        ({"options": {"width": [1]}}, "the card of {path} has width=[1]: Input should be a valid integer"),
+        ({"options": {"width": 64.5}}, "the card of {path} has width=64.5: Input should be a valid integer"),
+        ({"options": {"logit_range": "x"}}, "the card of {path} has logit_range='x': Input should be a valid number"),
+        ({"options": {"width": 1}}, "the card of {path} has an option that is wrong: option width must be at least 2"),
+        ({"options": {"encoder": "x"}}, "the card of {path} has an option that is wrong: unknown encoder 'x'"),
         ({"version": 2}, "is 'hsdag-policy' version 2, not 'hsdag-policy' version 1"),
     ],
 )
@@ -130,6 +138,12 @@ def test_a_file_that_does_not_fit_is_one_line_before_any_search(
     shown = capsys.readouterr().err.strip()
     assert line.format(path=path) in shown
     assert shown.count("\n") == 0
+
+
+def test_a_policy_is_read_whose_card_is_older_than_an_option(tmp_path: Path, policy: Path) -> None:
+    before = {name: getattr(SMALL, name) for name in DUAL_OPTIONS if name != "messages_each_step"}
+    path = write_small_policy(tmp_path / "older.safetensors", options=before)
+    assert replace(options_of(path), initial=None) == replace(options_of(policy), initial=None)
 
 
 def test_weights_of_other_networks_are_refused(problem_file: Path, tmp_path: Path, policy: Path) -> None:

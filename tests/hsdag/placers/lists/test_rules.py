@@ -17,7 +17,7 @@ from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.heft import HeftPlacer
 from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS
-from hsdag.placers.lists.rules import WEIGHTS, RuleScheduler, RulesOptions, RulesPlacer
+from hsdag.placers.lists.rules import WEIGHTS, RuleScheduler, RulesOptions, RulesPlacer, read_rules
 from hsdag.policies import SHIPPED
 from hsdag.runtime.problems.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -136,6 +136,15 @@ def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:
     write_policy(path, {WEIGHTS: np.zeros((2, NUM_WEIGHTS))}, {"method": "doppler"})
     with pytest.raises(FileFormatError, match="is a policy of method 'doppler', not of 'rules'"):
         RulesPlacer(RulesOptions(initial=str(path)))
+
+
+def test_rules_are_those_that_the_file_holds_now(tmp_path: Path) -> None:
+    path, found = tmp_path / "p.safetensors", []
+    for weights in (rule(end=-1.0), rule(end=-2.0)):
+        write_policy(path, {WEIGHTS: weights[None]}, {"method": "rules"})
+        found.append(read_rules(path)[0])
+        assert np.array_equal(found[-1], weights)
+    assert not np.array_equal(*found)
 
 
 def exercises(numbers: range) -> list[Exercise]:
