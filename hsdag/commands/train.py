@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy as np
 from hsdag.commands.curves import curve_point
 from hsdag.commands.families import Family, find_family
 from hsdag.commands.train_rules import Exercise, RuleTraining, RuleTrainingOptions, judged
+from hsdag.commands.training_state import TrainingState
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, SearchError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import policy_card
 from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
@@ -68,11 +69,21 @@ class TrainOptions:
                 raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
         if not self.expert_s > 0:
             raise OptionError(f"--expert-seconds must be above 0, not {self.expert_s}")
+        if "updates" in self.changes:
+            raise OptionError("--updates says how many; leave out --set updates")
+        _ = self.same  # raises
 
     @property
     def num_updates(self) -> int:
         """Updates, by default those of the method."""
         return self.updates or UPDATES[self.method]
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """What has to be the same where a training goes on, as JSON values by name: all but the number of updates."""
+        chosen = asdict(self.of_rules) if self.method == RULES else self.learning.as_dict()
+        own = {name: getattr(self, name) for name in ("family", "problems", "seed", "expert_s")}
+        return {name: value for name, value in {**own, **chosen}.items() if name != "updates"}
 
     @property
     def of_rules(self) -> RuleTrainingOptions:
@@ -121,12 +132,15 @@ def run_train(
     """Train, judge on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve. An interrupt leaves the state and raises SearchStopped. Raises OptionError and OutputError.
+    curve, or to more updates. An interrupt leaves the state and raises SearchStopped. Raises OptionError and
+    OutputError, and SearchError where the state is of another training, or there is one and no ``resume``.
     """
     begin_s, family = time.monotonic(), find_family(options.family)
-    state = StateFile(path.with_suffix(".state"))
-    if not resume:
-        state.path.unlink(missing_ok=True)
+    file = StateFile(path.with_suffix(".state"))
+    if not resume and file.path.exists():
+        raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
+    state = TrainingState(file, options.method, options.same, options.num_updates)
+    has_begun = state.load() is not None
     curve: list[CurvePoint] = []
 
     def keep(point: CurvePoint) -> None:
@@ -134,8 +148,10 @@ def run_train(
         on_update(point)
 
     watching = Watching(on_phase, keep, should_stop)
+    lessons = _lessons(options, family, 0.0 if has_begun or options.method == RULES else options.expert_s, watching)
+    on_phase(f"training, {options.num_updates} updates")
     train = _train_rules if options.method == RULES else _train_networks
-    weights, card, worth = train(options, family, state, watching)
+    weights, card, worth = train(options, lessons, state, watching)
     on_phase(f"judging on {options.unseen} problems that were not trained on")
     card |= {
         "name": family.name,
@@ -150,7 +166,7 @@ def run_train(
         "figures": "simulated",
     }
     write_policy(path, weights, card)
-    state.path.unlink(missing_ok=True)
+    file.path.unlink(missing_ok=True)
     return TrainResult(path, card, tuple(curve))
 
 
@@ -168,12 +184,10 @@ Worth = Callable[[Lesson], tuple[float, float]]
 
 
 def _train_rules(
-    options: TrainOptions, family: Family, state: StateFile, watching: Watching
+    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching
 ) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
-    exercises = [Exercise(lesson.costs, lesson.evaluator) for lesson in _lessons(options, family, 0.0, watching)]
-    watching.on_phase(f"training, {options.num_updates} updates")
     training = RuleTraining(
-        exercises,
+        [Exercise(lesson.costs, lesson.evaluator) for lesson in lessons],
         options.of_rules.rules,
         options.seed,
         lambda update, value: watching.on_update(CurvePoint(update, np.nan, np.nan, value, np.nan)),
@@ -189,23 +203,21 @@ def _train_rules(
 
 
 def _train_networks(
-    options: TrainOptions, family: Family, state: StateFile, watching: Watching
+    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching
 ) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
     learning = options.learning
-    lessons = _lessons(options, family, options.expert_s if state.load() is None else 0.0, watching)
 
     def keep(progress: Progress) -> None:
         watching.on_update(curve_point(progress, progress.best_so_far))
 
     training = Pretraining(learning, lessons, options.seed, keep, watching.should_stop)
-    watching.on_phase(f"training, {options.num_updates} updates")
     with one_thread():
         training.run(state)
 
     def worth(lesson: Lesson) -> tuple[float, float]:
         return zero_shot(training.network, learning, lesson, 16, options.seed)
 
-    card = policy_card(family.name, learning) | {"learning": learning.as_dict()}
+    card = policy_card(options.family, learning) | {"learning": learning.as_dict()}
     return training.network.state_dict(), card, worth
 
 

@@ -22,7 +22,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray
 from hsdag.learning.training import SAVE_EVERY_S
 from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS
-from hsdag.placers.lists.rules import METHOD, SPREAD, STEP, RuleScheduler, changed
+from hsdag.placers.lists.rules import SPREAD, STEP, RuleScheduler, changed
 from hsdag.placers.memory_repair import repaired
 from hsdag.runtime.problems.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problems.plan import Plan
@@ -174,8 +174,7 @@ class RuleTraining:
     def _save(self, checkpoint: Checkpoint) -> None:
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        state = {"method": METHOD, "random": self._rng.bit_generator.state}
-        checkpoint.save(tensors, state)
+        checkpoint.save(tensors, {"done": len(self.curve), "random": self._rng.bit_generator.state})
 
     def _resume(self, checkpoint: Checkpoint) -> bool:
         stored = checkpoint.load()

@@ -42,13 +42,18 @@ def load_learner(
 
 def check_stored(method: str, options: TrainingOptions, state: Mapping[str, Any]) -> None:
     """Raise SearchError unless the stored state was written by the method under the same options."""
+    older = type(options)().as_dict()  # older states lack options that had no effect yet
+    check_same(method, options.as_dict(), {**state, "config": older | state.get("config", {})})
+
+
+def check_same(method: str, options: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raise SearchError unless the stored state is of the method under the same options, JSON values by name."""
     if state.get("method") != method:
-        raise SearchError(f"the stored search is of method {state.get('method')!r}, not {method!r}; start a new one")
-    stored = type(options)().as_dict() | state.get("config", {})  # older states lack options that had no effect yet
-    wanted = json.loads(json.dumps(options.as_dict()))
+        raise SearchError(f"the stored state is of method {state.get('method')!r}, not {method!r}; start anew")
+    stored, wanted = dict(state.get("config", {})), json.loads(json.dumps(dict(options)))
     changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
     if changed:
         raise SearchError(
-            f"the stored search ran with other options of {method} ({', '.join(changed)}); "
-            "resume with the same ones or start a new search"
+            f"the stored state was made with other options of {method} ({', '.join(changed)}); "
+            "resume with the same ones or start anew"
         )

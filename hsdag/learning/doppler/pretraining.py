@@ -19,7 +19,7 @@ from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy
 from hsdag.learning.doppler.network import DualNetwork
 from hsdag.learning.policy import first_plans
-from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
+from hsdag.learning.snapshot import learner_tensors, load_learner
 from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -102,15 +102,13 @@ class Pretraining:
             of_trainer, state = trainer.state()
             tensors |= {f"{i}.{name}": tensor for name, tensor in of_trainer.items()}
             states.append(state)
-        kept = {"method": NAME, "config": self._options.as_dict(), "done": self._done, "trainers": states}
-        checkpoint.save(tensors, kept)
+        checkpoint.save(tensors, {"done": self._done, "trainers": states})
 
     def _resume(self, checkpoint: Checkpoint | None) -> bool:
         stored = checkpoint.load() if checkpoint is not None else None
         if stored is None:
             return False
         tensors, state = stored
-        check_stored(NAME, self._options, state)
         load_learner(self.network, self._optimiser, self._generator, tensors)
         self._done = int(state["done"])
         for i, (trainer, of_trainer) in enumerate(zip(self._trainers, state["trainers"], strict=True)):

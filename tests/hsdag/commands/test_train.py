@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hsdag.commands.families import find_family
 from hsdag.commands.train import TrainOptions, TrainResult, run_train
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import read_policy
-from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.placers.registry import make_placer
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
@@ -20,6 +22,8 @@ from hsdag.search.solve import solve
 SMALL = TrainOptions(
     "enas", "doppler", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"width": "8", "plans_per_update": "4"}
 )
+
+SMALL_RULES = TrainOptions("enas", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"rules": "2"})
 
 
 def trained(path: Path, should_stop: Callable[[], bool] = lambda: False, *, resume: bool = False) -> TrainResult:
@@ -46,6 +50,48 @@ def test_a_training_that_was_interrupted_goes_on_to_the_same_weights(tmp_path: P
     assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
 
 
+def interrupted(options: TrainOptions, path: Path) -> Path:
+    """The file of a state after some updates of a training."""
+    with pytest.raises(SearchStopped):
+        run_train(options, path, should_stop=after({"doppler": 5, "rules": 10}[options.method]))
+    return path.with_suffix(".state")
+
+
+@pytest.mark.parametrize("options", [SMALL, SMALL_RULES], ids=lambda options: options.method)
+def test_only_the_same_training_goes_on_from_a_state_and_another_is_refused_before_it_begins(
+    tmp_path: Path, options: TrainOptions
+) -> None:
+    path, begun = tmp_path / "policy.safetensors", list[str]()
+    kept = interrupted(options, path).read_bytes()
+    other_width = {"doppler": {**SMALL.changes, "width": "16"}, "rules": {"rules": "4"}}[options.method]
+    named = "width" if options.method == "doppler" else "rules"
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"family": "chain"}, r"other options of \w+ \(family\)"),
+        ({"problems": 3, "seed": 1}, r"\(problems, seed\)"),
+        ({"expert_s": 0.1}, r"\(expert_s\)"),
+        ({"changes": other_width}, rf"\({named}\)"),
+        ({"updates": 1}, r"has made [2-6] updates.* --updates .* at least as many, not 1"),
+        ({"method": "rules" if options.method == "doppler" else "doppler", "changes": {}}, "is of method"),
+    ]
+    for changes, answer in others:
+        with pytest.raises(SearchError, match=answer):
+            run_train(replace(options, **changes), path, resume=True, on_phase=begun.append)
+    assert begun == []
+    assert path.with_suffix(".state").read_bytes() == kept
+    assert run_train(replace(options, updates=8), path, resume=True).card["updates"] == 8
+
+
+def test_a_training_that_was_interrupted_is_not_lost_by_a_command_without_resume(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    state = interrupted(SMALL_RULES, path)
+    kept = state.read_bytes()
+    with pytest.raises(OptionError, match="no hyper-parameter 'ruless'"):
+        run_train(replace(SMALL_RULES, changes={"ruless": "4"}), path)
+    with pytest.raises(SearchError, match=r"policy.state holds an interrupted training.*--resume"):
+        run_train(SMALL_RULES, path)
+    assert state.read_bytes() == kept
+
+
 def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
     path = trained(tmp_path / "policy.safetensors").path
     problem = find_family("enas").problem(5)
@@ -69,5 +115,7 @@ def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
 def test_options_of_a_training_are_checked() -> None:
     with pytest.raises(OptionError, match="--updates must be at least 1, not 0"):
         TrainOptions("enas", updates=0)
+    with pytest.raises(OptionError, match="--updates says how many; leave out --set updates"):
+        TrainOptions("enas", "doppler", changes={"updates": "5"})
     with pytest.raises(OptionError, match="there is no family 'cats'"):
         run_train(TrainOptions("cats"), Path("unused.safetensors"))
