@@ -55,7 +55,7 @@ def reproduce(
 
     def keep(found: Reproduction) -> None:
         if output is not None:
-            write_atomically(output, (json.dumps(found.document(), indent=1) + "\n").encode())
+            write_atomically(output, (json.dumps(found.document(), indent=1, allow_nan=False) + "\n").encode())
 
     with SearchProgress(effort.budget_s) as progress:
         found = run_reproduce(

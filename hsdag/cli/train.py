@@ -73,9 +73,16 @@ def train(
         print_json({"policy": str(output), "card": dict(found.card)})
         return
     judged = found.card["unseen"]
-    typer.echo(
-        f"On {judged['problems']} problems of {family} that were not trained on, the first answer takes "
-        f"{judged['first_over_annealing']:.3f} times as long as annealing's of {expert}, and the best of 16 "
-        f"{judged['best_of_16']:.3f} times (simulated)."
+    first, least = (
+        "-" if judged[name] is None else f"{judged[name]:.3f}" for name in ("first_over_annealing", "best_of_16")
     )
+    typer.echo(
+        f"On {judged['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
+        f"as long as annealing's of {expert}, and the best of 16 {least} times (simulated)."
+    )
+    if judged["first_failed"]:
+        typer.echo(
+            "The means leave out problems with no plan within memory: the first answer on "
+            f"{judged['first_failed']}, any of 16 on {judged['best_failed']}."
+        )
     typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place")

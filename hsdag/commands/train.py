@@ -249,13 +249,22 @@ def lesson_of(family: Family, number: int, expert_s: float) -> Lesson:
     return Lesson(units.costs, evaluator, tuple(singles_of(units)), experts)
 
 
-def judge(worth: Worth, family: Family, options: TrainOptions) -> dict[str, float]:
-    """Mean ratios to annealing for ``expert_s`` on unseen problems: of the first answer, and of the best of 16."""
+def judge(worth: Worth, family: Family, options: TrainOptions) -> dict[str, float | None]:
+    """Mean ratios to annealing for ``expert_s`` on unseen problems: of the first answer, and of the best of 16.
+
+    ``..._failed`` count the problems that have no plan within memory, which means leave out; None where all have none.
+    """
     ratios = []
     for number in range(UNSEEN, UNSEEN + options.unseen):
         lesson = lesson_of(family, number, options.expert_s)
         if lesson.experts:
             best = min(score.value for score in lesson.evaluator.evaluate(lesson.experts))
             ratios.append([value / best for value in worth(lesson)])
-    first, least = np.array(ratios).reshape(-1, 2).mean(axis=0) if ratios else (np.nan, np.nan)
-    return {"problems": len(ratios), "first_over_annealing": float(first), "best_of_16": float(least)}
+    first, least = ([ratio for ratio in each if np.isfinite(ratio)] for each in np.array(ratios).reshape(-1, 2).T)
+    return {
+        "problems": len(ratios),
+        "first_over_annealing": float(np.mean(first)) if first else None,
+        "first_failed": len(ratios) - len(first),
+        "best_of_16": float(np.mean(least)) if least else None,
+        "best_failed": len(ratios) - len(least),
+    }

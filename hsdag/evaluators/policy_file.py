@@ -31,7 +31,7 @@ class PolicyFile:
 
 def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str, Any]) -> None:
     """Write a policy, atomically. Raises OutputError when that fails."""
-    text = json.dumps({"format": FORMAT, "version": VERSION, **card})
+    text = json.dumps({"format": FORMAT, "version": VERSION, **card}, allow_nan=False)
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in weights.items()}, {"card": text})
     write_atomically(path, data)
 

@@ -38,12 +38,15 @@ class Ours:
     elapsed_s: float = 0.0
 
     @staticmethod
-    def over(values: Sequence[float], note: str = "", elapsed_s: float = 0.0) -> Ours:
-        """The mean of the values that there are, with their deviation."""
-        if not values:
+    def over(values: Sequence[float], note: str = "", elapsed_s: float = 0.0, of: str = "seeds") -> Ours:
+        """The mean of the finite values, with their deviation; a note says of how many ``of`` the value is infinite."""
+        finite = [value for value in values if np.isfinite(value)]
+        lacking = f"no plan within memory for {len(values) - len(finite)} of {len(values)} {of}"
+        note = "; ".join(filter(None, [note, lacking if len(finite) < len(values) else ""]))
+        if not finite:
             return Ours(note=note, elapsed_s=elapsed_s)
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        return Ours(float(np.mean(values)), deviation, note, elapsed_s)
+        deviation = float(np.std(finite, ddof=1)) if len(finite) > 1 else None
+        return Ours(float(np.mean(finite)), deviation, note, elapsed_s)
 
 
 TIMED = "measured seconds of simulated searches"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
-from hsdag.commands.families import find_family
-from hsdag.commands.train import TrainOptions, TrainResult, run_train
-from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.policy_file import read_policy
+from hsdag.cli.app import run
+from hsdag.commands import train
+from hsdag.commands.families import Family, find_family
+from hsdag.commands.train import TrainOptions, TrainResult, judge, lesson_of, run_train
+from hsdag.evaluators.base import Score, SearchStopped
+from hsdag.evaluators.policy_file import read_policy, write_policy
+from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.learning.doppler.pretraining import Lesson
 from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.plan import Plan
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 
@@ -103,6 +110,41 @@ def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
         plans.append(found.device)
     assert np.array_equal(plans[0], plans[1])
     assert read_policy(path, "doppler").card["options"]["width"] == 8
+
+
+def strict(text: str) -> Any:
+    """JSON without the numbers that it does not have."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = iter([(np.inf, 2.0), (4.0, 3.0), (np.inf, np.inf)] + [(np.inf, np.inf)] * 2)
+
+    def with_expert(family: Family, number: int, expert_s: float) -> Lesson:
+        lesson = lesson_of(family, number, 0.0)
+        return replace(lesson, experts=(Plan(lesson.singles[0]),)) if expert_s else lesson
+
+    monkeypatch.setattr(train, "lesson_of", with_expert)
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: [Score(2.0)] * len(plans))
+    options = replace(SMALL, unseen=3)
+    assert judge(lambda _: next(found), find_family("enas"), options) == {
+        "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
+    }  # fmt: skip
+    monkeypatch.setattr(train, "judged", lambda *_: next(found))
+    path, shown = tmp_path / "policy.safetensors", []
+    for extra in ((), ("--json",)):
+        begin = ("train", "enas", "-o", str(path), "--problems", "2", "--updates", "1", "--unseen", "1")
+        assert run([*begin, "--set", "rules=2", *extra]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "no plan within memory: the first answer on 1, any of 16 on 1" in " ".join(shown[0].split())
+    with safe_open(path, framework="np") as stored:
+        card = strict(stored.metadata()["card"])
+    assert card["unseen"] == strict(shown[1])["card"]["unseen"]
+    assert (card["unseen"]["first_over_annealing"], card["unseen"]["best_failed"]) == (None, 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_policy(path, {}, {"figure": np.inf})
 
 
 def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from hsdag.commands.compare import run_once
 from hsdag.commands.families import find_family
 from hsdag.commands.profile import assumed_costs
-from hsdag.commands.reproducing import RECIPES, Effort, reproduce, unseen
+from hsdag.commands.reproducing import RECIPES, Effort, reproduce, transfer, unseen
 from hsdag.commands.reproducing.base import Recipe
 from hsdag.commands.reproducing.diviml_tables import BatchedThroughput, Progress, SolverTimes
 from hsdag.commands.reproducing.doppler_tables import levels, with_barriers
@@ -178,6 +178,18 @@ def test_a_policy_of_a_family_is_judged_beside_methods_on_a_graph_that_it_has_no
     assert draws is not None
     assert most_probable is not None
     assert 0 < draws <= most_probable
+
+
+def test_a_mean_leaves_out_what_has_no_plan_within_memory_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_train", lambda *_: None)
+    monkeypatch.setattr(transfer, "zero_shot_s", lambda _, path, seed: np.inf if path is None or seed == 0 else 0.002)
+    paper = replace(PAPER, columns=("zero-shot",), rows={"net": (None,)})
+    moved = TransferTable(lambda _: random_problem(1, 10, 3), table())
+    found = reproduce(paper, moved, TINY, "", columns=("zero-shot", "untrained"))
+    cells = json.loads(json.dumps(found.document(), allow_nan=False))["cells"]
+    assert [(cell["ours"], cell["note"]) for cell in cells] == [
+        (2.0, "no plan within memory for 1 of 2 seeds"), (None, "no plan within memory for 2 of 2 seeds")
+    ]  # fmt: skip
 
 
 def test_markdown_has_a_line_for_each_column_and_says_what_is_simulated() -> None:
