@@ -46,7 +46,7 @@ def train(
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
     given = parse_changes(changes or ())
-    wanted = TrainOptions(family, method, problems, updates, parse_duration(expert), unseen, seed, given)
+    wanted = TrainOptions(family, method, problems, updates, parse_duration(expert, "--expert"), unseen, seed, given)
     with SearchProgress(wanted.num_updates) as progress, TensorBoard(tensorboard) as board:
         watcher, points, title = progress.watcher, list[CurvePoint](), f"training on {family} (simulated)"
 
@@ -66,7 +66,10 @@ def train(
             )
         except SearchStopped as stop:
             write_learning_curve(points, title, VALUES[method], curve)
-            say(f"the training was interrupted; --resume continues it with {output.with_suffix('.state')}")
+            state, saved = output.with_suffix(".state"), "; nothing was saved"
+            if state.exists():
+                saved = f"; --resume continues it with {state}"
+            say(f"the training was interrupted{saved}")
             raise typer.Exit(130) from stop
     write_learning_curve(points, title, VALUES[method], curve)
     if as_json:

@@ -68,7 +68,12 @@ class TrainOptions:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
         if not self.expert_s > 0:
-            raise OptionError(f"--expert-seconds must be above 0, not {self.expert_s}")
+            raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
+        if (self.seed + 1) * self.problems > UNSEEN:
+            raise OptionError(
+                f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
+                f"are judged on, not {(self.seed + 1) * self.problems}"
+            )
         if "updates" in self.changes:
             raise OptionError("--updates says how many; leave out --set updates")
         _ = self.same  # raises

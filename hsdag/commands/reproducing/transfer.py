@@ -67,6 +67,8 @@ class TransferTable(Recipe):
             for seed, path in enumerate(paths):
                 watcher.on_phase(f"{name}: training with seed {seed}")
                 _train(self.source(name), effort, seed, path, watcher)
+                if watcher.should_stop():
+                    return
             for column in shots:
                 watcher.on_phase(f"{name}: {column}")
                 found = self._shot(self.others.problem(name), SHOTS[column], paths, effort, watcher)
@@ -107,6 +109,8 @@ class EdgeCounts(Recipe):
                 watcher.on_phase(f"{name}: training with seed {seed}")
                 path = Path(folder) / f"{seed}.safetensors"
                 _train(build_problem("ffnn", "p100x4"), effort, seed, path, watcher)
+                if watcher.should_stop():
+                    return
                 device = _device_after(problem, path, seed, SHOTS[name], effort, watcher)
                 if device is None or watcher.should_stop():
                     return
@@ -143,7 +147,7 @@ def _going_on(path: Path, episodes: int, seed: int, effort: Effort) -> SolveOpti
 
 
 def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watcher: Watcher) -> None:
-    """Train a policy on a problem and write it."""
+    """Train a policy on a problem and write it; an interrupt leaves none, which the caller notices."""
     most = min(SOURCE_EPISODES, effort.max_evaluations or SOURCE_EPISODES)
     options = SolveOptions(
         "doppler",
@@ -154,7 +158,8 @@ def _train(problem: ScheduleProblem, effort: Effort, seed: int, path: Path, watc
     )
     placer: DopplerPlacer = options.placer()  # type: ignore[assignment]
     solve(problem, placer, options, Watcher(should_stop=watcher.should_stop))
-    placer.save(path)
+    if not watcher.should_stop():
+        placer.save(path)
 
 
 def zero_shot_plans(problem: ScheduleProblem, path: Path | None, seed: int, num: int = 1) -> list[Plan]:

@@ -85,7 +85,7 @@ def _train(name: str, path: Path, effort: Effort, watcher: Watcher) -> None:
         run_train(
             options,
             path,
-            on_update=lambda done: watcher.on_step(f"update {done} of {updates}"),
+            on_update=lambda done: watcher.on_step(f"update {done.update + 1} of {updates}"),
             should_stop=watcher.should_stop,
         )
 

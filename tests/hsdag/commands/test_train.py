@@ -147,6 +147,29 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
         write_policy(path, {}, {"figure": np.inf})
 
 
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_an_interrupted_command_names_the_state_that_it_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_saved: bool
+) -> None:
+    def stopped(_: TrainOptions, path: Path, **__: object) -> TrainResult:
+        if is_saved:
+            path.with_suffix(".state").touch()
+        raise SearchStopped
+
+    monkeypatch.setattr(train, "run_train", stopped)
+    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors")]) == 130
+    said = "".join(capsys.readouterr().err.split())
+    assert ("--resume" in said, f"{tmp_path}/p.state" in said) == (is_saved, is_saved)
+    assert ("nothingwassaved" in said) is not is_saved
+
+
+def test_no_time_for_experts_is_refused_by_the_name_of_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors"), "--expert", "0s"]) == 2
+    assert "--expert must be more than zero, not '0s'" in capsys.readouterr().err
+
+
 def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.safetensors"
     wrong.write_text("nothing")
@@ -159,5 +182,10 @@ def test_options_of_a_training_are_checked() -> None:
         TrainOptions("enas", updates=0)
     with pytest.raises(OptionError, match="--updates says how many; leave out --set updates"):
         TrainOptions("enas", "doppler", changes={"updates": "5"})
+    with pytest.raises(OptionError, match="--expert must be more than zero, not 0"):
+        TrainOptions("enas", expert_s=0.0)
+    TrainOptions("enas", problems=2, seed=499_999)
+    with pytest.raises(OptionError, match=r"at most 1000000, .* judged on, not 1000002"):
+        TrainOptions("enas", problems=2, seed=500_000)
     with pytest.raises(OptionError, match="there is no family 'cats'"):
         run_train(TrainOptions("cats"), Path("unused.safetensors"))

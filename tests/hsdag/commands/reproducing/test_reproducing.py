@@ -34,7 +34,7 @@ from hsdag.commands.reproducing.searches import (
     Single,
     in_milliseconds,
 )  # fmt: skip
-from hsdag.commands.reproducing.transfer import SHOTS, TransferTable, edges_by_link
+from hsdag.commands.reproducing.transfer import SHOTS, EdgeCounts, TransferTable, edges_by_link
 from hsdag.commands.reproducing.unseen import UnseenGraphs
 from hsdag.commands.train import UNSEEN
 from hsdag.commands.workload import build_problem, with_devices
@@ -44,6 +44,7 @@ from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.learned.doppler import DopplerPlacer
 from hsdag.placers.lists.random import RandomPlacer
 from hsdag.placers.registry import changed_options, find_preset, make_placer, method_names
+from hsdag.reports import CurvePoint
 from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -213,6 +214,24 @@ def test_an_interrupted_table_has_what_was_complete() -> None:
     watcher = Watcher(on_phase=begun.append, should_stop=lambda: "net: Missing" in begun)
     found = reproduce(PAPER, table(), TINY, "", watcher=watcher)
     assert ([cell.column for cell in found.cells], found.is_complete) == (["HEFT"], False)
+
+
+@pytest.mark.parametrize("recipe", [TransferTable(lambda _: random_problem(1, 10, 3), table()), EdgeCounts()])
+def test_a_table_that_is_interrupted_while_a_policy_is_trained_ends_there(recipe: Recipe) -> None:
+    begun: list[str] = []
+    watcher = Watcher(on_phase=begun.append, should_stop=lambda: bool(begun))
+    effort = Effort(budget_s=30.0, max_evaluations=20, num_seeds=3)
+    paper = replace(PAPER, columns=("zero-shot",), rows={"zero-shot": (None,)})
+    found = reproduce(paper, recipe, effort, "", watcher=watcher)
+    assert (begun, found.cells, found.is_complete) == (["zero-shot: training with seed 0"], (), False)
+
+
+def test_the_progress_of_a_training_counts_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    point = CurvePoint(0, 1.0, 1.0, 1.0, 0.0)
+    monkeypatch.setattr(unseen, "run_train", lambda *_, on_update, **__: on_update(point))
+    unseen._train("enas", Path("unused.safetensors"), Effort(0.1), Watcher(on_step=steps.append))
+    assert steps == ["update 1 of 2"]
 
 
 def test_edges_are_counted_within_a_gpu_within_a_group_and_across_groups() -> None:
