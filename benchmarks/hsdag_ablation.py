@@ -221,6 +221,7 @@ def variants() -> dict[str, HsdagConfig]:
         "+ CRITICAL PATH imitated first": replace(base, teacher_updates=5),
         "+ expert iteration": replace(base, expert_every=5),
         "preset for measured plans": HsdagConfig(),
+        "- most probable plan": replace(base, greedy_every=0),
         "- resampling": replace(base, resample_tries=1),
         "- sampled parsing": replace(base, sampled_parsing=False),
         "- residual and unit rows": replace(base, residual=False, normalise=False),
