@@ -35,6 +35,8 @@ END_LATER = FEATURES.index("end, later than on the best device")
 MOST = 10.0
 SLOPE = 0.01
 """Of LeakyReLU below zero (eq. 7)."""
+LEAST = 1e-200
+"""Sum of the weights of candidates below which a weight may have lost digits."""
 
 
 @bare
@@ -93,8 +95,7 @@ def _read(s: Scores, rules: Records, r: Room, found: Episodes, b: int, num_place
     highest = -np.inf
     for v in range(len(r.home)):
         highest = max(highest, s.select[v])
-    for v in range(len(r.home)):
-        r.weight[v] = np.exp((s.select[v] - highest) / rules[0].heat)
+    _weigh_ops(s, rules, r, highest)
     for d in range(len(r.devices)):
         for k in range(len(r.total)):
             r.taken[d, k] = 0.0
@@ -104,11 +105,32 @@ def _read(s: Scores, rules: Records, r: Room, found: Episodes, b: int, num_place
 
 
 @inlined
-def _select(s: Scores, rules: Records, r: Room, found: Episodes, b: int, step: int, count: int) -> int:
-    """Take an op from the candidates; its log-probability is recorded."""
-    total, at, share = 0.0, 0, rules[0].epsilon_select
+def _weigh_ops(s: Scores, rules: Records, r: Room, unit: float) -> None:
+    """Set the weights by which ops are drawn, 1 for a score of ``unit``."""
+    for v in range(len(r.home)):
+        r.weight[v] = np.exp((s.select[v] - unit) / rules[0].heat)
+
+
+@inlined
+def _weigh_candidates(s: Scores, rules: Records, r: Room, count: int) -> float:
+    """The sum of the candidates' weights, which get another unit where the sum is too small or too large for it."""
+    total, highest = 0.0, -np.inf
     for i in range(count):
         total += r.weight[r.candidate[i]]
+    if total < LEAST or total == np.inf:
+        for i in range(count):
+            highest = max(highest, s.select[r.candidate[i]])
+        _weigh_ops(s, rules, r, highest)
+        total = 0.0
+        for i in range(count):
+            total += r.weight[r.candidate[i]]
+    return total
+
+
+@inlined
+def _select(s: Scores, rules: Records, r: Room, found: Episodes, b: int, step: int, count: int) -> int:
+    """Take an op from the candidates; its log-probability is recorded."""
+    total, at, share = _weigh_candidates(s, rules, r, count), 0, rules[0].epsilon_select
     if rules[0].is_forced:
         while r.candidate[at] != found.order[b, step]:
             at += 1
@@ -132,8 +154,7 @@ def _select(s: Scores, rules: Records, r: Room, found: Episodes, b: int, step: i
             if left < 0.0:
                 break
     v: int = r.candidate[at]
-    p = r.weight[v] / total if total > 0.0 else 1.0 / count
-    found.log_p[b, step, 0] = np.log((1.0 - share) * p + share / count)
+    found.log_p[b, step, 0] = np.log((1.0 - share) * r.weight[v] / total + share / count)
     found.order[b, step] = v
     r.candidate[at] = r.candidate[count - 1]
     return v

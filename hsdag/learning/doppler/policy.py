@@ -18,6 +18,7 @@ from hsdag.learning.choices import judged
 from hsdag.learning.decoding import Rules, decode, decode_by_step
 from hsdag.learning.decoding_kernel import SLOPE
 from hsdag.learning.decoding_records import Episodes, Scores
+from hsdag.learning.doppler.candidates import judged_in_turn
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
 from hsdag.learning.doppler.states import IS_CANDIDATE, IS_PLACED, States
 from hsdag.learning.inputs import Inputs
@@ -110,18 +111,10 @@ class DualPolicy(Policy):
         return in_passes(judge_some, torch.arange(b * n), ROWS // n)
 
     def _selection(self, net: Tensors, found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities [B, N] of the ops selected at every step, and entropies [B, N].
-
-        An op is a candidate from the step at which it is ready to the one that selects it, so that sums over all
-        candidates are running sums.
-        """
+        """Log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
         order, ready = torch.from_numpy(found.order), torch.from_numpy(found.ready)
-        score = net.select.double() - net.select.detach().max()
-        weight, first = torch.exp(score)[order], ready.gather(1, order)
-        total = torch.maximum(running(weight, first), weight)  # rounding must not take away the op itself
-        log_total = torch.log(total)
-        entropy = log_total - running(weight * score[order], first) / total
-        return (score[order] - log_total).float(), entropy.float()
+        log_p, entropy = judged_in_turn(net.select.double()[order], ready.gather(1, order))
+        return log_p.float(), entropy.float()
 
     def _placement(self, net: Tensors, found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N]."""
@@ -208,13 +201,3 @@ def start_order(costs: ScheduleProblem, plan: Plan) -> IntArray:
     """[N] the ops in the order in which a work-conserving machine starts them under ``plan``; topological."""
     start_s = simulate(costs, plan.placement, priority=plan.order).start_s
     return np.lexsort((inverse_of(costs.topological_order), start_s))
-
-
-def running(value: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    """[B, N] for every step the sum of ``value`` [B, N] over what came by then, at step ``first`` [B, N], and stays.
-
-    Each leaves behind the step that it is the value of.
-    """
-    come = torch.zeros_like(value).scatter_add(1, first, value)
-    gone = torch.nn.functional.pad(value[:, :-1], (1, 0))
-    return (come - gone).cumsum(dim=1)

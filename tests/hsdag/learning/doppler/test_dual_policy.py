@@ -12,9 +12,10 @@ from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.decoding import Rules
 from hsdag.learning.decoding_kernel import FEATURES
 from hsdag.learning.decoding_records import Episodes
-from hsdag.learning.doppler.network import DualNetwork, OwnScores
-from hsdag.learning.doppler.policy import DualPolicy, running
-from hsdag.learning.inputs import inputs_of, sum_over_path
+from hsdag.learning.doppler.candidates import judged_in_turn
+from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
+from hsdag.learning.doppler.policy import DualPolicy
+from hsdag.learning.inputs import Inputs, inputs_of, sum_over_path
 from hsdag.learning.policy import Exploring, Rollout
 from hsdag.placers.lists.schedule import list_schedule
 from hsdag.runtime.problems.plan import Plan
@@ -122,17 +123,38 @@ def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
     np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
 
 
-def test_running_sums_are_those_over_the_candidates_of_every_step() -> None:
-    problem = random_problem(5, 12, 2)
-    policy = policy_of(problem)
-    for rollout in policy.draw(3, PLAIN, generator()):
-        found: Episodes = rollout.record
-        value = np.random.default_rng(0).random(12)
-        step = inverse_of(found.order)
-        expected = [value[(found.ready <= t) & (step >= t)].sum() for t in range(12)]
-        order, first = torch.from_numpy(found.order)[None], torch.from_numpy(found.ready)[None]
-        sums = running(torch.from_numpy(value)[order], first.gather(1, order))
-        np.testing.assert_allclose(sums[0], expected)
+class Sharp(torch.nn.Module):
+    """A network whose scores of ops are given."""
+
+    def __init__(self, network: DualNetwork, select: torch.Tensor) -> None:
+        super().__init__()
+        self.network, self.num_device_features = network, network.num_device_features
+        self.select = torch.nn.Parameter(select)
+
+    def forward(self, inputs: Inputs) -> Tensors:
+        net: Tensors = self.network(inputs)
+        return net._replace(select=self.select)
+
+
+@pytest.mark.parametrize("spread", [40.0, 2000.0])
+def test_ops_have_the_probability_they_were_drawn_with_however_far_apart_scores_are(spread: float) -> None:
+    problem = random_problem(5, 40, 2)
+    policy, chance = policy_of(problem), torch.rand((2, 40), generator=generator())
+    select = 20.0 * chance[0] + spread * (chance[1] > 0.5)
+    policy.network = Sharp(dual(policy), select)  # type: ignore[assignment]
+    rollouts = policy.draw(8, PLAIN, generator())
+    found = [Episodes(*map(np.asarray, rollout.record)) for rollout in rollouts]
+    order, ready = (torch.from_numpy(np.stack([getattr(each, name) for each in found])) for name in ("order", "ready"))
+    exact, _ = judged_in_turn(select.double()[order], ready.gather(1, order))
+    np.testing.assert_allclose(np.stack([each.log_p[:, 0] for each in found]), exact, atol=1e-9)
+    assert exact.min() < -0.1
+    judged = policy.judge(rollouts)
+    np.testing.assert_allclose(judged.log_p.detach().reshape(8, -1, 2)[..., 0], exact, rtol=1e-6, atol=1e-9)
+    assert (judged.entropy >= 0.0).all()
+    (judged.log_p.sum() + judged.entropy.sum()).backward()  # type: ignore[no-untyped-call]
+    assert all(
+        parameter.grad.isfinite().all() for parameter in policy.network.parameters() if parameter.grad is not None
+    )
 
 
 def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
