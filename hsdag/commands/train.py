@@ -38,6 +38,12 @@ from hsdag.version import __version__
 
 UPDATES = {RULES: 1500, "doppler": 6000}
 """Methods that can be trained for reuse, and how many updates they take."""
+NOT_FOR_TRAINING = {
+    "updates": "--updates says how many",
+    "initial": "a training begins with no policy",
+    "simulated_updates": "all updates of a training are simulated",
+}
+"""Hyper-parameters of searches that a training has no use for, and why."""
 UNSEEN = 1_000_000
 """Problems from this number on are never trained on."""
 
@@ -74,8 +80,9 @@ class TrainOptions:
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
                 f"are judged on, not {(self.seed + 1) * self.problems}"
             )
-        if "updates" in self.changes:
-            raise OptionError("--updates says how many; leave out --set updates")
+        for name, why in NOT_FOR_TRAINING.items():
+            if name in self.changes:
+                raise OptionError(f"{why}; leave out --set {name}")
         _ = self.same  # raises
 
     @property
@@ -138,7 +145,7 @@ def run_train(
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
     curve, or to more updates. An interrupt leaves the state and raises SearchStopped. Raises OptionError and
-    OutputError, and SearchError where the state is of another training, or there is one and no ``resume``.
+    OutputError, and SearchError where the state is of another training, or missing with ``resume``, or there without.
     """
     begin_s, family = time.monotonic(), find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
@@ -146,6 +153,8 @@ def run_train(
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
     state = TrainingState(file, options.method, options.same, options.num_updates)
     has_begun = state.load() is not None
+    if resume and not has_begun:
+        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
     curve: list[CurvePoint] = []
 
     def keep(point: CurvePoint) -> None:

@@ -101,6 +101,8 @@ def test_a_training_that_was_interrupted_is_not_lost_by_a_command_without_resume
     with pytest.raises(SearchError, match=r"policy.state holds an interrupted training.*--resume"):
         run_train(SMALL_RULES, path)
     assert state.read_bytes() == kept
+    with pytest.raises(SearchError, match=r"nothing to resume: there is no .*other.state"):
+        run_train(SMALL_RULES, tmp_path / "other.safetensors", resume=True)
 
 
 def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
@@ -181,6 +183,8 @@ def test_options_of_a_training_are_checked() -> None:
         TrainOptions("enas", updates=0)
     with pytest.raises(OptionError, match="--updates says how many; leave out --set updates"):
         TrainOptions("enas", "doppler", changes={"updates": "5"})
+    with pytest.raises(OptionError, match="a training begins with no policy; leave out --set initial"):
+        TrainOptions("enas", "doppler", changes={"initial": "policy.safetensors"})
     with pytest.raises(OptionError, match="--expert must be more than zero, not 0"):
         TrainOptions("enas", expert_s=0.0)
     TrainOptions("enas", problems=2, seed=499_999)
