@@ -67,6 +67,10 @@ def _card(path: Path, weights: dict[str, NDArray[Any]]) -> dict[str, Any]:
             weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError, json.JSONDecodeError, *NO_NUMBERS) as error:
         raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
+    odd = [name for name, tensor in weights.items() if tensor.dtype.kind != "f"]
+    if odd:  # such as bfloat16, once another library has taught it to NumPy
+        reason = f"{odd[0]} has numbers of type {weights[odd[0]].dtype}"
+        raise FileFormatError(f"{path} is not a policy file ({reason}); write one with 'hsdag train'")
     if not isinstance(card, dict):
         raise FileFormatError(f"the card of {path} is no JSON object but {card!r}; write one with 'hsdag train'")
     if card.get("format") != FORMAT or card.get("version") != VERSION:

@@ -27,8 +27,10 @@ def test_a_card_that_is_no_object_is_refused(tmp_path: Path, card: str) -> None:
 def test_numbers_that_numpy_does_not_know_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
     path = tmp_path / "p.safetensors"
     save_file({"a": torch.zeros(1).to(kind)}, path, {"card": CARD})
-    with pytest.raises(FileFormatError, match="is not a policy file"):
-        read_policy(path, "rules")
+    for _ in range(2):
+        with pytest.raises(FileFormatError, match="is not a policy file"):
+            read_policy(path, "rules")
+        pytest.importorskip("ml_dtypes")  # from now on NumPy knows them
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

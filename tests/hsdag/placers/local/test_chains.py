@@ -205,5 +205,5 @@ def test_annealing_finds_a_plan_that_fits_where_no_start_does(seed: int) -> None
 )
 def test_annealing_refuses_options_out_of_range(change: str) -> None:
     name, value = change.split("=")
-    with pytest.raises(OptionError, match="sa takes counts and a growth of at least 1"):
+    with pytest.raises(OptionError, match="sa takes counts and a finite growth of at least 1"):
         make_placer("sa", changes={name: value})
