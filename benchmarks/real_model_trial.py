@@ -127,7 +127,7 @@ def placements(graph: ComputationGraph, count: int) -> Iterator[IntArray]:
 
 def placement_of(graph: ComputationGraph, devices: IntArray, specs: list[DeviceSpec]) -> Placement:
     """The placement file of devices [N]."""
-    records = [DeviceRecord(name=s.name, plugin=s.plugin, properties=dict(s.properties)) for s in specs]
+    records = [DeviceRecord.of(spec) for spec in specs]
     return Placement(
         model=ModelRecord.of(graph),
         devices=records,

@@ -65,6 +65,11 @@ class DeviceRecord(_Record):
     plugin: str = Field(min_length=1)
     properties: dict[str, str] = {}
 
+    @staticmethod
+    def of(spec: DeviceSpec) -> DeviceRecord:
+        """The record of a device."""
+        return DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
+
     def spec(self) -> DeviceSpec:
         """The device to register."""
         from hsdag.ir.device import DeviceSpec

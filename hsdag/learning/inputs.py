@@ -10,9 +10,9 @@ import torch
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.encoders import Edges
 from hsdag.learning.networks import standardise
-from hsdag.runtime.problems.op_features import OP_FEATURES, edge_seconds, op_features, paper_features
+from hsdag.runtime.problems.op_features import OP_FEATURES, op_features, paper_features
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, mean_seconds, tables_of
+from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, mean_seconds, mean_transfers, tables_of
 
 NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Features of an op: DOPPLER's (App. E.1), and with ours."""
@@ -53,7 +53,7 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     """What networks read of a problem; DOPPLER's five features, standardised, where not ``is_wide``."""
     tables = tables_of(costs)
     levels, num = levels_of(tables), costs.num_ops
-    mean_s, edge_s = mean_seconds(tables), edge_seconds(tables)
+    mean_s, edge_s = mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
     source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
     unit_s = max(float(mean_s.mean()), np.finfo(float).tiny)
     if is_wide:

@@ -93,7 +93,7 @@ class Session:
     @property
     def device_records(self) -> list[DeviceRecord]:
         """Every device that may hold the whole model, as a placement file lists them."""
-        return [DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in self.devices.all]
+        return [DeviceRecord.of(spec) for spec in self.devices.all]
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
         """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long

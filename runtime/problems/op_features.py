@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.problems.tables import Levels, Tables, mean_seconds
+from hsdag.runtime.problems.tables import Levels, Tables, mean_seconds, mean_transfers
 
 OP_FEATURES = (
     "time, the mean over devices",
@@ -54,17 +54,8 @@ def op_features(tables: Tables, levels: Levels) -> FloatArray:
 
 def paper_features(tables: Tables, levels: Levels) -> FloatArray:
     """[N, 5] DOPPLER's features (App. E.1) in seconds."""
-    num, mean_s, edge_s = len(tables.time_s), mean_seconds(tables), edge_seconds(tables)
+    num, mean_s, edge_s = len(tables.time_s), mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
     source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
     received_s, sent_s = np.bincount(target, edge_s, num), np.bincount(source, edge_s, num)
     # levels have the literature's names: DOPPLER's t-level leads to the end, its b-level to the beginning
     return np.stack([mean_s, received_s, sent_s, levels.upward_s, levels.downward_s + mean_s], axis=1)
-
-
-def edge_seconds(tables: Tables) -> FloatArray:
-    """[E] mean seconds of a transfer between two devices, by outgoing edge; 0 with one device."""
-    off = ~np.eye(len(tables.latency_s), dtype=np.bool_)
-    if not off.any():
-        return np.zeros(len(tables.out_op))
-    s_per_byte = (1.0 / tables.bandwidth_bytes_per_s[off]).mean()
-    return np.asarray(tables.latency_s[off].mean() + s_per_byte * tables.out_bytes, dtype=np.float64)

@@ -79,6 +79,15 @@ def mean_seconds(tables: Tables) -> FloatArray:
     return np.asarray(np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1))
 
 
+def mean_transfers(tables: Tables, size_bytes: FloatArray) -> FloatArray:
+    """[E] mean seconds of transfers of ``size_bytes`` [E] over ordered pairs of distinct devices; 0 with one device."""
+    off = ~np.eye(len(tables.latency_s), dtype=np.bool_)
+    if not off.any():
+        return np.zeros(len(size_bytes))
+    s_per_byte = (1.0 / tables.bandwidth_bytes_per_s[off]).mean()
+    return np.asarray(tables.latency_s[off].mean() + s_per_byte * size_bytes, dtype=np.float64)
+
+
 def lengths_of(tables: Tables) -> tuple[float, float]:
     """Seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 where nothing takes time."""
     mean_s = mean_seconds(tables)
@@ -88,18 +97,12 @@ def lengths_of(tables: Tables) -> tuple[float, float]:
 
 def levels_of(tables: Tables) -> Levels:
     """The levels of all ops, in O(N D + E)."""
-    n, d = tables.time_s.shape
-    mean_s = mean_seconds(tables)
-    latency_s = s_per_byte = 0.0
-    if d > 1:
-        off = ~np.eye(d, dtype=np.bool_)
-        latency_s = float(tables.latency_s[off].mean())
-        s_per_byte = float((1.0 / tables.bandwidth_bytes_per_s[off]).mean())
+    n, mean_s = len(tables.time_s), mean_seconds(tables)
     reverse, every = tables.order[::-1], np.arange(len(tables.out_op))
     outputs, inputs = Csr(tables.out_first, tables.out_op, every), Csr(tables.in_first, tables.in_op, every)
-    sent_s = latency_s + s_per_byte * tables.out_bytes
+    sent_s = mean_transfers(tables, tables.out_bytes)
     behind_s = longest_before(reverse, outputs, mean_s, sent_s)
-    downward_s = longest_before(tables.order, inputs, mean_s, latency_s + s_per_byte * tables.in_bytes)
+    downward_s = longest_before(tables.order, inputs, mean_s, mean_transfers(tables, tables.in_bytes))
     static_s = mean_s + longest_before(reverse, outputs, mean_s, np.zeros(len(every)))
     source = np.repeat(np.arange(n), np.diff(tables.out_first))
     is_longest = (mean_s + behind_s)[tables.out_op] + sent_s >= behind_s[source] * (1 - NOISE)

@@ -195,9 +195,7 @@ def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
     device = np.where(units < units.max() // 2, "A", "B").tolist()
     start = hsdag.Placement(
         model=ModelRecord.of(graph),
-        devices=[
-            DeviceRecord(name=d.name, plugin=d.plugin, properties=dict(d.properties)) for d in parse_devices(specs)
-        ],
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(specs)],
         affinity=dict(zip(graph.canonical_names, device, strict=True)),
         method="by hand",
         seed=7,

@@ -167,9 +167,7 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
     devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
     placement = Placement(
         model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
-        devices=[
-            DeviceRecord(name=s.name, plugin=s.plugin, properties=dict(s.properties)) for s in parse_devices(parts)
-        ],
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(parts)],
         affinity=dict(zip(graph.canonical_names, devices, strict=True)),
         method="by hand",
         seed=0,

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.commands.batched import BatchOptions
-from hsdag.commands.families import find_family
 from hsdag.commands.simulate import simulate_placement
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.pipeline import PipelinePlacer
 from hsdag.placers.incumbent import GaveUp, Incumbent, Status
@@ -393,37 +392,3 @@ def test_order_priority_works_with_memory_limits(method: str) -> None:
 def test_a_batch_of_more_inputs_than_numbers_can_tell_is_refused() -> None:
     with pytest.raises(OptionError, match="--batch must be at most 1,000,000, not 100000000000000000000"):
         BatchOptions("heft", 10**20)
-
-
-@pytest.mark.parametrize("method", ["sa", "doppler", "auto"])
-def test_a_search_begins_with_the_start_and_the_answer_is_not_worse(method: str) -> None:
-    problem = find_family("random-wired").problem(3)
-    best = solve(problem, make_placer("auto", is_cheap=True), SolveOptions("auto", budget_s=60.0, max_evaluations=3000))
-    assert best.device is not None
-    start, few = (
-        Plan(best.device, best.priority),
-        SolveOptions(method, budget_s=60.0, max_evaluations=problem.num_devices + 1),
-    )
-    placer = make_placer(method, is_cheap=True)
-    without, begun = solve(problem, placer, few), solve(problem, placer, replace(few, start=start))
-    assert begun.value_s == best.value_s
-    assert without.value_s is not None
-    assert begun.value_s is not None
-    assert without.value_s > begun.value_s
-    only = replace(few, max_evaluations=1, start=start)
-    assert solve(problem, placer, only).value_s == best.value_s
-
-
-def test_a_start_that_fails_is_told() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [], weight_bytes=[9.0, 9.0], memory_bytes=10.0)
-    told: list[str] = []
-    options = replace(OPTIONS, start=Plan(np.array([0, 0])))
-    assert solve(problem, Everything(), options, Watcher(on_phase=told.append)).value_s == 1.0
-    assert any(line.startswith("the placement to start with fails: ") for line in told)
-
-
-def test_a_start_that_splits_a_colocation_set_is_refused() -> None:
-    plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
-    problem = replace(plain, labels=replace(plain.labels, colocate=("s", "s")))
-    with pytest.raises(PlacementError, match="op 'op0' on another device than the rest of its set"):
-        solve(problem, Worst(), replace(OPTIONS, start=Plan(np.array([0, 1]))))

@@ -36,10 +36,7 @@ def placed(
     device = {s: f"CPU_{device_of(name, s) % num_devices}" for s, name in first.items()}
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[
-            DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
-            for spec in specs(num_devices)
-        ],
+        devices=[DeviceRecord.of(spec) for spec in specs(num_devices)],
         affinity={name: device.get(s, "CPU_0") for name, s in zip(graph.canonical_names, sets, strict=True)},
         method="test",
         seed=0,
