@@ -4,14 +4,31 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL := artifacts/resnet50.xml
 BUDGET ?= 45s
+GPU_VENV := .venv-gpu
+SOFTWARE_GPU := tests/software_gpu
 
-.PHONY: place test hunt benchmarks lint types check clean
+.PHONY: place test test-gpu gpu hunt benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
+
+# What needs OpenVINO's GPU plugin, on two software GPUs; docs/testing-without-a-gpu.md explains them.
+test-gpu: $(VENV)/.installed gpu
+	$(SOFTWARE_GPU)/run $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(SOFTWARE_GPU)
+
+gpu: $(GPU_VENV)/lib/software_gpu.so
+
+$(GPU_VENV)/.installed: $(SOFTWARE_GPU)/requirements.txt
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet -r $<
+	cp $(GPU_VENV)/lib/libintelocl.so $(GPU_VENV)/lib/libintelocl_second.so
+	touch $@
+
+$(GPU_VENV)/lib/software_gpu.so: $(SOFTWARE_GPU)/layer.c $(GPU_VENV)/.installed
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -pthread -o $@ $<
 
 # The same with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
@@ -41,4 +58,4 @@ $(MODEL): | $(VENV)/.installed
 	$(BIN)/hsdag models build resnet50 -o $(MODEL)
 
 clean:
-	rm -rf $(VENV) artifacts build dist *.egg-info
+	rm -rf $(VENV) $(GPU_VENV) artifacts build dist *.egg-info

@@ -1,0 +1,37 @@
+"""Tests on OpenVINO's GPU plugin, over OpenCL on a CPU: docs/testing-without-a-gpu.md."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import pytest
+
+HERE = Path(__file__).parent
+GPUS = ("GPU.0", "GPU.1")
+
+
+@cache
+def software_gpus() -> tuple[str, ...]:
+    """The GPUs of this process that are software ones, with what they call themselves."""
+    core = ov.Core()
+    names = {name: str(core.get_property(name, "FULL_DEVICE_NAME")) for name in core.available_devices if name in GPUS}
+    return tuple(f"{name}: {full}" for name, full in names.items() if full.startswith("Software GPU"))
+
+
+def pytest_report_header() -> str:
+    """What the report begins with, so that nobody takes a figure of it for one of a GPU."""
+    found = ", ".join(software_gpus()) or "none"
+    return f"software GPUs (their times say nothing about a GPU): {found}"
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Mark what lies in this folder, and skip it where there are no software GPUs."""
+    skip = pytest.mark.skip(reason="there are no software GPUs here: run 'make test-gpu'")
+    for item in items:
+        if HERE in Path(item.path).parents:
+            item.add_marker("software_gpu")
+            if len(software_gpus()) < len(GPUS):
+                item.add_marker(skip)
