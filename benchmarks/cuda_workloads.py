@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.workload_numpy import execute
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.torch_backend import (
@@ -53,9 +53,6 @@ from hsdag.runtime.torch_backend.streams import partition_streams
 from hsdag.runtime.torch_ops import allow_tf32
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.models.workload_numpy import execute
 
 K = 4
 TINY = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from machine import machine
 from numpy.typing import NDArray
-from openvino_parity import op_differences, relative_difference, run_model, run_openvino
 
 from hsdag.models import ModelSpec, build_model, find_model, list_models
 from hsdag.runtime.torch_ops import allow_tf32
+from hsdag.runtime.torch_ops.parity import op_differences, relative_difference, run_model, run_openvino
 
 BAR = 1e-4
 VOCABULARY = 100  # of the smallest model

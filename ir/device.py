@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,9 +104,9 @@ class DeviceSpec:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
 
 
-def parse_devices(text: str) -> tuple[DeviceSpec, ...]:
+def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.parse) -> tuple[DeviceSpec, ...]:
     """Devices from a comma-separated list. Raises DeviceError when one occurs twice or none is given."""
-    specs = tuple(DeviceSpec.parse(item) for item in re.split(r",(?![^\[]*\])", text) if item.strip())
+    specs = tuple(parse(item) for item in re.split(r",(?![^\[]*\])", text) if item.strip())
     if not specs:
         raise DeviceError("no device given; name at least one, for example --devices CPU,GPU")
     if any(len(set(names)) < len(specs) for names in zip(*((s.name, s.openvino_name) for s in specs), strict=True)):

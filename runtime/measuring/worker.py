@@ -1,23 +1,15 @@
 """The worker process: compiles candidates, runs them, and compares their outputs, one request after another.
 
-Requests and answers go through the socket that it has as stdin; what plugins print goes to stdout and stderr. It holds
-nothing that is worth keeping, so that it can be killed at any time.
+It holds nothing that is worth keeping, so that it can be killed at any time.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import math
-import os
-import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +29,6 @@ from hsdag.runtime.measuring.messages import (
     Close,
     Difference,
     InFlight,
-    Numbered,
     Opened,
     OpTimes,
     Probe,
@@ -48,8 +39,8 @@ from hsdag.runtime.measuring.messages import (
     WorkerSetup,
 )
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
+from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
@@ -344,42 +335,5 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
     return worst
 
 
-def serve(make_worker: Callable[[WorkerSetup], Worker], connection: Any) -> None:
-    """Answer requests until they end. The first one is the setup."""
-    worker: Worker | None = None
-    with contextlib.suppress(EOFError):
-        while True:
-            request: Numbered = connection.recv()
-            answer: Any = None
-            try:
-                if worker is None:
-                    worker = make_worker(request.content)
-                else:
-                    answer = worker.handle(request.content)
-            except (ExecutionError, MemoryError) as error:
-                answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
-            except HsdagError as error:
-                answer = HsdagError(str(error))
-            except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises again
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
-                answer = WorkerDefect(f"in the measuring process: {summary}")
-                answer.add_note(traceback.format_exc())
-            connection.send(Numbered(request.number, answer))
-
-
-def main(make_worker: Callable[[WorkerSetup], Worker] = Worker) -> None:
-    """Serve over the socket that the process has as stdin."""
-    _die_with_parent()
-    serve(make_worker, Connection(os.dup(0)))
-
-
-def _die_with_parent() -> None:
-    """On Linux, have the kernel end this process when the one that started it is killed."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    main()
+    main(Worker)

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn, TypeVar, cast
 
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Numbered, Request, WorkerSetup
+from hsdag.runtime.measuring.messages import Numbered, Request
 
 A = TypeVar("A")
 
@@ -54,7 +54,7 @@ class WorkerClient:
     context manager.
     """
 
-    def __init__(self, setup: WorkerSetup, command: Sequence[str] = WORKER_COMMAND) -> None:
+    def __init__(self, setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> None:
         self.setup = setup
         self.num_starts = 0
         self.should_abandon: Callable[[], bool] = lambda: False

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.models.random_chain import CUTS, GRAIN, RandomChain, random_chain
-from tests.models.workload_numpy import evaluate, execute, random_inputs
+from hsdag.models.workload_numpy import evaluate, execute, random_inputs
 
 
 def small(seed: int, matrices: int = 6) -> RandomChain:

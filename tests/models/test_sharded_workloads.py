@@ -14,12 +14,12 @@ from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import Workload, find_workload
+from hsdag.models import workload_numpy as _interpreter
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
 from hsdag.models.sharding import Sharder
-from tests.models import workload_numpy as _interpreter
-from tests.models.workload_numpy import execute
+from hsdag.models.workload_numpy import execute
 
 Array = NDArray[np.float64]
 SHARDED = ("chainmm", "ffnn", "llama-block", "llama-layer")

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models.transformer import EPSILON, TransformerSizes, transformer
-from tests.models.workload_numpy import execute, random_inputs
+from hsdag.models.workload_numpy import execute, random_inputs
 
 Array = NDArray[np.float64]
 GRIDS = [(2, 1, 2), (2, 2, 1), (3, 3, 3), (4, 2, 4), (4, 4, 1), (6, 2, 3), (8, 4, 2)]

@@ -15,6 +15,7 @@ from openvino import opset13 as op
 import hsdag
 from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, graph_of, load_model
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.search.session import Session
 
@@ -70,4 +71,6 @@ def test_the_worker_numbers_the_ops_of_a_model_with_state_as_the_session_does() 
         stores.append(opset6.assign(op.relu(total), variable))
     model = ov.Model([op.result(total)], stores, [x], "state")
     with Session(model, CPU) as session:
-        assert session.graph.op_names == graph_of(load_model(session.client.setup.model)).op_names
+        setup = session.client.setup
+        assert isinstance(setup, WorkerSetup)
+        assert session.graph.op_names == graph_of(load_model(setup.model)).op_names

@@ -12,7 +12,8 @@ from typing import Any
 
 from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.messages import Numbered, WorkerSetup
-from hsdag.runtime.measuring.worker import Worker, main
+from hsdag.runtime.measuring.serving import main
+from hsdag.runtime.measuring.worker import Worker
 
 
 def refuse() -> None:

@@ -100,7 +100,9 @@ def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Prof
 def test_a_cached_profile_without_devices_side_by_side_has_them_measured(profiled: Profiled, tmp_path: Path) -> None:
     session, profile, _ = profiled
     cache, steps = ProfileCache(tmp_path), list[str]()
-    with Session(session.runner.client.setup.model, DeviceSet(PARTS, ())) as again:
+    setup = session.runner.client.setup
+    assert isinstance(setup, WorkerSetup)
+    with Session(setup.model, DeviceSet(PARTS, ())) as again:
         assert again.profile(cache, QUICK).contention is None
         found = again.profile(cache, QUICK, steps.append, side_by_side=True)
     assert [step for step in steps if "was profiled before" not in step] == ["profiling devices side by side"]

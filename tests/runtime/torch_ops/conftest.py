@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13
 
-from benchmarks.openvino_parity import op_differences
+from hsdag.runtime.torch_ops.parity import op_differences
 
 BAR = 1e-4
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from openvino import opset1, opset11
 from openvino import opset13 as ops
 
-from benchmarks.openvino_parity import relative_difference
 from hsdag.ir.errors import ModelError
 from hsdag.models import build_model, list_models
 from hsdag.runtime.torch_ops import UnsupportedOpError, build_op, static_value, supported_types
+from hsdag.runtime.torch_ops.parity import relative_difference
 
 TINY = [spec.name for spec in list_models() if spec.is_tiny]
 IMAGE = (1, 3, 8, 8)

@@ -9,8 +9,8 @@ import openvino as ov
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.openvino_parity import op_differences, relative_difference, run_model, run_openvino
 from hsdag.models import ModelSpec, build_model, find_model
+from hsdag.runtime.torch_ops.parity import op_differences, relative_difference, run_model, run_openvino
 
 NAMES = ("tiny_resnet", "tiny_inception", "tiny_bert", "llama-decoder")
 BAR = 1e-4

@@ -22,12 +22,12 @@ from hsdag.models import Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.workload_numpy import execute as execute_in_double
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program, logical_devices
 from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
-from tests.models.workload_numpy import execute as execute_in_double
 
 Array = NDArray[np.float64]
 K = 4

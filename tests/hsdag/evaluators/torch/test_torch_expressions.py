@@ -15,7 +15,7 @@ from hsdag.models import Expression, Workload
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
-from tests.models.workload_numpy import execute, random_inputs
+from hsdag.models.workload_numpy import execute, random_inputs
 
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
 WORKLOADS: dict[str, tuple[Workload, float]] = {  # with a tolerance: Llama runs in f16
