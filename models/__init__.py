@@ -4,26 +4,33 @@ from hsdag.models.expression import Expression, parse_expression
 from hsdag.models.registry import (
     WorkloadSpec,
     build_model,
+    check_model_name,
     find_model,
     find_workload,
     is_workload,
+    list_language_models,
     list_models,
     list_workloads,
     save_model_files,
 )
 from hsdag.models.spec import ModelInput, ModelSpec
+from hsdag.models.stateful import StatefulSizes, StatefulSpec
 from hsdag.models.workload import Workload
 
 __all__ = [
     "Expression",
     "ModelInput",
     "ModelSpec",
+    "StatefulSizes",
+    "StatefulSpec",
     "Workload",
     "WorkloadSpec",
     "build_model",
+    "check_model_name",
     "find_model",
     "find_workload",
     "is_workload",
+    "list_language_models",
     "list_models",
     "list_workloads",
     "parse_expression",

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from hsdag.ir.errors import OptionError
 from hsdag.models.spec import ModelInput, ModelSpec, seeded
 
+NORM_EPS = 1e-5
+ROTARY_BASE = 10_000.0
+
 
 @dataclass(frozen=True)
 class LlamaDecoderSizes:

@@ -9,10 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hsdag.models.llama_decoder import LlamaDecoderSizes
-
-NORM_EPS = 1e-5
-ROTARY_BASE = 10_000.0
+from hsdag.models.llama_decoder import NORM_EPS, ROTARY_BASE, LlamaDecoderSizes
 
 
 def rotary_angles(num_tokens: int, head_size: int) -> torch.Tensor:

@@ -19,6 +19,8 @@ from hsdag.models.ptb import PtbSizes, ptb
 from hsdag.models.random_chain import RandomChain, random_chain
 from hsdag.models.random_wired import RandomWiring, random_wired
 from hsdag.models.spec import ModelSpec
+from hsdag.models.stateful import SPECS as STATEFUL_SPECS
+from hsdag.models.stateful import StatefulSpec
 from hsdag.models.transformer import TransformerSizes, transformer
 from hsdag.models.workload import Workload
 
@@ -30,6 +32,7 @@ WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch
 MAX_DEVICES = 64
 _FAMILIES = (resnet, inception, bert, llama_decoder)
 _SPECS: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.SPECS}
+_LANGUAGE_MODELS = {spec.name: spec for spec in STATEFUL_SPECS}
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,29 @@ def list_models() -> tuple[ModelSpec, ...]:
     return tuple(sorted(_SPECS.values(), key=lambda spec: spec.is_tiny))
 
 
+def list_language_models() -> tuple[StatefulSpec, ...]:
+    """Every language model with state, benchmark models before tiny ones; does not import OpenVINO."""
+    return tuple(sorted(_LANGUAGE_MODELS.values(), key=lambda spec: spec.is_tiny))
+
+
 def find_model(name: str) -> ModelSpec:
-    """The model called ``name``; raises ModelError naming the choices."""
+    """The model of fixed shapes called ``name``; raises ModelError naming the choices."""
     if name not in _SPECS:
-        choices = ", ".join(spec.name for spec in list_models())
-        workloads = ", ".join(spec.name for spec in list_workloads())
-        raise ModelError(f"the zoo has no model {name!r}; choose one of {choices}; workloads are {workloads}")
+        raise ModelError(f"the zoo has no model {name!r} of fixed shapes; {_choices()}")
     return _SPECS[name]
+
+
+def check_model_name(name: str) -> None:
+    """Raise ModelError naming the choices where the zoo has no model called ``name``."""
+    if name not in _SPECS and name not in _LANGUAGE_MODELS:
+        raise ModelError(f"the zoo has no model {name!r}; {_choices()}")
+
+
+def _choices() -> str:
+    models, language, workloads = (
+        ", ".join(spec.name for spec in specs) for specs in (list_models(), list_language_models(), list_workloads())
+    )
+    return f"choose one of {models}; language models with state are {language}; workloads are {workloads}"
 
 
 def build_model(name: str, seed: int = 0) -> ov.Model:
@@ -158,9 +177,9 @@ def build_model(name: str, seed: int = 0) -> ov.Model:
 
     Raises ModelError for an unknown name, OptionError for a seed outside 0..2**63-1.
     """
-    spec = find_model(name)
+    check_model_name(name)
     _check_seed(seed)
-    return spec.build(seed)
+    return (_LANGUAGE_MODELS.get(name) or _SPECS[name]).build(seed)
 
 
 def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
@@ -169,7 +188,7 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     Raises ModelError for an unknown name, OptionError for another suffix or a seed outside 0..2**63-1,
     OutputError when the files cannot be written.
     """
-    spec = find_model(name)
+    check_model_name(name)
     _check_seed(seed)
     target = Path(path)
     if target.suffix != ".xml":
@@ -178,7 +197,10 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     from hsdag.models.convert import check_target, to_openvino
 
     check_target(target)
-    write_ir(to_openvino(spec, spec.make_network(seed)), target, compress_to_fp16=True)
+    if name in _LANGUAGE_MODELS:
+        write_ir(build_model(name, seed), target, compress_to_fp16=False)
+    else:
+        write_ir(to_openvino(_SPECS[name], _SPECS[name].make_network(seed)), target, compress_to_fp16=True)
     return target
 
 

@@ -17,9 +17,10 @@ models = typer.Typer(help="The offline zoo of models and workloads to be placed.
 @models.command("list")
 def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
-    from hsdag.models import list_models, list_workloads
+    from hsdag.models import list_language_models, list_models, list_workloads
 
     models = [(spec.name, spec.summary) for spec in list_models()]
+    models += [(spec.name, spec.summary) for spec in list_language_models()]
     workloads = [(spec.name, spec.summary) for spec in list_workloads()]
     if as_json:
         print_json({
@@ -52,7 +53,7 @@ def build(
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
     from hsdag.ir.errors import OptionError
-    from hsdag.models import find_model, is_workload, save_model_files
+    from hsdag.models import check_model_name, is_workload, save_model_files
 
     given: dict[str, str | int | None] = {
         "seed": seed, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
@@ -62,7 +63,7 @@ def build(
     if is_workload(name):
         _build_workload(name, output, platform, options, as_json)
         return
-    find_model(name)
+    check_model_name(name)
     wrong = [*(["platform"] if platform is not None else []), *(key for key in options if key != "seed")]
     if wrong:
         raise OptionError(f"--{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")

@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import find_model
-from hsdag.models.llama_decoder import SMALL, TINY, LlamaDecoderSizes, llama_decoder
-from hsdag.models.llama_network import NORM_EPS, LlamaDecoder, rotary_angles, rotate
+from hsdag.models.llama_decoder import NORM_EPS, SMALL, TINY, LlamaDecoderSizes, llama_decoder
+from hsdag.models.llama_network import LlamaDecoder, rotary_angles, rotate
 from hsdag.models.weights import random_network
 
 Array = NDArray[np.float64]

@@ -1,0 +1,189 @@
+"""The language models with state against their formulas, and what plugins make of their weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from hsdag.ir.errors import OptionError
+from hsdag.models import StatefulSizes, StatefulSpec, build_model, list_language_models, save_model_files
+from hsdag.models.llama_decoder import NORM_EPS
+
+Array = NDArray[np.float64]
+TINY = [spec for spec in list_language_models() if spec.is_tiny]
+EXACT = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    "INFERENCE_NUM_THREADS": 1,
+}
+NUM_TOKENS = 6
+
+
+@pytest.fixture(scope="module", params=TINY, ids=lambda spec: spec.name)
+def built(request: pytest.FixtureRequest) -> tuple[StatefulSpec, ov.Model, Any]:
+    """A tiny model of the zoo, and compiled for the CPU."""
+    spec: StatefulSpec = request.param
+    model = spec.build()
+    return spec, model, ov.Core().compile_model(model, "CPU", EXACT)
+
+
+def infer(request: Any, tokens: NDArray[np.int64], before: int = 0) -> NDArray[np.float32]:
+    """Logits [T, vocabulary] of tokens [T] that come behind so many others."""
+    count = len(tokens)
+    positions = np.arange(before, before + count)[None]
+    inputs = [tokens[None], np.ones((1, before + count), np.int64), positions, np.zeros(1, np.int32)]
+    logits: NDArray[np.float32] = np.array(request.infer(inputs)[0])[0]
+    return logits
+
+
+def weights_of(model: ov.Model) -> Callable[[str], Array]:
+    """Weights by name, widened as their scales and zero points say."""
+    nodes = {node.get_friendly_name(): node for node in model.get_ordered_ops()}
+
+    def numbers(name: str) -> Array:
+        node = nodes[name]
+        if node.get_element_type() != ov.Type.u4:
+            return np.asarray(node.data, np.float64)
+        packed, size = np.asarray(node.data).view(np.uint8).reshape(-1), int(np.prod(node.get_output_shape(0)))
+        both = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)[:size]
+        return np.asarray(both.reshape(node.get_output_shape(0)), np.float64)
+
+    def weight(name: str) -> Array:
+        stored = numbers(name)
+        if f"{name}/scale" in nodes:
+            stored = (stored - numbers(f"{name}/zero_point")) * numbers(f"{name}/scale")
+        return stored.reshape(tuple(nodes[f"{name}/convert"].get_output_shape(0)))
+
+    return weight
+
+
+def norm(x: Array, gamma: Array) -> Array:
+    return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + NORM_EPS) * gamma.reshape(-1))
+
+
+def silu_gated(x: Array, gate: Array, up: Array, down: Array) -> Array:
+    return np.asarray((x @ gate.T * expit(x @ gate.T) * (x @ up.T)) @ down.T)
+
+
+def experts(x: Array, at: str, w: Callable[[str], Array], active: int) -> Array:
+    """Each token by its best experts alone, their shares summing up to one."""
+    scores = softmax(x @ w(f"{at}.gate.weight").T, axis=-1)
+    parts = [w(f"{at}.experts.{name}_proj.weight") for name in ("gate", "up", "down")]
+    found = np.zeros_like(x)
+    for t, row in enumerate(scores):
+        best = np.argsort(-row)[:active]
+        for e in best:
+            found[t] += row[e] / row[best].sum() * silu_gated(x[t : t + 1], *(part[e] for part in parts))[0]
+    return found
+
+
+def by_formula(sizes: StatefulSizes, w: Callable[[str], Array], tokens: NDArray[np.int64]) -> Array:
+    """Logits [T, vocabulary] in NumPy and double precision, head by head and with complex rotations."""
+    size, half, count = sizes.head_size, sizes.head_size // 2, len(tokens)
+    turn = np.exp(1j * np.arange(count)[:, None] * 10_000.0 ** (-2 * np.arange(half) / size))
+
+    def rotated(x: Array) -> Array:
+        z = (x[:, :half] + 1j * x[:, half:]) * turn
+        return np.concatenate([z.real, z.imag], axis=-1)
+
+    x = w("model.embed_tokens.weight")[tokens]
+    for layer in range(sizes.layers):
+        at = f"model.layers.{layer}"
+        y = norm(x, w(f"{at}.input_layernorm.weight"))
+        query, key, value = (y @ w(f"{at}.self_attn.{name}_proj.weight").T for name in "qkv")
+        heads = []
+        for head in range(sizes.heads):
+            shared = head // (sizes.heads // sizes.key_heads)
+            own, group = slice(head * size, (head + 1) * size), slice(shared * size, (shared + 1) * size)
+            scores = rotated(query[:, own]) @ rotated(key[:, group]).T / np.sqrt(size)
+            heads.append(softmax(np.where(np.tri(count, dtype=bool), scores, -np.inf), axis=-1) @ value[:, group])
+        x = x + np.concatenate(heads, axis=-1) @ w(f"{at}.self_attn.o_proj.weight").T
+        y = norm(x, w(f"{at}.post_attention_layernorm.weight"))
+        parts = [f"{at}.mlp.{name}_proj.weight" for name in ("gate", "up", "down")]
+        x = x + (experts(y, f"{at}.mlp", w, sizes.active) if sizes.experts else silu_gated(y, *map(w, parts)))
+    return np.asarray(norm(x, w("model.norm.weight")) @ w("lm_head.weight").T)
+
+
+def test_logits_are_those_of_the_formulas_all_at_once_and_token_by_token(
+    built: tuple[StatefulSpec, ov.Model, Any],
+) -> None:
+    spec, model, compiled = built
+    tokens = np.random.default_rng(1).integers(spec.sizes.vocabulary, size=NUM_TOKENS)
+    expected = by_formula(spec.sizes, weights_of(model), tokens)
+    request = compiled.create_infer_request()
+    np.testing.assert_allclose(infer(request, tokens), expected, atol=2e-3)
+    request.reset_state()
+    one_by_one = [infer(request, tokens[t : t + 1], t)[0] for t in range(NUM_TOKENS)]
+    np.testing.assert_allclose(one_by_one, expected, atol=2e-3)
+
+
+def test_a_hidden_token_changes_nothing_for_later_ones(built: tuple[StatefulSpec, ov.Model, Any]) -> None:
+    request, found = built[2].create_infer_request(), []
+    for first in (3, 7):
+        request.reset_state()
+        ids = np.array([[first, 1, 2]])
+        inputs = [ids, np.array([[0, 1, 1]]), np.arange(3)[None], np.zeros(1, np.int32)]
+        found.append(np.array(request.infer(inputs)[0])[0, 1:])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_plugins_keep_weights_compressed_and_join_attention_with_its_cache(
+    built: tuple[StatefulSpec, ov.Model, Any],
+) -> None:
+    spec, _, compiled = built
+    nodes = compiled.get_runtime_model().get_ordered_ops()
+    kinds = Counter(node.get_rt_info()["layerType"].astype(str) for node in nodes)
+    layers = spec.sizes.layers
+    assert (kinds["ScaledDotProductAttention"], kinds["MemoryInput"], kinds["MemoryOutput"]) == (
+        layers, 2 * layers, 2 * layers,
+    )  # fmt: skip
+    assert kinds["GatherMatmul"] == (3 * layers if spec.sizes.experts else 0)
+    products = [n for n in nodes if n.get_rt_info()["layerType"].astype(str) in ("FullyConnected", "GatherMatmul")]
+    stored = Counter(node.input_value(1).get_element_type().get_type_name() for node in products)
+    in_bytes = 1 if spec.precision == "int4" else len(products)  # the table of the logits
+    expected = {"fp16": {"f32": len(products)}, "int8": {"u8": len(products)}}.get(
+        spec.precision, {"u4": len(products) - in_bytes, "u8": in_bytes}
+    )
+    assert dict(stored) == expected  # a CPU without fp16 widens halves once
+
+
+def test_files_take_about_as_many_bytes_as_weights_have(tmp_path: Path) -> None:
+    sizes = {p: save_model_files(f"tiny_stateful_llama_{p}", tmp_path / f"{p}.xml") for p in ("fp16", "int8", "int4")}
+    num_parameters = TINY[0].sizes.num_parameters
+    per_weight = {p: path.with_suffix(".bin").stat().st_size / num_parameters for p, path in sizes.items()}
+    assert per_weight["fp16"] == pytest.approx(2.0, rel=0.05)
+    assert 1.0 < per_weight["int8"] < 1.2
+    assert 0.5 < per_weight["int4"] < 0.85  # tables take a byte, and a group of 32 weights 20 bits more
+
+
+def test_one_seed_gives_the_same_model_and_names_are_unique(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        save_model_files("tiny_stateful_moe_int4", tmp_path / f"{name}.xml", seed=2)
+    for suffix in ("xml", "bin"):
+        assert (tmp_path / f"first.{suffix}").read_bytes() == (tmp_path / f"second.{suffix}").read_bytes()
+    names = [node.get_friendly_name() for node in build_model("tiny_stateful_moe_int4").get_ordered_ops()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": 3}, "width 64 must be a multiple of twice the 3 heads"),
+        ({"key_heads": 3}, "4 query heads must be a multiple of the 3 key heads"),
+        ({"group": 48}, "must be multiples of the group of 48 weights"),
+        ({"experts": 4}, "of 4 experts 0 cannot be active"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(changes: dict[str, int], words: str) -> None:
+    sizes = {"layers": 1, "hidden": 64, "heads": 4, "key_heads": 2, "intermediate": 64, "vocabulary": 9, "group": 32}
+    with pytest.raises(OptionError, match=words):
+        StatefulSizes(**{**sizes, **changes})
