@@ -25,7 +25,7 @@ ADDED_DEFAULTS: dict[str, dict[str, str]] = {
 """Properties without which two CPU devices are not independent: pinned ones share core 0, and with exclusive
 asynchronous requests the CPU plugin ignores its number of threads as soon as HETERO makes two submodels."""
 
-_ADDED = re.compile(r"([A-Za-z]\w*)=([A-Za-z]\w*(?:\.\d+)?)(?:\[([^\[\]]*)\])?")
+_WITH_PROPERTIES = re.compile(r"(?:([A-Za-z]\w*)=)?([A-Za-z]\w*(?:\.\d+)?)(?:\[([^\[\]]*)\])?")
 _NATIVE = re.compile(r"[A-Za-z]\w*(?:\.\d+)?")
 
 
@@ -61,14 +61,18 @@ class DeviceSpec:
 
     @staticmethod
     def parse(text: str) -> DeviceSpec:
-        """A device from ``GPU.1`` or ``NAME=PLUGIN[KEY=VALUE;...]``. Raises DeviceError for other forms."""
+        """A device from ``GPU.1``, ``GPU.1[KEY=VALUE;...]`` or ``NAME=PLUGIN[KEY=VALUE;...]``.
+
+        Raises DeviceError for other forms.
+        """
         text = text.strip()
         if _NATIVE.fullmatch(text):
             return DeviceSpec(text, text)
-        match = _ADDED.fullmatch(text)
+        match = _WITH_PROPERTIES.fullmatch(text)
         if match is None:
-            raise DeviceError(f"device {text!r} is neither a name such as GPU.0 nor NAME=PLUGIN[KEY=VALUE;...]")
-        name, plugin, body = match[1], match[2], match[3] or ""
+            forms = "GPU.0[KEY=VALUE;...] nor NAME=PLUGIN[KEY=VALUE;...]"
+            raise DeviceError(f"device {text!r} is neither a name such as GPU.0, nor {forms}")
+        name, plugin, body = match[1] or match[2], match[2], match[3] or ""
         base = plugin.partition(".")[0]
         if base not in PLUGIN_LIBRARIES:
             choices = ", ".join(PLUGIN_LIBRARIES)
@@ -98,7 +102,7 @@ class DeviceSpec:
                 raise DeviceError(f"device {self.name!r} cannot be added: {last_line(error)}") from error
         try:
             if self.properties:
-                core.set_property(loaded_name, dict(self.properties))
+                core.set_property(loaded_name if self.is_added else self.name, dict(self.properties))
             core.get_property(self.openvino_name, "FULL_DEVICE_NAME")
         except RuntimeError as error:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error

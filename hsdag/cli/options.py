@@ -18,7 +18,11 @@ Inputs: TypeAlias = Annotated[
 ]
 Devices: TypeAlias = Annotated[
     str | None,
-    Option("--devices", "-d", help="Devices: CPU,GPU.0,... or NAME=PLUGIN[KEY=VALUE;...]. Default: all that load."),
+    Option(
+        "--devices",
+        "-d",
+        help="Devices: CPU,GPU.0[KEY=VALUE;...] or NAME=PLUGIN[KEY=VALUE;...]. Default: all.",
+    ),
 ]
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
 Method: TypeAlias = Annotated[str, Option("--method", help="The search method; an unknown name lists the choices.")]

@@ -143,7 +143,11 @@ class Slot:
     def _prepare(self, s: int) -> None:
         """Give a new request its outputs."""
         for k, tensor in self._shared_outputs(s):
-            self._requests[s].set_output_tensor(k, tensor)
+            if isinstance(tensor, ov.RemoteTensor):  # OpenVINO takes it by name alone, and cannot show it after infer()
+                self._requests[s].set_tensor(self._made_from[s].outputs[k].get_any_name(), tensor)
+                self._in_thread[s] = False
+            else:
+                self._requests[s].set_output_tensor(k, tensor)
         # the constant output is written where ``infer`` looks for it
         self._marks[s] = np.zeros(1, dtype=np.float32)
         self._requests[s].set_output_tensor(self._wiring.num_outputs[s], ov.Tensor(self._marks[s], shared_memory=True))

@@ -23,6 +23,11 @@ def test_an_added_device_has_its_plugins_properties() -> None:
     assert spec.properties["ENABLE_CPU_PINNING"] == "YES"
 
 
+def test_a_device_of_openvinos_own_may_have_properties() -> None:
+    spec = DeviceSpec.parse("GPU.1[INFERENCE_PRECISION_HINT=f32]")
+    assert (spec.name, spec.is_added, spec.properties) == ("GPU.1", False, {"INFERENCE_PRECISION_HINT": "f32"})
+
+
 def test_added_cpu_devices_are_independent_by_default() -> None:
     properties = DeviceSpec.parse("A=CPU").properties
     assert dict(properties) == {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,19 +25,24 @@ def placed(
     device_of: Callable[[str, int], int],
     num_devices: int = 2,
     priority: dict[str, int] | None = None,
+    devices: Sequence[DeviceSpec] | None = None,
 ) -> Placement:
-    """A placement by a function of the name of a co-location set's first op, and the number of the set."""
+    """A placement by a function of the name of a co-location set's first op, and the number of the set.
+
+    On ``num_devices`` over the CPU plugin, or on ``devices``.
+    """
+    chosen = list(devices or specs(num_devices))
     graph = graph_of(model.clone())
     colocation = colocate(graph)
     sets = colocation.sets.labels.tolist()
     first: dict[int, str] = {}
     for v in np.flatnonzero(~colocation.floating).tolist():
         first.setdefault(sets[v], graph.op_names[v])
-    device = {s: f"CPU_{device_of(name, s) % num_devices}" for s, name in first.items()}
+    device = {s: chosen[device_of(name, s) % len(chosen)].name for s, name in first.items()}
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in specs(num_devices)],
-        affinity={name: device.get(s, "CPU_0") for name, s in zip(graph.canonical_names, sets, strict=True)},
+        devices=[DeviceRecord.of(spec) for spec in chosen],
+        affinity={name: device.get(s, chosen[0].name) for name, s in zip(graph.canonical_names, sets, strict=True)},
         method="test",
         seed=0,
         objective="latency",
@@ -52,7 +57,7 @@ def alternating(model: ov.Model) -> Placement:
 
 
 def drawn(model: ov.Model, seed: int, num_devices: int = 2) -> Placement:
-    """Every co-location set on a device of its own choice."""
+    """Every co-location set on a device drawn for it."""
     rng = np.random.default_rng(seed)
     return placed(model, lambda *_: int(rng.integers(num_devices)), num_devices)
 

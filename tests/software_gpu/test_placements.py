@@ -1,0 +1,80 @@
+"""Placed models on the CPU and two GPUs: under HETERO and under our executor they compute what the CPU does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir.device import parse_devices
+from hsdag.models import save_model_files
+from hsdag.runtime.openvino_backend import compile_placed
+from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
+from tests.runtime.openvino_backend.placing import Arrays, placed, random_inputs
+
+F32 = "[INFERENCE_PRECISION_HINT=f32]"
+LISTS = {
+    "cpu-gpu": f"CPU{F32},GPU.0{F32}",
+    "gpu-gpu": f"GPU.0{F32},GPU.1{F32}",
+    "all": f"CPU{F32},A=GPU.0{F32},GPU.1{F32}",
+}
+
+
+@pytest.fixture(scope="module", params=["tiny_resnet", "tiny_llama", "tiny_bert"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ov.Model:
+    return ov.Core().read_model(save_model_files(request.param, tmp_path_factory.mktemp("zoo") / "model.xml"))
+
+
+@pytest.fixture(scope="module")
+def expected(model: ov.Model) -> Arrays:
+    found = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(random_inputs(model))
+    return [np.array(found[k]) for k in range(len(model.outputs))]
+
+
+def relative_error(found: Arrays, expected: Arrays) -> float:
+    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("devices", LISTS)
+def test_random_placements_compute_what_the_cpu_does(model: ov.Model, expected: Arrays, devices: str) -> None:
+    core, inputs, rng = ov.Core(), random_inputs(model), np.random.default_rng(len(devices))
+    drawn = np.where(rng.random(1000) < 0.1, rng.integers(3, size=1000), rng.integers(3))
+    placement = placed(model, lambda _, s: int(drawn[s]), devices=parse_devices(LISTS[devices]))
+    hetero = placement.compile(core, model)(inputs)
+    assert relative_error([hetero[k] for k in range(len(expected))], expected) < 1e-3
+    with compile_placed(model, placement, core=core) as ours:
+        for _ in range(2):
+            found = ours(inputs)
+            assert relative_error([found[k] for k in range(len(expected))], expected) < 1e-3
+
+
+def there_and_back() -> ov.Model:
+    """cos(sine) + tanh(sine): with the tanh elsewhere, the sum reads the cosine from another part of its own device."""
+    given = opset13.parameter([1, 64], np.float32, name="x")
+    sine = opset13.sin(given)
+    tanh = opset13.tanh(sine)
+    tanh.set_friendly_name("tanh")
+    return ov.Model([opset13.result(opset13.add(opset13.cos(sine), tanh))], [given], "there_and_back")
+
+
+def test_a_tensor_that_one_gpu_writes_and_reads_stays_in_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    homes: list[type] = []
+    make = SharedMemory.tensor
+
+    def remembered(*given: Any) -> Any:
+        tensor = make(*given)
+        homes.append(type(tensor))
+        return tensor
+
+    monkeypatch.setattr(SharedMemory, "tensor", remembered)
+    model, devices = there_and_back(), parse_devices("GPU.0[INFERENCE_PRECISION_HINT=f32],CPU")
+    placement = placed(model, lambda name, _: int(name == "tanh"), devices=devices)
+    with compile_placed(model, placement) as ours:
+        for scale in (1.0, 0.5, 0.0):
+            values = scale * np.linspace(-3, 3, 64, dtype=np.float32)[None]
+            assert np.allclose(ours([values])[0], np.cos(np.sin(values)) + np.tanh(np.sin(values)), atol=1e-3)
+    # the sine and the tanh, which both devices use, lie where both reach them; the sum is the caller's
+    assert sorted(kind.__name__ for kind in homes) == ["RemoteTensor", "Tensor", "Tensor", "Tensor"]
