@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from hsdag.ir.placement import Placement
 from hsdag.placers.registry import begun_with
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.search.options import InputShapes, PlaceOptions, SolveOptions, input_shapes, parse_duration, parse_executor
+from hsdag.search.options import (
+    DataShape,
+    InputShapes,
+    PlaceOptions,
+    SolveOptions,
+    input_scenarios,
+    input_shapes,
+    parse_duration,
+    parse_executor,
+)
 
 if TYPE_CHECKING:
     from hsdag.commands.outcome import PlaceResult
@@ -53,6 +62,8 @@ def place(
     tolerance: float | None = None,
     shape: InputShapes = None,
     inputs: str | Path | None = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
     example_input: Any = None,
     fresh: bool = False,
     run_folder: str | Path | None = None,
@@ -61,13 +72,13 @@ def place(
 ) -> PlaceResult:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices`` and ``shape``
-    are written as at the command line; ``settings`` are hyper-parameters of the method by name; ``init`` is a policy
-    file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a placement to begin with, such
-    as the one that serves at present; durations are texts such as ``"60s"``, or seconds; ``inputs`` is an .npz file
-    with one array per input; ``fresh`` profiles the model even where the cache holds its profile. With ``run_folder``
-    the search is kept on disk, and ``resume`` continues it. What was found is the answer only if the 95% interval says
-    that it is faster than the best single device and the start.
+    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices``, ``shape``,
+    ``data_shape`` and ``tokens`` are written as at the command line; ``settings`` are hyper-parameters of the method by
+    name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a
+    placement to begin with, such as the one that serves at present; durations are texts such as ``"60s"``, or seconds;
+    ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache holds its
+    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was found is the answer
+    only if the 95% interval says that it is faster than the best single device and the start.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -93,10 +104,12 @@ def place(
         tolerance=tolerance,
         shapes=input_shapes(shape),
         inputs=Path(inputs) if inputs is not None else None,
+        scenarios=input_scenarios(data_shape, tokens),
         fresh=fresh,
         start=Placement.load(start) if isinstance(start, str | Path) else start,
     )
-    source = model if is_file else load_model(model, options.shapes, example_input=example_input)
+    dynamic = bool(options.scenarios)
+    source = model if is_file else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
     return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher)
 
@@ -192,7 +205,8 @@ def export(
     from hsdag.ir.reader import load_model
 
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
-    network = load_model(model, input_shapes(shape), spare=loaded.model.input_shapes) if model is not None else None
+    spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
+    network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
     return ExportResult(format, tuple(export_placement(loaded, format, output, network)))
 
 

@@ -78,9 +78,9 @@ def graph_of(model: ov.Model) -> ComputationGraph:
     """
     named = ordered_ops(model)
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
-    output_shapes = [[_sizes(port) for port in node.outputs()] for _, node in named]
+    output_shapes = [[sizes_of(port) for port in node.outputs()] for _, node in named]
     output_bytes = [
-        [_bytes(port, sizes) for port, sizes in zip(node.outputs(), shapes, strict=True)]
+        [bytes_of(port, sizes) for port, sizes in zip(node.outputs(), shapes, strict=True)]
         for (_, node), shapes in zip(named, output_shapes, strict=True)
     ]
     edges: list[tuple[int, int, int, int, int]] = []
@@ -180,7 +180,8 @@ def _assemble(
     )
 
 
-def _sizes(port: Any) -> Shape:
+def sizes_of(port: Any) -> Shape:
+    """The shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
     shape = port.get_partial_shape()
     if shape.is_static:
         return tuple(shape.to_shape())
@@ -189,6 +190,7 @@ def _sizes(port: Any) -> Shape:
     return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
 
 
-def _bytes(port: Any, sizes: Shape) -> int:
+def bytes_of(port: Any, sizes: Shape) -> int:
+    """Bytes of a tensor of these sizes at a port."""
     element_type = port.get_element_type()
     return 0 if element_type.is_dynamic() else (prod(sizes) * int(element_type.bitwidth) + 7) // 8

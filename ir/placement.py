@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hsdag.ir.colocation import check_colocation
-from hsdag.ir.errors import DeviceError, FileFormatError, OutputError, PlacementError
+from hsdag.ir.errors import DeviceError, FileFormatError, OptionError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
 
 if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
@@ -98,6 +98,8 @@ class SpeedupRecord(_Record):
 class Placement(_Record):
     """A device per op, complete by construction.
 
+    ``data_shapes`` are the scenarios on which a model with dynamic shapes was measured, as ``--data-shape`` takes them.
+
     ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
     OpenVINO's friendly names; ``names`` gives the friendly name of each op. Raises FileFormatError (``load``) or a
     pydantic error when an affinity names a device that ``devices`` does not list.
@@ -118,6 +120,7 @@ class Placement(_Record):
     speedup: SpeedupRecord | None = None
     priority: dict[str, int] | None = None
     created_with: dict[str, str] = {}
+    data_shapes: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _devices_are_listed(self) -> Placement:
@@ -128,6 +131,18 @@ class Placement(_Record):
             if device not in names:
                 raise ValueError(f"affinity of op {op!r} names device {device!r}, which 'devices' does not list")
         return self
+
+    @field_validator("data_shapes")
+    @classmethod
+    def _data_shapes_are_readable(cls, texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if texts:
+            from hsdag.ir.scenario import parse_scenarios
+
+            try:
+                parse_scenarios(texts, None)
+            except OptionError as error:
+                raise ValueError(str(error)) from error
+        return texts
 
     @property
     def used_devices(self) -> tuple[str, ...]:

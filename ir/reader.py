@@ -160,10 +160,10 @@ def last_line(error: BaseException) -> str:
     return (telling or lines or [type(error).__name__])[-1]
 
 
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:
     """Shapes from ``name[1,3,224,224],other[1,8]`` or, for a model with one input, ``1,3,224,224``.
 
-    Raises OptionError when the text has another form or a size of zero.
+    Raises OptionError that names ``option`` when the text has another form or a size below ``least``.
     """
     plain = text.strip().strip("[]")
     if re.fullmatch(r"\d+(\s*,\s*\d+)*", plain):
@@ -173,14 +173,14 @@ def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
         while end < len(text):
             match = _SHAPE_ITEM.match(text, end)
             if match is None:
-                raise OptionError(f"--shape {text!r} is not of the form NAME[1,3,224,224] or 1,3,224,224")
+                raise OptionError(f"{option} {text!r} is not of the form NAME[1,3,224,224] or 1,3,224,224")
             sizes = match[2].split(",") if match[2] else []
             if (match[1] or "") in shapes:
-                raise OptionError(f"--shape {text!r} gives input {match[1] or ''!r} two shapes")
+                raise OptionError(f"{option} {text!r} gives input {match[1] or ''!r} two shapes")
             shapes[match[1] or ""] = tuple(int(size) for size in sizes)
             end = match.end()
-    if not shapes or any(not 0 < size < 2**31 for shape in shapes.values() for size in shape):
-        raise OptionError(f"--shape {text!r}: every size must be at least 1 and below 2^31")
+    if not shapes or any(not least <= size < 2**31 for shape in shapes.values() for size in shape):
+        raise OptionError(f"{option} {text!r}: every size must be at least {least} and below 2^31")
     return shapes
 
 
@@ -234,7 +234,8 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
         option = ",".join(f"{name}[...]" for name in left)
-        raise ModelError(f"the model has inputs of dynamic shapes ({listed}): fix them with --shape '{option}'")
+        advice = f"fix them with --shape '{option}', or leave them and give shapes of typical data with --data-shape"
+        raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {advice}")
 
 
 def input_name(port: Any) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hsdag.cli.files import check_files, model_files, write_timeline
-from hsdag.cli.options import Devices, Inputs, Json, Model, Shape
+from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, Shape, Tokens
 from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from hsdag.commands.bench import BenchResult
     from hsdag.commands.per_op import OpReport
 
 
@@ -26,6 +27,8 @@ def bench(
     time: str = typer.Option("20s", "--time", "-t", help="Total time to measure."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
     inputs: Inputs = None,
     per_op: bool = typer.Option(False, "--per-op", help="Report the heaviest ops and the best device for each."),
     fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure again and ignore the cache."),
@@ -40,7 +43,7 @@ def bench(
     from hsdag.commands.per_op import run_per_op
     from hsdag.ir import DeviceSpec, OptionError, parse_devices
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import input_shapes, parse_executor
+    from hsdag.search.options import input_scenarios, input_shapes, parse_executor
 
     if executor is not None and parse_executor(executor) and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
@@ -51,8 +54,9 @@ def bench(
             raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
         if trace or gantt:
             raise OptionError("--per-op draws nothing: leave out --trace and --gantt")
-        cache, shapes = ProfileCache(None) if fresh else None, input_shapes(shape)
-        report = run_per_op(model, specs, shapes=shapes, inputs=inputs, seed=seed, cache=cache, on_step=say)
+        cache, scenarios = ProfileCache(None) if fresh else None, input_scenarios(data_shapes or (), tokens)
+        given: dict[str, Any] = {"shapes": input_shapes(shape), "inputs": inputs, "scenarios": scenarios, "seed": seed}
+        report = run_per_op(model, specs, **given, cache=cache, on_step=say)
         _show_ops(report, top, as_json)
         return
     if (trace or gantt) and len(named) + len(placement) > 1:
@@ -67,6 +71,8 @@ def bench(
         seed=seed,
         shape=shape,
         inputs=inputs,
+        data_shape=data_shapes or (),
+        tokens=tokens,
         with_timeline=bool(trace or gantt),
     )
     write_timeline(result.timeline, trace, gantt)
@@ -89,10 +95,28 @@ def bench(
         for row in result.rows
     ]
     print_table(None, [*columns, "inferences/s", "submodels"], cells)
+    _show_scenarios(result)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     for name, reason in result.in_flight_failures.items():
         typer.echo(f"{name} did not run with several requests in flight: {reason}")
+
+
+def _show_scenarios(result: BenchResult) -> None:
+    """A row for each of several scenarios, and a column for each candidate."""
+    if len(result.scenarios) > 1:
+        from hsdag.ir.scenario import shares
+
+        weights, rows = shares(result.scenarios), result.rows
+        cells = [
+            [
+                each.tokens or each.text,
+                f"{100 * weights[k]:.3g}%",
+                *("-" if (s := row.scenarios[k]) is None else milliseconds(s) for row in rows),
+            ]
+            for k, each in enumerate(result.scenarios)
+        ]
+        print_table("medians by scenario, ms", ["scenario", "weight", *(row.name for row in rows)], cells)
 
 
 def _show_ops(report: OpReport, top: int, as_json: bool) -> None:

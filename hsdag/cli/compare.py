@@ -34,6 +34,8 @@ def compare(
     devices: options.Devices = None,
     partition_cpu: options.PartitionCpu = None,
     shape: options.Shape = None,
+    data_shapes: options.DataShapes = None,
+    tokens: options.Tokens = None,
     output: Path | None = typer.Option(
         None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
     ),
@@ -51,7 +53,7 @@ def compare(
     from hsdag.ir.errors import OptionError
     from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.options import SolveOptions, input_shapes, parse_duration
+    from hsdag.search.options import SolveOptions, input_scenarios, input_shapes, parse_duration
 
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")
@@ -74,6 +76,7 @@ def compare(
         devices,
         partition_cpu,
         input_shapes(shape),
+        scenarios=input_scenarios(data_shapes or (), tokens),
     ).problem(say)
 
     def keep(found: Comparison) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hsdag.cli.options import Devices, Json, Model, Shape
+from hsdag.cli.options import DataShapes, Devices, Json, Model, Shape, Tokens
 from hsdag.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from hsdag.ir.scenario import Scenario
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried without --devices: OpenVINO takes a minute for a model of 100,000."""
@@ -18,18 +22,23 @@ ASK_DEVICES_UP_TO = 20_000
 def inspect(
     model: Model,
     shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
     devices: Devices = None,
     as_json: Json = False,
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
     from hsdag.ir import read_graph
-    from hsdag.search.options import input_shapes
+    from hsdag.ir.sizing import read_sized
+    from hsdag.search.options import input_scenarios, input_shapes
 
-    shapes = input_shapes(shape)
-    graph = read_graph(model, shapes, dynamic=True)
+    shapes, scenarios = input_shapes(shape), input_scenarios(data_shapes or (), tokens)
+    graph = read_sized(model, shapes, scenarios) if scenarios else read_graph(model, shapes, dynamic=True)
     document = _statistics(graph)
-    if not document["dynamic_inputs"] and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
-        document["unsupported"] = _unsupported(model, shapes, devices)
+    document["data_shapes"] = [scenario.text for scenario in scenarios]
+    is_known = bool(scenarios) or not document["dynamic_inputs"]
+    if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
+        document["unsupported"] = _unsupported(model, shapes, scenarios, devices)
     if as_json:
         print_json(document)
     else:
@@ -63,12 +72,14 @@ def _statistics(graph: Any) -> dict[str, Any]:
     }
 
 
-def _unsupported(model: Path, shapes: dict[str, tuple[int, ...]], devices: str | None) -> dict[str, Any]:
+def _unsupported(
+    model: Path, shapes: dict[str, tuple[int, ...]], scenarios: Sequence[Scenario], devices: str | None
+) -> dict[str, Any]:
     from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.search.session import Session
 
     found = resolve_devices(devices, None)
-    with Session(model, found, shapes=shapes) as session:
+    with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
         return {
             spec.name: [session.graph.op_names[v] for v in session.unsupported_ops(spec).tolist()]
             for spec in found.placed
@@ -84,10 +95,12 @@ def _print(document: dict[str, Any]) -> None:
     stages = [[n.replace("_", " "), str(s["nodes"]), str(s["edges"])] for n, s in document["coarsening"].items()]
     print_table(None, ["coarsening", "nodes", "edges"], stages)
     print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in document["op_histogram"].items()])
-    if document["dynamic_inputs"]:
+    if document["data_shapes"]:
+        typer.echo("Sizes are those with the shapes of data: FLOPs are means, and weights include the largest state.")
+    elif document["dynamic_inputs"]:
         option = ",".join(f"{name}[...]" for name in document["dynamic_inputs"])
         typer.echo(f"Dynamic dimensions of inputs count as 1, or as their bounds; fix them with --shape '{option}'.")
-    elif "unsupported" not in document:
+    if "unsupported" not in document and (document["data_shapes"] or not document["dynamic_inputs"]):
         typer.echo(f"Devices were not queried: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
     for device, ops in document.get("unsupported", {}).items():
         examples = f", for example {', '.join(ops[:3])}" if ops else ""

@@ -13,6 +13,23 @@ Json: TypeAlias = Annotated[bool, Option("--json", help="Print one JSON document
 Shape: TypeAlias = Annotated[
     str | None, Option("--shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
 ]
+DataShapes: TypeAlias = Annotated[
+    list[str] | None,
+    Option(
+        "--data-shape",
+        metavar="[BEFORE>]TIMED[@WEIGHT]",
+        help="Shapes of typical data, for inputs that stay dynamic: NAME[1,128],...; what runs untimed before, and a "
+        "weight. Repeatable.",
+    ),
+]
+Tokens: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--tokens",
+        metavar="NEW[+PAST][@WEIGHT],...",
+        help="The same for a language model: 128,1+1024 is 128 tokens, and one after 1024.",
+    ),
+]
 Inputs: TypeAlias = Annotated[
     Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random.")
 ]

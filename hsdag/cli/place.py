@@ -10,6 +10,7 @@ import typer
 from hsdag import api
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import (
+    DataShapes,
     Devices,
     Init,
     Inputs,
@@ -22,6 +23,7 @@ from hsdag.cli.options import (
     Settings,
     Shape,
     Start,
+    Tokens,
 )
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table
 
@@ -56,6 +58,8 @@ def place(
         None, "--tolerance", help="Allowed difference over the largest output. Default: what the model needs."
     ),
     shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
@@ -95,6 +99,8 @@ def place(
             tolerance=tolerance,
             shape=shape,
             inputs=inputs,
+            data_shape=data_shapes or (),
+            tokens=tokens,
             fresh=fresh,
             run_folder=folder,
             resume=resume,

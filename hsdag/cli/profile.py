@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from hsdag.cli.files import check_not_model, check_writable
-from hsdag.cli.options import Devices, Inputs, Json, Model, PartitionCpu, Shape
+from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import milliseconds, print_json, print_table, say
 
 
@@ -25,6 +25,8 @@ def profile(
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
     shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
@@ -36,21 +38,22 @@ def profile(
     from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.runtime.problems.problem_file import write_problem
     from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import input_shapes
+    from hsdag.search.options import input_scenarios, input_shapes
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
     check_writable(written)
     check_not_model((written,), model, inputs)
-    shapes = input_shapes(shape)
+    shapes, scenarios = input_shapes(shape), input_scenarios(data_shapes or (), tokens)
     if platform is None:
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
-        result = run_profile(model, found, shapes=shapes, inputs=inputs, seed=seed, cuts=cuts, cache=cache, on_step=say)
+        given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
+        result = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=say)
         problem, document = result.schedule, result.document()
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
-        problem = assumed_costs(model, load_platform(platform), shapes)
+        problem = assumed_costs(model, load_platform(platform), shapes, scenarios=scenarios)
         names = list(problem.device_names)
         document = {"source": problem.source.value, "devices": names, "ops": problem.num_ops}
     write_problem(problem, written)

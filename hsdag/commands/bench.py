@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,17 @@ from hsdag.commands.measured_trace import measured_timeline
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.final import family_ratios
-from hsdag.search.options import InputShapes, input_shapes, parse_duration, parse_executor
+from hsdag.search.options import DataShape, InputShapes, input_scenarios, input_shapes, parse_duration, parse_executor
 from hsdag.search.session import Session
 
 
@@ -34,17 +36,22 @@ class BenchRow:
     ratio: Ratio
     inferences_per_s: float | None
     submodels: int
+    scenarios: tuple[float | None, ...] = ()  # median seconds of each, where there are several
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named."""
+    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named.
+
+    With ``scenarios``, latencies are their weighted means.
+    """
 
     rows: tuple[BenchRow, ...]
     failures: Mapping[str, str]
     versus: str
     timeline: Timeline | None
     in_flight_failures: Mapping[str, str]  # why candidates of the rows have no throughput
+    scenarios: tuple[Scenario, ...] = ()
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag bench``."""
@@ -56,11 +63,13 @@ class BenchResult:
                 "ci95": row.ratio.interval,
                 "inferences_per_s": row.inferences_per_s,
                 "submodels": row.submodels,
+                "scenario_medians_s": list(row.scenarios),
             }
             for row in self.rows
         ]
+        scenarios = [{"data_shape": each.text, "weight": each.weight} for each in self.scenarios]
         failures = {"failures": dict(self.failures), "in_flight_failures": dict(self.in_flight_failures)}
-        return {"versus": self.versus, "rows": rows, **failures}
+        return {"versus": self.versus, "scenarios": scenarios, "rows": rows, **failures}
 
 
 def split_targets(
@@ -86,6 +95,8 @@ def bench(
     seed: int = 0,
     shape: InputShapes = None,
     inputs: str | Path | None = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
     with_timeline: bool = False,
 ) -> BenchResult:
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
@@ -93,6 +104,8 @@ def bench(
     Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
     CPU where none is given. A placement is run by the executor its file names, or by ``executor``. ``time`` is for all
     of them, a text such as ``"20s"`` or seconds; ``with_timeline`` adds when each part of the first candidate ran.
+    Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the command line, else
+    from the first placement.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -103,17 +116,22 @@ def bench(
     specs = _all_devices(alone, placed)
     make_core(specs)
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
+    known = next((placement.data_shapes or () for placement in placed.values()), ())
+    scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
     shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
-    with Session(model, DeviceSet(specs, ()), shapes=shapes, spare=spare, inputs=inputs, seed=seed) as session:
+    given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
+    with Session(model, DeviceSet(specs, ()), **given) as session:
         candidates = {spec.name: Candidate.on_device(spec) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
-        latency, submodels = _measure(session.runner, candidates, half_s, seed)
+        latency, submodels, scenario_s = _measure(session.runner, candidates, half_s, seed)
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits)
-        throughput, _ = _measure(flight, candidates, half_s, seed)
+        throughput, _, _ = _measure(flight, candidates, half_s, seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-    return _result(candidates, latency, throughput, submodels, timeline)
+        found = _result(candidates, latency, throughput, submodels, timeline)
+        rows = tuple(replace(row, scenarios=scenario_s.get(row.name, ())) for row in found.rows)
+        return replace(found, rows=rows, scenarios=session.scenarios)
 
 
 def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
@@ -145,8 +163,14 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 def _measure(
     runner: CandidateRunner, candidates: Mapping[str, Candidate], limit_s: float, seed: int
-) -> tuple[Comparison, dict[str, int]]:
-    """A comparison that takes all of its time, and the number of submodels of each candidate."""
+) -> tuple[Comparison, dict[str, int], dict[str, tuple[float | None, ...]]]:
+    """A comparison that takes all of its time; for each candidate the submodels, and the medians of the scenarios.
+
+    These are measured in the second half of the time, in common rounds too, where the objective is latency.
+    """
+    several = len(runner.scenarios) if runner.objective is LATENCY else 0
+    if several > 1:
+        limit_s /= 2
     protocol = Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0, hopeless=0)
     submodels: dict[str, int] = {}
     failures: dict[str, str] = {}
@@ -156,9 +180,22 @@ def _measure(
         except CandidateFailed as failure:
             failures[name] = failure.reason
     comparison = compare(runner.run, list(submodels), list(candidates), protocol, np.random.default_rng(seed))
+    scenario_s: dict[str, tuple[float | None, ...]] = {}
+    if several > 1:
+        keys = {f"{name}\n{k}": (name, k) for name in comparison.samples for k in range(several)}
+        each = compare(
+            lambda key, runs: runner.run_scenario(keys[key][0], runs, keys[key][1]),
+            list(keys),
+            list(keys),
+            protocol,
+            np.random.default_rng(seed),
+        )
+        for name in comparison.samples:
+            of = [f"{name}\n{k}" for k in range(several)]
+            scenario_s[name] = tuple(each.median_s(key) if key in each.samples else None for key in of)
     for name in submodels:
         runner.close(name)
-    return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels
+    return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels, scenario_s
 
 
 def _result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hsdag.commands.workload import build_problem
 from hsdag.ir.errors import ModelError, OptionError
@@ -12,6 +13,9 @@ from hsdag.models import is_workload, list_workloads
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+if TYPE_CHECKING:
+    from hsdag.ir.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Source:
     partition_cpu: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     seed: int = 0
+    scenarios: tuple[Scenario, ...] = ()
 
     def problem(self, on_step: Callable[[str], None] = lambda _: None) -> ScheduleProblem:
         """The problem; a model without a platform is profiled on the devices that are here.
@@ -50,7 +55,7 @@ class Source:
 
     @property
     def _of_models(self) -> dict[str, object]:
-        return {"--partition-cpu": self.partition_cpu, "--shape": self.shapes}
+        return {"--partition-cpu": self.partition_cpu, "--shape": self.shapes, "--data-shape": self.scenarios}
 
     def _refuse(self, what: str, options: Mapping[str, object]) -> None:
         for flag, value in options.items():
@@ -65,7 +70,7 @@ class Source:
         if self.platform is not None:
             own = {"--devices": self.devices, "--partition-cpu": self.partition_cpu}
             self._refuse("--platform, which brings its own devices", own)
-            return assumed_costs(path, load_platform(self.platform), self.shapes)
+            return assumed_costs(path, load_platform(self.platform), self.shapes, scenarios=self.scenarios)
         found, cache = resolve_devices(self.devices, self.partition_cpu), ProfileCache.default()
-        profile = run_profile(path, found, shapes=self.shapes, seed=self.seed, cache=cache, on_step=on_step)
-        return profile.schedule
+        given: dict[str, Any] = {"shapes": self.shapes, "scenarios": self.scenarios, "seed": self.seed}
+        return run_profile(path, found, **given, cache=cache, on_step=on_step).schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph, FloatArray
 from hsdag.ir.partition import Partition
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
@@ -70,13 +71,15 @@ def run_per_op(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     inputs: Path | None = None,
+    scenarios: Sequence[Scenario] = (),
     seed: int = 0,
     cache: ProfileCache | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> OpReport:
     """Profile a model on devices and compare them op by op. Raises DeviceError when one cannot be profiled."""
     make_core(devices)
-    with Session(source, DeviceSet(devices, ()), shapes=shapes, inputs=inputs, seed=seed) as session:
+    given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios, "seed": seed}
+    with Session(source, DeviceSet(devices, ()), **given) as session:
         return report_ops(session.graph, session.profile(cache, on_step=on_step))
 
 

@@ -67,6 +67,7 @@ def run_place(
         shapes=options.shapes,
         seed=options.seed,
         inputs=options.inputs,
+        scenarios=options.scenarios,
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
@@ -216,6 +217,7 @@ class _Report:
             speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
             priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
             created_with={**versions, "preset": options.preset},
+            data_shapes=tuple(scenario.text for scenario in self.session.scenarios) or None,
         )
 
     def _devices_of(self, name: str) -> list[str] | None:

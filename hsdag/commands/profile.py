@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.measured import MeasuredEvaluator
-from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import ModelRecord
+from hsdag.ir.scenario import Scenario
+from hsdag.ir.sizing import read_sized
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
@@ -77,13 +78,14 @@ def run_profile(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     inputs: Path | None = None,
+    scenarios: Sequence[Scenario] = (),
     seed: int = 0,
     cuts: int = 6,
     cache: ProfileCache | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ProfileResult:
     """Profile a model, and calibrate links and launches on ``cuts`` random placements of it. Raises DeviceError."""
-    with Session(source, devices, shapes=shapes, inputs=inputs, seed=seed) as session:
+    with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
         profile = session.profile(cache, on_step=on_step, side_by_side=True)
         problem = session.problem(profile=profile)
         costs = HeteroCosts.of(session.graph, profile.costs())
@@ -143,12 +145,14 @@ def assumed_costs(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     name: str | None = None,
     units_of: Callable[[ComputationGraph], CoarseGraph] = placement_units,
+    *,
+    scenarios: Sequence[Scenario] = (),
 ) -> ScheduleProblem:
     """A model's costs on a platform that is not here, by its figures; ``name`` is that of a model without a file.
 
     Raises ModelError as reading does.
     """
-    graph = read_graph(source, shapes)
+    graph = read_sized(source, shapes, scenarios)
     units = units_of(graph)
     problem = ScheduleProblem.from_graph(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes

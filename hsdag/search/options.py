@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,9 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
 
-if TYPE_CHECKING:
-    from hsdag.runtime.measuring.references import ReferenceName  # not at run time: it loads OpenVINO
+if TYPE_CHECKING:  # not at run time: they load OpenVINO
+    from hsdag.ir.scenario import Scenario
+    from hsdag.runtime.measuring.references import ReferenceName
 
 EXECUTION: dict[ExecutorName, Execution] = {
     "hetero": Execution.SEQUENTIAL,
@@ -31,6 +32,8 @@ EXECUTION: dict[ExecutorName, Execution] = {
 REWARDS = ("measured", "simulated", "hybrid")
 InputShapes = str | Mapping[str, tuple[int, ...]] | None
 """Input shapes by name, or as ``--shape`` takes them."""
+DataShape = str | Sequence[str]
+"""Scenarios, each as ``--data-shape`` takes it."""
 
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -90,6 +93,7 @@ class PlaceOptions(SearchOptions):
     fresh: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: Path | None = None
+    scenarios: tuple[Scenario, ...] = ()
     candidate_limit_s: float = 120.0
     reference: ReferenceName = "cpu"
     tolerance: float | None = None
@@ -149,6 +153,13 @@ def input_shapes(shape: InputShapes) -> dict[str, tuple[int, ...]]:
     from hsdag.ir.reader import parse_shapes
 
     return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
+
+
+def input_scenarios(data_shape: DataShape, tokens: str | None) -> tuple[Scenario, ...]:
+    """Scenarios as ``parse_scenarios`` reads them, which raises OptionError."""
+    from hsdag.ir.scenario import parse_scenarios
+
+    return parse_scenarios((data_shape,) if isinstance(data_shape, str) else data_shape, tokens)
 
 
 def parse_duration(text: str | float, option: str = "--budget") -> float:

@@ -46,6 +46,7 @@ class RunRecord(BaseModel):
     reward: str = "measured"
     executor: str = "hetero"
     num_units: int
+    data_shapes: tuple[str, ...] = ()
 
 
 class _PlanRecord(BaseModel):

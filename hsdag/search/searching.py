@@ -270,6 +270,7 @@ def _open_folder(
         reward=options.resolved_reward,
         executor=options.executor,
         num_units=problem.num_units,
+        data_shapes=tuple(scenario.text for scenario in session.scenarios),
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 

@@ -22,6 +22,8 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
+from hsdag.ir.scenario import Scenario
+from hsdag.ir.sizing import sized
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
@@ -45,8 +47,9 @@ class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
 
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
-    both number ops equally. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. Raises ModelError
-    and DeviceError as reading and loading do.
+    both number ops equally. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios``
+    inputs may stay dynamic: these are what the model is profiled and measured on, and ``graph`` has their sizes. Raises
+    ModelError and DeviceError as reading and loading do.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Session:
         spare: Shapes | None = None,
         seed: int = 0,
         inputs: Path | None = None,
+        scenarios: Sequence[Scenario] = (),
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         worker_command: Sequence[str] | None = None,
@@ -71,18 +75,21 @@ class Session:
         else:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))
             path, name = Path(folder) / "model.xml", None
-            ov.serialize(load_model(source, shapes, spare=spare), path)
-        model = load_model(path, shapes, spare=spare)
+            ov.serialize(load_model(source, shapes, spare=spare, dynamic=bool(scenarios)), path)
+        model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
         if shapes or spare:
-            shapes = {input_name(port): tuple(port.get_shape()) for port in model.inputs}
-        self.graph: ComputationGraph = graph_of(model)
+            fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
+            shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
+        self.scenarios = tuple(scenario.of(model) for scenario in scenarios)
+        graph = graph_of(model)
+        self.graph: ComputationGraph = sized(graph, model, self.scenarios) if scenarios else graph
         self.model_record = ModelRecord.of(self.graph, name)
-        self._digest = _digest(path, inputs, self.model_record.fingerprint)
-        setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs)
+        self._digest = _digest(path, inputs, [self.model_record.fingerprint, *(each.text for each in self.scenarios)])
+        setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs, self.scenarios)
         command = {"command": worker_command} if worker_command is not None else {}
         self.client = self._stack.enter_context(WorkerClient(setup, **command))
         limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
-        self.runner = CandidateRunner(self.client, objective, limits)
+        self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
 
     def __enter__(self) -> Session:
         return self
@@ -209,13 +216,13 @@ def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> 
     )
 
 
-def _digest(model: Path, inputs: Path | None, fingerprint: str) -> str:
+def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
     """What a model's times depend on beside the device.
 
     That is the file itself, without the weights of an IR, since a fingerprint knows neither bodies of If and Loop nor
-    attributes; the fixed shapes, which the fingerprint has; and the inputs.
+    attributes; what is ``known``: the fingerprint, which has the fixed shapes, and the scenarios; and the inputs.
     """
-    digest = hashlib.sha256(fingerprint.encode())
+    digest = hashlib.sha256("\n".join(known).encode())
     parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
     for path in [*parts, *filter(None, [inputs])]:
         with path.open("rb") as file:

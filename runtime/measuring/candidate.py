@@ -10,6 +10,7 @@ from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import Close, Difference, Opened, Request, Run, Throughput
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives import Objective
@@ -21,6 +22,9 @@ MAX_PERMUTED = 3
 
 
 REQUESTS_IN_FLIGHT = 4
+
+MOST_TURN_S = 1.0
+"""Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +112,34 @@ class _OpenCandidate:
     client: WorkerClient
     limit_s: float
     key: str
+    is_stepwise: bool = False
+    scenario: int | None = None
 
     def single_runs(self, count: int) -> list[float]:
-        return self.client.call(Run(self.key, count, 0.5 * self.limit_s), self.limit_s)
+        stop_s = 0.5 * self.limit_s
+        if self.is_stepwise:
+            stop_s = min(stop_s, MOST_TURN_S)
+        return self.client.call(Run(self.key, count, stop_s, self.scenario), self.limit_s)
 
     def in_flight(self, count: int) -> float:
         return self.client.call(Throughput(self.key, REQUESTS_IN_FLIGHT, count), self.limit_s).period_s
 
 
 class CandidateRunner:
-    """Compiles and runs candidates in a worker process, opening them again after the worker was lost."""
+    """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
-    def __init__(self, client: WorkerClient, objective: Objective, limits: Limits | None = None) -> None:
+    ``scenarios`` are what the worker measures, where it does not measure a single inference.
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        objective: Objective,
+        limits: Limits | None = None,
+        scenarios: Sequence[Scenario] = (),
+    ) -> None:
         self.client = client
+        self.scenarios = tuple(scenarios)
         self.objective = objective
         self.limits = limits or Limits()
         self._candidates: dict[str, Candidate] = {}
@@ -146,7 +165,16 @@ class CandidateRunner:
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
-        return self.objective.measured(_OpenCandidate(self.client, self.limits.run_s, key), runs)
+        return self.objective.measured(self._open_candidate(key), runs)
+
+    def run_scenario(self, key: str, runs: int, scenario: int) -> list[float]:
+        """Seconds of ``runs`` inferences of one scenario. Raises CandidateFailed."""
+        self._reopen_if_lost(key)
+        return self._open_candidate(key, scenario).single_runs(runs)
+
+    def _open_candidate(self, key: str, scenario: int | None = None) -> _OpenCandidate:
+        is_stepwise = any(len(each.inferences) > 1 for each in self.scenarios)
+        return _OpenCandidate(self.client, self.limits.run_s, key, is_stepwise, scenario)
 
     def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.scenario import Scenario
 
 A = TypeVar("A")
 
@@ -22,13 +23,17 @@ class Request(Generic[A]):
 
 @dataclass(frozen=True)
 class WorkerSetup(Request[None]):
-    """The first request: the model's file, fixed shapes, devices, and where inputs come from (None: random)."""
+    """The first request: the model's file, fixed shapes, devices, and where inputs come from (None: random).
+
+    With ``scenarios``, which have all inputs, shapes may be dynamic.
+    """
 
     model: Path
     devices: tuple[DeviceSpec, ...]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     seed: int = 0
     inputs: Path | None = None
+    scenarios: tuple[Scenario, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,15 @@ class Opened:
 
 @dataclass(frozen=True)
 class Run(Request[list[float]]):
-    """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all."""
+    """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
+
+    Those of the scenario of an index, or else weighted means over all scenarios.
+    """
 
     key: str
     runs: int
     stop_after_s: float
+    scenario: int | None = None
 
 
 @dataclass(frozen=True)

@@ -39,36 +39,59 @@ def parse_reference(text: str, model: Path | None) -> ReferenceName:
 def op_by_op(
     core: Any,
     model: ov.Model,
-    inputs: Sequence[ov.Tensor],
+    inferences: Sequence[Sequence[ov.Tensor]],
     limit_s: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Arrays:
-    """Outputs [R] of a model for ``inputs`` [I], every op computed by itself in its own precision.
+    """Outputs [R] of a model for each of ``inferences``, inputs [I], every op computed by itself in its own precision.
 
     OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No
-    op is fused with another, and constants are read as they stand. State is as it is after a reset. Raises
+    op is fused with another, and constants are read as they stand. The first inference finds an empty state. Raises
     RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
     """
-    model = model.clone()
+    state: dict[str, ov.Tensor] = {}
     end_s = clock() + limit_s
+
+    def check(done: int, num_ops: int) -> None:
+        if clock() > end_s:
+            raise RuntimeError(f"op by op, {done} of {num_ops} ops took {limit_s:.0f} s, which is the limit")
+
+    return [array for inputs in inferences for array in _op_by_op(core, model.clone(), inputs, state, check)]
+
+
+def _op_by_op(
+    core: Any,
+    model: ov.Model,
+    inputs: Sequence[ov.Tensor],
+    state: dict[str, ov.Tensor],
+    check: Callable[[int, int], None],
+) -> Arrays:
+    """Outputs [R] of one inference, which reads and changes the ``state`` of variables."""
     values: dict[tuple[ov.Node, int], ov.Tensor] = {}
     nodes = model.get_ordered_ops()
     readers = Counter(_key(port.get_source_output()) for node in nodes for port in node.inputs())
     given = dict(zip(model.get_parameters(), inputs, strict=True))
+    left = dict(state)
     for done, node in enumerate(nodes):
-        if clock() > end_s:
-            raise RuntimeError(f"op by op, {done} of {len(nodes)} ops took {limit_s:.0f} s, which is the limit")
+        check(done, len(nodes))
         if node in given:
             values[node, 0] = given[node]
             continue
         keys = [_key(port.get_source_output()) for port in node.inputs()]
-        if node.get_type_name() not in ("Result", "Assign"):
+        kind, found = node.get_type_name(), []
+        if kind == "Assign":
+            left[node.get_variable_id()] = values[keys[0]]
+        elif kind == "ReadValue" and node.get_variable_id() in state:
+            found = [state[node.get_variable_id()]]
+        elif kind != "Result":
             found = _outputs_of(core, node, [values[key] for key in keys])
+        if found:
             values |= {(node, k): tensor for k, tensor in enumerate(found)}
             readers.subtract(keys)
             for key in keys:
                 if not readers[key]:
                     values.pop(key, None)
+    state.update(left)
     return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
 
 

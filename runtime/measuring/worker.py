@@ -10,19 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import hetero_properties
-from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, PlacementError
+from hsdag.ir.errors import DeviceError, ExecutionError, PlacementError
 from hsdag.ir.prepared import PreparedModel, prepare
-from hsdag.ir.reader import input_name, load_model
+from hsdag.ir.reader import load_model
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
+from hsdag.runtime.measuring.exercise import Exercise, make_courses
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
@@ -43,7 +42,7 @@ from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
 from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
+from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
@@ -56,14 +55,14 @@ class Worker:
         self.setup = setup
         self.specs = setup.devices
         self.core = make_core(self.specs)
-        self.model = load_model(setup.model, setup.shapes)
+        self.model = load_model(setup.model, setup.shapes, dynamic=bool(setup.scenarios))
         name_uniquely(self.model)  # devices are asked about ops by name
         self.graph = graph_of(self.model)
-        self.inputs = make_inputs(self.model, setup.seed, setup.inputs)
+        self.courses = make_courses(self.model, setup.scenarios, setup.seed, setup.inputs)
         self.inputs_are_given = setup.inputs is not None
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
-        self.requests: dict[str, Any] = {}
+        self.requests: dict[str, Exercise] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
         self.stateful = bool(self.model.get_variables())
 
@@ -112,16 +111,15 @@ class Worker:
 
     def run(self, request: Run) -> list[float]:
         """Times of inferences like the one that was checked when the candidate was opened."""
-        infer = self.requests[request.key]
+        exercise = self.requests[request.key]
         times_s: list[float] = []
         end = time.perf_counter() + request.stop_after_s
         with device_calls():
             while len(times_s) < request.runs and (not times_s or time.perf_counter() < end):
-                if self.stateful:
-                    infer.reset_state()
-                begin = time.perf_counter()
-                infer.infer()
-                times_s.append(time.perf_counter() - begin)
+                if request.scenario is None:
+                    times_s.append(exercise.weighted_s())
+                else:
+                    times_s.append(exercise.seconds(exercise.courses[request.scenario]))
         return times_s
 
     def throughput(self, request: Throughput) -> InFlight:
@@ -131,8 +129,12 @@ class Worker:
         if request.key not in self.side_by_side:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
-            requests = [self._infer_request(compiled) for _ in range(count)]
-            return InFlight(steady_period_s(requests, max(request.runs, count)), count)
+            exercises = [self._infer_request(compiled) for _ in range(count)]
+            period_s = 0.0
+            for course in self.courses:
+                streams = [exercise.stream(course) for exercise in exercises]
+                period_s += course.share * steady_period_s(streams, max(request.runs, count))
+            return InFlight(period_s, count)
 
     def close(self, request: Close) -> None:
         """Forget a candidate; nothing where there is none."""
@@ -148,9 +150,10 @@ class Worker:
         key, found = request.opening.key, []
         self._open_side_by_side(request.opening)
         try:
+            exercise = self.requests[key]
             for _ in range(request.runs + 2):
-                self.requests[key].infer()
-                found.append((self.requests[key].latency, self.requests[key].timeline))
+                exercise.seconds(self.courses[0])
+                found.append((exercise.request.latency, exercise.request.timeline))
         finally:
             self.close(Close(key))
         timeline: Timeline = sorted(found[2:], key=lambda run: run[0])[(request.runs - 1) // 2][1]
@@ -177,7 +180,7 @@ class Worker:
                 self.open(Open(_PLAIN, plain))
             requests = self.requests[_COUNTED], self.requests.get(_PLAIN, self.requests[_COUNTED])
             names, compiled = self.graph.op_names, self.compiled[_COUNTED]
-            answer = op_times(*requests, compiled, names, request.runs, request.for_s, stateful=self.stateful)
+            answer = op_times(*requests, compiled, names, request.runs, request.for_s)
         finally:
             for key in (_COUNTED, _PLAIN):
                 self.close(Close(key))
@@ -195,7 +198,8 @@ class Worker:
         with device_calls():
             compiled = [self.core.compile_model(model, device) for device in request.devices]
             if request.kind == "model":
-                return times_beside([self._infer_request(each) for each in compiled], request.for_s)
+                exercises = [self._infer_request(each) for each in compiled]
+                return times_beside([each.stream(self.courses[0]) for each in exercises], request.for_s)
             return times_beside([each.create_infer_request() for each in compiled], request.for_s)
 
     def _open_reference(self, request: Open) -> Opened:
@@ -203,9 +207,11 @@ class Worker:
         begin = time.perf_counter()
         with device_calls():
             if request.candidate.target == "op-by-op":
-                found = op_by_op(self.core, self.model, self.inputs, request.inference_limit_s or math.inf)
+                limit_s = request.inference_limit_s or math.inf
+                found = [a for each in self.courses for a in op_by_op(self.core, self.model, each.inferences, limit_s)]
             else:
-                found = onnxruntime_outputs(self.setup.model, self.model, self.inputs)
+                inputs = [tensors for course in self.courses for tensors in course.inferences]
+                found = [a for each in inputs for a in onnxruntime_outputs(self.setup.model, self.model, each)]
         self.references[request.key] = found
         return Opened(time.perf_counter() - begin, 0, ())
 
@@ -240,65 +246,24 @@ class Worker:
             self.close(Close(key))
             raise
 
-    def _checked(self, request: Any) -> None:
-        """Infer from a fresh state. Raises ExecutionError when that fails."""
+    def _checked(self, exercise: Exercise) -> list[NDArray[Any]]:
+        """The outputs of all inferences. Raises ExecutionError when one fails."""
         try:
             with device_calls():
-                if self.stateful:
-                    request.reset_state()
-                infer_checked(request)
+                return exercise.outputs(self.model.outputs)
         except ExecutionError as error:
             hint = (
                 "" if self.inputs_are_given else "; the inputs are random: --input FILE.npz gives the model real ones"
             )
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
-    def _infer_request(self, compiled: Any) -> Any:
-        request = compiled.create_infer_request()
-        for port, tensor in zip(self.model.inputs, self.inputs, strict=True):
-            request.set_tensor(port, tensor)  # by the model's port: HETERO may order inputs and outputs otherwise
-        return request
+    def _infer_request(self, compiled: Any) -> Exercise:
+        return Exercise(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
 
     def _outputs(self, key: str) -> list[NDArray[Any]]:
         if key in self.references:
             return self.references[key]
-        request = self.requests[key]
-        self._checked(request)
-        return [array_of(request.get_tensor(port)) for port in self.model.outputs]
-
-
-def make_inputs(model: ov.Model, seed: int, source: Path | None) -> list[ov.Tensor]:
-    """One tensor per model input, in order.
-
-    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers, booleans
-    and strings 0 or 1, which every embedding table admits. Raises HsdagError when the file does not fit.
-    """
-    rng = np.random.default_rng(seed)
-    arrays = np.load(source, allow_pickle=False) if source else {}
-    tensors = []
-    for port in model.inputs:
-        shape, element_type = tuple(port.get_shape()), port.get_element_type()
-        tensor, is_text = ov.Tensor(element_type, ov.Shape(list(shape))), element_type == ov.Type.string
-        if source:
-            name = next((n for n in sorted(port.get_names()) if n in arrays), input_name(port))
-            if name not in arrays or arrays[name].shape != shape:
-                raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
-            values = arrays[name]
-            if is_text != (values.dtype.kind in "SU"):
-                kind = "strings" if is_text else "numbers"
-                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {values.dtype}")
-        elif is_text:
-            values = rng.integers(0, 2, shape).astype(str)
-        elif element_type.is_real():
-            values = rng.standard_normal(shape).astype(np.float32)
-        else:
-            values = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
-        if is_text:
-            tensor.str_data = values
-        else:
-            tensor.data[...] = values
-        tensors.append(tensor)
-    return tensors
+        return self._checked(self.requests[key])
 
 
 def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> dict[str, float | None]:

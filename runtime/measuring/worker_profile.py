@@ -18,6 +18,7 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.prepared import COPY_MARK
+from hsdag.runtime.measuring.exercise import Exercise
 from hsdag.runtime.measuring.messages import Probe, Probed
 from hsdag.runtime.platforms.inference import device_calls, infer_checked
 
@@ -28,56 +29,47 @@ CHANNELS = 64
 
 
 def op_times(
-    request: Any,
-    plain: Any,
-    compiled: Any,
-    names: Sequence[str],
-    runs: int,
-    for_s: float,
-    *,
-    stateful: bool = False,
+    counted: Exercise, plain: Exercise, compiled: Any, names: Sequence[str], runs: int, for_s: float
 ) -> dict[str, Any]:
-    """Times of a compiled model's primitives, ``request`` with performance counters and ``plain`` without.
+    """Times of a compiled model's primitives, weighted means over the courses that its requests run.
 
-    ``names`` [N] are the model's ops. Both run in turn, from a fresh state where ``stateful``, up to ``runs`` times,
-    ending early after ``for_s`` seconds.
-    ``primitives`` are ``[ops, median seconds, submodel, type]`` in order of execution: the indices of all ops that
+    ``counted`` has performance counters, ``plain`` has none; ``names`` [N] are the model's ops. Both run each course in
+    turn up to ``runs`` times, ending early after ``for_s`` seconds in all.
+    ``primitives`` are ``[ops, seconds, submodel, type]`` in order of execution: the indices of all ops that
     the primitive computes, none for what the plugin added by itself, and the submodel of HETERO's that it is in.
-    ``latency_s`` is the median of the plain runs, ``spread`` their interquartile range over it.
+    ``latency_s`` is that of the plain runs, ``spread`` their interquartile range over it.
     """
     index = {name: v for v, name in enumerate(names)}
-    taken: dict[str, list[float]] = defaultdict(list)
+    seconds: dict[str, float] = defaultdict(float)
     types: dict[str, str] = {}
-    plain_s: list[float] = []
-    end = time.perf_counter() + for_s
-    while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
-        with device_calls():
-            for infer in (plain, request) if stateful else ():
-                infer.reset_state()
-            begin = time.perf_counter()
-            plain.infer()
-            plain_s.append(time.perf_counter() - begin)
-            request.infer()
-            counters = request.profiling_info
-        for info in counters:
-            taken[info.node_name].append(info.real_time.total_seconds())
-            types[info.node_name] = info.node_type
+    quartiles_s, num_runs = np.zeros(3), runs
+    for course in counted.courses:
+        taken: dict[str, list[float]] = defaultdict(list)
+        plain_s: list[float] = []
+        end = time.perf_counter() + for_s / len(counted.courses)
+        while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
+            with device_calls():
+                plain_s.append(plain.seconds(course))
+                counted.seconds(course)
+                counters = counted.request.profiling_info
+            for info in counters:
+                taken[info.node_name].append(info.real_time.total_seconds())
+                types[info.node_name] = info.node_type
+        for name, times_s in taken.items():
+            several = len(times_s) > len(plain_s)
+            seconds[name] += course.share * (sum(times_s) / len(plain_s) if several else float(np.median(times_s)))
+        quartiles_s += course.share * np.quantile(plain_s, [0.25, 0.5, 0.75])
+        num_runs = min(num_runs, len(plain_s))
     originals = _originals(compiled)
     primitives: list[list[Any]] = []
-    for name, times_s in taken.items():
-        seconds = float(np.sum(times_s)) / len(plain_s) if len(times_s) > len(plain_s) else float(np.median(times_s))
+    for name, mean_s in seconds.items():
         found = _SUBMODEL.match(name)
         own = name[found.end() :] if found else name
         ops = [index[o] for o in originals.get(own, (own,)) if o in index]
-        if seconds > 0 or len(ops) > 1:
-            primitives.append([ops, seconds, int(found[1]) if found else 0, types[name]])
-    low, median, high = np.quantile(plain_s, [0.25, 0.5, 0.75])
-    return {
-        "primitives": primitives,
-        "latency_s": float(median),
-        "spread": float((high - low) / median),
-        "runs": len(plain_s),
-    }
+        if mean_s > 0 or len(ops) > 1:
+            primitives.append([ops, mean_s, int(found[1]) if found else 0, types[name]])
+    low, median, high = quartiles_s.tolist()
+    return {"primitives": primitives, "latency_s": median, "spread": (high - low) / median, "runs": num_runs}
 
 
 def _originals(compiled: Any) -> dict[str, list[str]]:

@@ -10,8 +10,9 @@ import pytest
 from openvino import opset13
 
 from hsdag.models import save_model_files
+from hsdag.runtime.measuring.exercise import make_inputs
 from hsdag.runtime.measuring.references import op_by_op
-from hsdag.runtime.measuring.worker import make_inputs, output_difference
+from hsdag.runtime.measuring.worker import output_difference
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert", "tiny_llama"])
@@ -21,7 +22,7 @@ def test_op_by_op_agrees_with_the_cpu_in_single_precision(name: str, tmp_path: P
     inputs = make_inputs(model, 0, None)
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     expected = compiled(dict(zip(compiled.inputs, inputs, strict=True)))
-    difference = output_difference(op_by_op(core, model, inputs, 60.0), [expected[k] for k in range(len(expected))])
+    difference = output_difference(op_by_op(core, model, [inputs], 60.0), [expected[k] for k in range(len(expected))])
     assert difference["max_relative"] is not None
     assert difference["max_relative"] < 1e-5
 
@@ -32,7 +33,7 @@ def test_constants_are_read_as_they_stand() -> None:
     x, w = opset13.parameter([8, 64], np.float32), opset13.constant(weight)
     results = [opset13.result(opset13.matmul(x, w, False, transposed)) for transposed in (False, True)]
     data = given.astype(np.float32)
-    plain, transposed = op_by_op(ov.Core(), ov.Model(results, [x]), [ov.Tensor(data)], 60.0)
+    plain, transposed = op_by_op(ov.Core(), ov.Model(results, [x]), [[ov.Tensor(data)]], 60.0)
     assert plain == pytest.approx(data @ weight, abs=1e-4)
     assert transposed == pytest.approx(data @ weight.T, abs=1e-4)
 
@@ -44,7 +45,7 @@ def test_constants_of_four_bits_keep_their_shape() -> None:
     x = opset13.parameter([3, 8], np.float32)
     model = ov.Model([opset13.result(opset13.matmul(x, weight, False, False))], [x], "m")
     ones = np.ones((3, 8), np.float32)
-    [found] = op_by_op(ov.Core(), model, [ov.Tensor(ones)], 10.0)
+    [found] = op_by_op(ov.Core(), model, [[ov.Tensor(ones)]], 10.0)
     np.testing.assert_array_equal(found, ones @ np.repeat(np.arange(8), 2).reshape(8, 2))
 
 
@@ -52,7 +53,7 @@ def test_the_model_stays_as_it_was(tiny_resnet: Path) -> None:
     core = ov.Core()
     model = core.read_model(tiny_resnet)
     before = [op.get_friendly_name() for op in model.get_ordered_ops()]
-    op_by_op(core, model, make_inputs(model, 0, None), 60.0)
+    op_by_op(core, model, [make_inputs(model, 0, None)], 60.0)
     assert [op.get_friendly_name() for op in model.get_ordered_ops()] == before
 
 
@@ -60,7 +61,7 @@ def test_it_ends_at_its_limit(tiny_resnet: Path) -> None:
     core, ticks = ov.Core(), iter(range(1000))
     model = core.read_model(tiny_resnet)
     with pytest.raises(RuntimeError, match="which is the limit"):
-        op_by_op(core, model, make_inputs(model, 0, None), 5.0, clock=lambda: float(next(ticks)))
+        op_by_op(core, model, [make_inputs(model, 0, None)], 5.0, clock=lambda: float(next(ticks)))
 
 
 def test_state_is_as_after_a_reset() -> None:
@@ -68,5 +69,5 @@ def test_state_is_as_after_a_reset() -> None:
     before = opset13.read_value(opset13.constant(np.full((1, 4), 2.0, np.float32)), "memory", np.float32, [1, 4])
     total = opset13.add(x, before)
     model = ov.Model([opset13.result(total)], [opset13.assign(total, "memory")], [x])
-    (found,) = op_by_op(ov.Core(), model, [ov.Tensor(np.ones((1, 4), np.float32))], 60.0)
+    (found,) = op_by_op(ov.Core(), model, [[ov.Tensor(np.ones((1, 4), np.float32))]], 60.0)
     assert found == pytest.approx(np.full((1, 4), 3.0))

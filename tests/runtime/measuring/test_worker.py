@@ -17,8 +17,9 @@ from openvino import opset13, opset15
 from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.exercise import make_inputs
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
-from hsdag.runtime.measuring.worker import make_inputs, output_difference
+from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
 

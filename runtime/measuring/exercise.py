@@ -1,0 +1,178 @@
+"""Exercise: a request, and the inferences that it runs: those of scenarios, or one with inputs of fixed shapes.
+
+Legend: I inputs of the model, S scenarios.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.reader import Shapes, input_name
+from hsdag.ir.scenario import Scenario, shares
+from hsdag.runtime.platforms.inference import array_of, infer_checked
+
+Tensors = tuple[ov.Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Inferences one after another from an empty state, each as tensors [I]; the last one is timed.
+
+    ``share`` is the weight of its time, and those of all courses add up to 1.
+    """
+
+    inferences: tuple[Tensors, ...]
+    share: float = 1.0
+
+
+class Exercise:
+    """A request of a compiled model together with the courses that it runs."""
+
+    def __init__(self, request: Any, ports: Sequence[Any], courses: Sequence[Course], *, stateful: bool) -> None:
+        self.request = request
+        self.courses = tuple(courses)
+        self._ports = ports
+        self._stateful = stateful
+        self._bound: Tensors = ()
+        self._bind(courses[0].inferences[0])
+
+    def seconds(self, course: Course) -> float:
+        """Run a course; seconds of its last inference."""
+        self._begin(course)
+        begin = time.perf_counter()
+        self.request.infer()
+        return time.perf_counter() - begin
+
+    def weighted_s(self) -> float:
+        """Run every course; the weighted mean of their seconds."""
+        return sum(course.share * self.seconds(course) for course in self.courses)
+
+    def outputs(self, ports: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Run every course; what all its inferences give at ``ports``. Raises RuntimeError where one fails."""
+        found: list[np.ndarray[Any, Any]] = []
+        for course in self.courses:
+            self._reset()
+            for tensors in course.inferences:
+                self._bind(tensors)
+                infer_checked(self.request)
+                found.extend(array_of(self.request.get_tensor(port)) for port in ports)
+        return found
+
+    def stream(self, course: Course) -> Any:
+        """What runs a course over and over, started and waited for as a request is."""
+        if len(course.inferences) == 1 and not self._stateful:
+            self._bind(course.inferences[0])
+            return self.request
+        return _Stream(self, course)
+
+    def _begin(self, course: Course) -> None:
+        """Run all but the last inference of a course, and bind the tensors of that."""
+        self._reset()
+        for tensors in course.inferences[:-1]:
+            self._bind(tensors)
+            self.request.infer()
+        self._bind(course.inferences[-1])
+
+    def _reset(self) -> None:
+        if self._stateful:
+            self.request.reset_state()
+
+    def _bind(self, tensors: Tensors) -> None:
+        if tensors is not self._bound:
+            for port, tensor in zip(self._ports, tensors, strict=True):
+                self.request.set_tensor(port, tensor)  # by the model's port: HETERO may order inputs otherwise
+            self._bound = tensors
+
+
+class _Stream:
+    """A course, run in a thread of its own."""
+
+    def __init__(self, exercise: Exercise, course: Course) -> None:
+        self._exercise, self._course = exercise, course
+        self._thread = ThreadPoolExecutor(1)
+        self._running: Future[float] | None = None
+
+    def start_async(self) -> None:
+        """Begin the course."""
+        self._running = self._thread.submit(self._exercise.seconds, self._course)
+
+    def wait(self) -> None:
+        """Wait for its end. Raises what the inferences raised."""
+        if self._running is not None:
+            self._running.result()
+
+
+def make_courses(model: ov.Model, scenarios: Sequence[Scenario], seed: int, source: Path | None) -> tuple[Course, ...]:
+    """The inferences of scenarios, which have all inputs of the model; without scenarios one with its fixed shapes.
+
+    Raises HsdagError as ``make_inputs`` does.
+    """
+    if not scenarios:
+        return (Course((tuple(make_inputs(model, seed, source)),)),)
+    courses = []
+    for scenario, share in zip(scenarios, shares(scenarios).tolist(), strict=True):
+        before: Counter[str] = Counter()
+        inferences = []
+        for number, shapes in enumerate(scenario.inferences):
+            inferences.append(tuple(make_inputs(model, seed + number, source, shapes, before)))
+            before.update({name: shape[-1] for name, shape in shapes.items() if shape})
+        courses.append(Course(tuple(inferences), share))
+    return tuple(courses)
+
+
+def make_inputs(
+    model: ov.Model,
+    seed: int,
+    source: Path | None,
+    shapes: Shapes | None = None,
+    before: Mapping[str, int] | None = None,
+) -> list[ov.Tensor]:
+    """One tensor per model input, in order.
+
+    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers, booleans
+    and strings 0 or 1, which every embedding table admits. Of language models, ``attention_mask`` is 1, and
+    ``position_ids`` and ``beam_idx`` count: from the number of positions ``before``, by input, and from 0. ``shapes``
+    are those of inputs of dynamic shapes. Raises HsdagError when the file does not fit.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = np.load(source, allow_pickle=False) if source else {}
+    tensors = []
+    for port in model.inputs:
+        name, element_type = input_name(port), port.get_element_type()
+        shape = tuple(port.get_shape()) if shapes is None else shapes[name]
+        tensor, is_text = ov.Tensor(element_type, ov.Shape(list(shape))), element_type == ov.Type.string
+        if source:
+            name = next((n for n in sorted(port.get_names()) if n in arrays), name)
+            if name not in arrays or arrays[name].shape != shape:
+                raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
+            values = arrays[name]
+            if is_text != (values.dtype.kind in "SU"):
+                kind = "strings" if is_text else "numbers"
+                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {values.dtype}")
+        elif is_text:
+            values = rng.integers(0, 2, shape).astype(str)
+        elif element_type.is_real():
+            values = rng.standard_normal(shape).astype(np.float32)
+        else:
+            values = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
+            if name.endswith("attention_mask"):
+                values = np.ones_like(values)
+            elif name.endswith(("position_ids", "beam_idx")) and shape:
+                begin = (before or {}).get(name, 0) if name.endswith("position_ids") else 0
+                values = np.broadcast_to(begin + np.arange(shape[-1]), shape)
+        if is_text:
+            tensor.str_data = values
+        else:
+            tensor.data[...] = values
+        tensors.append(tensor)
+    return tensors

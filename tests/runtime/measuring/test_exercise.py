@@ -1,0 +1,133 @@
+"""Exercises: what state timed inferences find, what their inputs are, and how scenarios are weighed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.scenario import parse_scenarios
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses, make_inputs
+from hsdag.runtime.measuring.in_flight import steady_period_s
+from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup
+from hsdag.runtime.measuring.references import op_by_op
+from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from tests.ir.growing import growing_model, saved
+
+TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))
+
+
+class Recorder:
+    """A request that notes what is done with it; inference of tensor k takes k times 2 ms."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def set_tensor(self, port: str, tensor: ov.Tensor) -> None:
+        assert port == "x"
+        self.bound = int(tensor.data[0])
+
+    def reset_state(self) -> None:
+        self.done.append("reset")
+
+    def infer(self) -> None:
+        self.done.append(self.bound)
+        time.sleep(2e-3 * self.bound)
+
+
+def exercise(*courses: Course, stateful: bool = True) -> tuple[Exercise, Recorder]:
+    request = Recorder()
+    return Exercise(request, ["x"], courses, stateful=stateful), request
+
+
+def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed() -> None:
+    course = Course((TENSORS[3], TENSORS[3], TENSORS[0]))
+    trained, request = exercise(course)
+    assert trained.seconds(course) < 4e-3
+    assert request.done == ["reset", 3, 3, 0]
+
+
+def test_seconds_are_means_by_the_weights_of_scenarios() -> None:
+    trained, request = exercise(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
+    found = trained.weighted_s()
+    assert request.done == [2, 1]
+    assert found >= 0.75 * 4e-3 + 0.25 * 2e-3
+
+
+def test_streams_run_whole_scenarios_side_by_side() -> None:
+    course = Course((TENSORS[1], TENSORS[1]))
+    pairs = [exercise(course) for _ in range(2)]
+    steady_period_s([trained.stream(course) for trained, _ in pairs], 4)
+    for _, request in pairs:
+        assert request.done == ["reset", 1, 1] * 4
+
+
+def test_inputs_of_language_models_are_valid_at_every_step() -> None:
+    (scenario,) = parse_scenarios((), "2+5")
+    inputs = [opset13.parameter([-1, -1], np.int64, name=n) for n in ("input_ids", "attention_mask", "position_ids")]
+    inputs.append(opset13.parameter([-1], np.int32, name="beam_idx"))
+    model = ov.Model([opset13.result(p) for p in inputs], inputs, "inputs")
+    (course,) = make_courses(model, [scenario.of(model)], 0, None)
+    tokens, mask, positions, beams = zip(*([t.data.tolist() for t in each] for each in course.inferences), strict=True)
+    assert {token for each in tokens for token in each[0]} <= {0, 1}
+    assert mask == ([[1] * 3], [[1] * 5], [[1] * 7])
+    assert positions == ([[0, 1, 2]], [[3, 4]], [[5, 6]])
+    assert beams == ([0],) * 3
+
+
+def test_arrays_of_a_file_are_the_inputs_of_a_scenario_of_their_shapes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", input_ids=np.array([[3, 1, 2]]))
+    model = growing_model()
+    (found,) = make_inputs(model, 0, tmp_path / "in.npz", {"input_ids": (1, 3)})
+    assert found.data.tolist() == [[3, 1, 2]]
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> WorkerSetup:
+    model = growing_model()
+    scenarios = tuple(each.of(model) for each in parse_scenarios(["1,6", "1,5>1,1@3"], None))
+    path = saved(model, tmp_path_factory.mktemp("growing"))
+    return WorkerSetup(path, (DeviceSpec("CPU", "CPU"),), scenarios=scenarios)
+
+
+def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(setup: WorkerSetup) -> None:
+    model = growing_model()
+    steps = [[ov.Tensor(np.array([part]))] for part in ([3, 1, 4, 1, 5], [9])]
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    trained = Exercise(compiled.create_infer_request(), model.inputs, [Course(tuple(map(tuple, steps)))], stateful=True)
+    first, last = trained.outputs(model.outputs)
+    again = trained.outputs(model.outputs)
+    np.testing.assert_array_equal(again[1], last)
+    by_op = op_by_op(ov.Core(), model, steps, 60.0)
+    np.testing.assert_allclose(by_op[0], first, rtol=1e-4)
+    np.testing.assert_allclose(by_op[1], last, rtol=1e-4)
+    assert not np.allclose(op_by_op(ov.Core(), model, steps[1:], 60.0)[0], last)
+
+
+def test_a_model_with_state_and_dynamic_shapes_is_profiled_on_its_scenarios(setup: WorkerSetup) -> None:
+    worker = Worker(setup)
+    answer = worker.op_times(OpTimes("CPU", None, "CPU", 3, 0.2))
+    names = [worker.graph.op_types[v] for ops, *_ in answer["primitives"] for v in ops]
+    assert {"MatMul", "Softmax"} <= set(names)
+    assert answer["latency_s"] > 0
+    assert answer["runs"] == 3
+
+
+def test_outputs_of_every_inference_are_compared_and_scenarios_are_timed_apart(setup: WorkerSetup) -> None:
+    with WorkerClient(setup) as client:
+        runner = CandidateRunner(client, LATENCY)
+        runner.open("a", Candidate("CPU"))
+        runner.open("op by op", Candidate("op-by-op"))
+        relative = runner.difference("a", "op by op")["max_relative"]
+        assert relative is not None
+        assert relative < 1e-2
+        assert len(runner.run("a", 3)) == len(runner.run_scenario("a", 3, 1)) == 3
