@@ -73,6 +73,11 @@ def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
     return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
 
 
+def is_split_forced(problem: ScheduleProblem) -> bool:
+    """Whether no device has the memory for all weights."""
+    return bool(over_memory(problem, problem.weight_bytes.sum()).all())
+
+
 def one_inference(semantics: Semantics) -> Semantics:
     """The semantics of a single run: blocking links, which only a stream of runs has, become independent."""
     return replace(semantics, links=Links.INDEPENDENT) if semantics.links is Links.BLOCKING else semantics

@@ -1,4 +1,4 @@
-"""PipelinePlacer: balanced contiguous stages over the devices, for throughput; see docs/mincut.md.
+"""PipelinePlacer: contiguous stages over the devices, balanced or in turn; see docs/mincut.md.
 
 Legend: U placement units, D devices.
 """
@@ -6,16 +6,16 @@ Legend: U placement units, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from hsdag.evaluators.memory import MemoryJudge
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.candidate_round import evaluate_each
-from hsdag.placers.cuts.stage_partition import Line, balanced_stages
+from hsdag.placers.cuts.stage_partition import Line, balanced_stages, quickest_stages
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -24,18 +24,22 @@ from hsdag.runtime.simulator import Execution, Links, Semantics
 MAX_CANDIDATES = 7
 """Different placements that are evaluated at most: each may be measured."""
 
+UNCERTAIN = (1.0, 2.0, 0.5, 4.0, 0.0)
+"""Factors of transfers and launches where their costs are estimates."""
+
 MAX_TIGHTENINGS = 20
 """Rounds in which a stage gets less room for weights because its results need more."""
 
 
 class PipelinePlacer(Placer[NoOptions]):
-    """Contiguous stages in topological order, the busiest as little busy as can be.
+    """Contiguous stages in topological order: the busiest as little busy as can be, or for one inference at a time
+    those that take least in turn, which memory alone forces onto several devices that are alike.
 
     The same problem gives the same placements.
     """
 
     name = "pipeline"
-    objectives = ("throughput",)
+    objectives = ("latency", "throughput")
 
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method pipeline found no stages that fit into memory; try --method mincut"
@@ -44,7 +48,7 @@ class PipelinePlacer(Placer[NoOptions]):
 
 
 def stages(units: Problem) -> Iterator[IntArray]:
-    """Placements [U] that fit into memory: the best single device, then balanced stages.
+    """Placements [U] that fit into memory: the best single device, then stages.
 
     Stages come under the links as they are charged, and at other prices.
     """
@@ -54,9 +58,11 @@ def stages(units: Problem) -> Iterator[IntArray]:
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
     yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
-    for boundary in _boundaries(semantics):
+    is_steady = units.objective.is_steady
+    partition = balanced_stages if is_steady else quickest_stages
+    for boundary in _boundaries(semantics) if is_steady else UNCERTAIN:
         for slowest in (True, False) if boundary == 1.0 else (True,):
-            placement = fitting_stages(problem, judge, boundary=boundary, slowest=slowest)
+            placement = fitting_stages(problem, judge, partition, boundary=boundary, slowest=slowest)
             if placement is not None:
                 yield placement
 
@@ -68,14 +74,19 @@ def _boundaries(semantics: Semantics) -> tuple[float, ...]:
     stages with and without them are tried; HETERO's boundaries occupy the receiver, and are uncertain.
     """
     if semantics.execution is Execution.SEQUENTIAL:
-        return (1.0, 2.0, 0.5, 4.0, 0.0)
+        return UNCERTAIN
     return (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
 
 
 def fitting_stages(
-    problem: ScheduleProblem, judge: MemoryJudge, *, boundary: float, slowest: bool = True
+    problem: ScheduleProblem,
+    judge: MemoryJudge,
+    partition: Callable[[Line, FloatArray], IntArray | None] = balanced_stages,
+    *,
+    boundary: float,
+    slowest: bool = True,
 ) -> IntArray | None:
-    """Balanced stages [N] that fit into memory, results included; None where none were found.
+    """Stages [N] that fit into memory, results included; None where none were found.
 
     Weights are limited first. Where results do not fit beside them, the weights of that device get so much less
     room; where that leads nowhere, all results are taken to be held at once.
@@ -83,7 +94,7 @@ def fitting_stages(
     line = Line.of(problem, boundary=boundary, slowest=slowest)
     room = problem.memory_bytes.copy()
     for _ in range(MAX_TIGHTENINGS):
-        placement = balanced_stages(line, room)
+        placement = partition(line, room)
         if placement is None:
             break
         if judge.fits(placement):
@@ -95,7 +106,7 @@ def fitting_stages(
         if (room < 0).any():
             break
     held_bytes = judge.held_bytes[problem.topological_order]
-    placement = balanced_stages(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
+    placement = partition(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
     return placement if placement is not None and judge.fits(placement) else None
 
 

@@ -1,4 +1,4 @@
-"""Stages: the balanced partition of a line of ops over a pipeline of devices, by dynamic programming.
+"""Stages: the balanced, or the quickest, partition of a line of ops over devices, by dynamic programming.
 
 Every stage is a run of ops that follow each other in topological order, on one device; a device may stay empty. The
 load of a stage is its ops, a launch, and the transfers that come in from earlier stages, once for each result.
@@ -8,6 +8,9 @@ be computed by some devices within a period, so can the first i - 1, and a set o
 reaches: the largest j of all stages of one of them that start within reach of the others. How far a device reaches
 from 0, 1, ... N on is found in one pass of a window over the line, which keeps for each result the largest size that is
 read inside (a monotonic queue). Periods are whole ticks and found by bisection, hence exactly.
+
+Where stages run in turn, it is the sum of their loads that counts: the least sum up to place j over a set of devices is
+that of the set without one of them up to some place i, and the load of i to j on this one.
 
 Legend: N ops, D devices, R pairs of a result and an op that reads it.
 """
@@ -30,6 +33,9 @@ TOTAL_BITS = 50
 
 MAX_ORDERED = 6
 """Devices up to which all their orders are tried; more are taken by speed, the fastest first."""
+
+EVENLY = 0.01
+"""Stages in turn may take this much longer where they fill memory more evenly; and how finely that is told."""
 
 UNABLE = np.int64(2**60)
 """Ticks of an op that its device does not support: no period is as long."""
@@ -112,6 +118,30 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
     return placement
 
 
+def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
+    """The placement [N] of ops whose stages take least in turn, over all orders of up to ``MAX_ORDERED`` devices.
+
+    The weights of a stage stay within ``memory_bytes`` [D]. Of placements that take at most ``EVENLY`` longer, it is
+    one whose fullest device is least full. None where no partition stays within.
+    """
+    plan = _Plan(line, memory_bytes)
+    least = plan.in_turn()
+    if least is None:
+        return None
+    stages, allowed = least[0], int(least[1] * (1 + EVENLY))
+    low, high = 0.0, 1.0
+    while np.isfinite(memory_bytes).any() and high - low > EVENLY:
+        middle = 0.5 * (low + high)
+        found = _Plan(line, middle * memory_bytes).in_turn()
+        if found is None or found[1] > allowed:
+            low = middle
+        else:
+            stages, high = found[0], middle
+    placement = np.empty(len(line.order), dtype=np.int64)
+    placement[line.order] = stages
+    return placement
+
+
 class _Plan:
     """How far sets of devices reach within a period. A set is the bits of its devices."""
 
@@ -140,26 +170,64 @@ class _Plan:
                     break
         return devices
 
+    def in_turn(self) -> tuple[IntArray, int] | None:
+        """[N] the device of each place for which all stages together take least, and their ticks."""
+        line, num = self._line, len(self._line.order)
+        weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
+        start = np.full(num + 1, UNABLE)
+        start[0] = 0
+        ticks, last = {0: start}, {}
+        for bits in self._sets():
+            least, begins, of = np.full(num + 1, UNABLE), np.zeros(num + 1, dtype=np.int64), start * 0
+            for d in self._last(bits):
+                rest = ticks[bits & ~(1 << d)]
+                better = rest < least  # the device stays empty
+                least[better], begins[better], of[better] = rest[better], np.arange(num + 1)[better], d
+                before, reached = least.copy(), begins.copy()
+                load = int(line.launch[d])
+                _behind(self._window(d), line.first, weights, load, float(self._memory_bytes[d]), rest, least, reached)
+                improved = least < before
+                begins[improved], of[improved] = reached[improved], d
+            ticks[bits], last[bits] = least, (begins, of)
+        bits, end = (1 << self._num) - 1, num
+        if ticks[bits][num] >= UNABLE:
+            return None
+        devices = np.empty(num, dtype=np.int64)
+        while bits:
+            begin, d = int(last[bits][0][end]), int(last[bits][1][end])
+            devices[begin:end] = d
+            bits, end = bits & ~(1 << d), begin
+        return devices, int(ticks[(1 << self._num) - 1][num])
+
     def _far(self, period: int) -> IntArray:
         """[D, N + 1] how far the stages of each device reach that start at a place or before."""
         line = self._line
         weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
         far = np.empty((self._num, len(weights)), dtype=np.int64)
         for d in range(self._num):
-            ticks, incoming, begin = line.ticks[:, d].copy(), line.incoming[:, d].copy(), line.first[:-1]
-            queue = np.empty(len(line.slot), dtype=np.int64)
-            window = _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
             left = period - int(line.launch[d])
-            _furthest(window, weights, left, float(self._memory_bytes[d]), far[d])
+            _furthest(self._window(d), weights, left, float(self._memory_bytes[d]), far[d])
         return far
+
+    def _window(self, d: int) -> _Window:
+        """An empty window of ops on a device."""
+        line, begin = self._line, self._line.first[:-1]
+        ticks, incoming = line.ticks[:, d].copy(), line.incoming[:, d].copy()
+        queue = np.empty(len(line.slot), dtype=np.int64)
+        return _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
 
     def _reach(self, far: IntArray) -> dict[int, int]:
         """How far sets of devices reach."""
-        every = range(1, 1 << self._num)
         reach = {0: 0}
-        for bits in np.cumsum([1 << d for d in self._by_speed]).tolist() if self._num > MAX_ORDERED else every:
+        for bits in self._sets():
             reach[bits] = max(int(far[d][reach[bits & ~(1 << d)]]) for d in self._last(bits))
         return reach
+
+    def _sets(self) -> list[int]:
+        """The sets of devices that may have the stages up to a place, smaller ones before those that they are in."""
+        if self._num > MAX_ORDERED:
+            return [int(bits) for bits in np.cumsum([1 << d for d in self._by_speed])]
+        return list(range(1, 1 << self._num))
 
     def _last(self, bits: int) -> list[int]:
         """The devices that may have the last stage of a set."""
@@ -216,6 +284,39 @@ def _furthest(w: _Window, weights: FloatArray, period: int, memory_bytes: float,
             _take_in(w, end)
             end += 1
         far[begin] = end
+
+
+@bare
+def _behind(
+    w: _Window,
+    first: IntArray,
+    weights: FloatArray,
+    launch: int,
+    memory_bytes: float,
+    before: IntArray,
+    least: IntArray,
+    begins: IntArray,
+) -> None:
+    """Lower ``least`` [N + 1] to what a stage up to a place takes behind ``before`` [N + 1], in O(N (N + R)).
+
+    ``begins`` [N + 1] is where that stage begins; ``launch`` are its ticks before any op.
+    """
+    num = len(w.ticks)
+    for begin in range(num):
+        if before[begin] >= UNABLE:
+            continue
+        for u in range(num):
+            w.head[u] = w.tail[u] = first[u]
+        load = before[begin] + launch
+        for end in range(begin, num):
+            if weights[end + 1] - weights[begin] > memory_bytes * (1 + MEMORY_TOLERANCE):
+                break
+            load += _growth(w, begin, end)
+            if load >= UNABLE:
+                break
+            _take_in(w, end)
+            if load < least[end + 1]:
+                least[end + 1], begins[end + 1] = load, begin
 
 
 @inlined

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.evaluators.memory import is_split_forced
 from hsdag.evaluators.policy_file import policy_method
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.slice import Slice
@@ -123,7 +124,7 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         small = problem_of(TWO_OPS, problem.objective, problem.semantics)
-        for method in [m for m in (*LISTS, "rules", "mincut") if m not in self.options.left_out]:
+        for method in [m for m in (*_lists(problem), "rules", "mincut") if m not in self.options.left_out]:
             with contextlib.suppress(OptionError):  # not for this problem
                 evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
                 make_placer(method, is_cheap=True).search(small, evaluator)
@@ -138,7 +139,7 @@ class AutoPlacer(Placer[AutoOptions]):
         size, costs = problem.num_units * problem.num_devices, problem.costs
         if costs is not None:
             is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
-            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else LISTS))
+            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else _lists(problem)))
             is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
             if is_like_learned and not (is_large or is_again):
                 yield Turn("rules", 0.1)
@@ -182,6 +183,12 @@ class AutoPlacer(Placer[AutoOptions]):
         )
         incumbent.contributions.append(found)
         return status
+
+
+def _lists(problem: Problem) -> tuple[str, ...]:
+    """LISTS without stages where these run in turn and nothing forces a split: mincut finds the best one then."""
+    forced = problem.objective.is_steady or (problem.costs is not None and is_split_forced(problem.costs))
+    return tuple(method for method in LISTS if forced or method != "pipeline")
 
 
 def _placer(turn: Turn, problem: Problem) -> Placer[Any]:

@@ -36,10 +36,9 @@ def options(*methods: str, seeds: int = 3, evaluations: int = 40) -> CompareOpti
 
 
 def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleProblem) -> None:
-    found = compare(problem, options("heft", "random", "pipeline", "best-device"))
+    found = compare(problem, options("heft", "random", "best-device"))
     assert {row.method for row in found.rows()} == {"heft", "random"}
-    assert set(found.refused) == {"pipeline", "best-device"}
-    assert "--objective throughput" in found.refused["pipeline"]
+    assert set(found.refused) == {"best-device"}
     assert [row.mean_s for row in found.rows()] == sorted(row.mean_s for row in found.rows())
     bound_s = max(run.lower_bound_s for run in found.runs)
     assert bound_s > 0

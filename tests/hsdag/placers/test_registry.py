@@ -13,6 +13,7 @@ from hsdag.learning.options import Reward
 from hsdag.placers import registry
 from hsdag.placers.local.sa import SaOptions
 from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, method_names, parse_changes
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.search.options import PlaceOptions
 
 
@@ -88,7 +89,7 @@ def test_a_name_is_given_once() -> None:
         (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr'; choose one of default, paper"),
         (PlaceOptions(method="luck"), "unknown method 'luck'"),
         (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
-        (PlaceOptions(method="pipeline"), "'pipeline' is for --objective throughput, not latency"),
+        (PlaceOptions(method="rules", objective=THROUGHPUT), "'rules' is for --objective latency, not throughput"),
     ],
 )
 def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOptions, message: str) -> None:

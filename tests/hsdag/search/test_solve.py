@@ -245,7 +245,7 @@ def test_ranks_that_harm_are_left_out() -> None:
     ("placer", "objective", "semantics", "message"),
     [
         (Everything(), LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
-        (PipelinePlacer(), LATENCY, Semantics(), "'pipeline' is for --objective throughput, not latency"),
+        (PipelinePlacer(), LATENCY, Semantics(order=Order.PRIORITY), "method 'pipeline' gives none"),
         (Everything(), LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
         (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
     ],

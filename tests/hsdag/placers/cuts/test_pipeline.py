@@ -19,12 +19,14 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.placers.cuts.pipeline import PipelinePlacer
-from hsdag.placers.cuts.stage_partition import Line, balanced_stages
+from hsdag.placers.cuts.stage_partition import EVENLY, Line, balanced_stages, quickest_stages
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Semantics, period_s
+from hsdag.runtime.simulator import Execution, Semantics, period_s
 
 
 def random_problem(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
@@ -60,11 +62,16 @@ def partitions(num_ops: int, num_devices: int) -> Iterator[IntArray]:
 
 
 def busiest_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> float:
-    """The largest sum of ops, a launch, and what comes in; infinite where weights or support forbid it."""
+    """The largest load; infinite where weights or support forbid it."""
+    return max(loads_s(problem, device, boundary))
+
+
+def loads_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> list[float]:
+    """Sums of ops, a launch, and what comes in, of each device; infinite where weights or support forbid it."""
     if not problem.supported[np.arange(problem.num_ops), device].all():
-        return np.inf
+        return [np.inf]
     if (np.bincount(device, problem.weight_bytes, problem.num_devices) > problem.memory_bytes).any():
-        return np.inf
+        return [np.inf]
     loads = {d: boundary * problem.launch_s[d] for d in set(device.tolist())}
     for v, d in enumerate(device.tolist()):
         loads[d] += problem.time_s[v, d] + problem.op_overhead_s
@@ -75,7 +82,7 @@ def busiest_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> fl
     for (u, d), size in sent.items():
         link_s = problem.link_latency_s[device[u], d] + size / problem.link_bandwidth_bytes_per_s[device[u], d]
         loads[d] += boundary * (link_s + problem.transfer_overhead_s)
-    return float(max(loads.values()))
+    return [float(load) for load in loads.values()]
 
 
 def in_order(problem: ScheduleProblem, line: IntArray) -> IntArray:
@@ -86,10 +93,13 @@ def in_order(problem: ScheduleProblem, line: IntArray) -> IntArray:
 
 
 def search(
-    problem: ScheduleProblem, how: Semantics | None = None, most: float = np.inf
+    problem: ScheduleProblem,
+    how: Semantics | None = None,
+    most: float = np.inf,
+    objective: Objective = THROUGHPUT,
 ) -> tuple[IntArray, list[Event]]:
-    units, how = problem_of(problem, THROUGHPUT, how or Semantics()), how or Semantics()
-    judge = ScheduleEvaluator(problem, how, THROUGHPUT, units.units.partition.labels)
+    units, how = problem_of(problem, objective, how or Semantics()), how or Semantics()
+    judge = ScheduleEvaluator(problem, how, objective, units.units.partition.labels)
     recorder = RecordingEvaluator(judge, Budget(evaluations=most))
     result = PipelinePlacer().search(units, recorder)
     if result.plan is None:
@@ -108,6 +118,58 @@ def test_stages_equal_brute_force_over_partitions_and_orders(
     assert (found is None) == np.isinf(best_s)
     if found is not None:
         assert busiest_s(problem, found, boundary) == pytest.approx(best_s, rel=1e-9)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_stages_in_turn_equal_brute_force_over_partitions_and_orders(
+    seed: int, num_ops: int, num_devices: int, boundary: float
+) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
+    least_s = min(sum(loads_s(problem, device, boundary)) for device in every)
+    found = quickest_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
+    assert (found is None) == np.isinf(least_s)
+    if found is not None:
+        assert least_s * (1 - 1e-9) <= sum(loads_s(problem, found, boundary)) <= least_s * (1 + EVENLY + 1e-9)
+
+
+def test_stages_in_turn_of_more_devices_than_are_ordered_use_those_that_fit() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((14, 7)), [(v, v + 1) for v in range(13)], weight_bytes=1.0, memory_bytes=2.0, link_latency_s=0.1
+    )
+    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
+    assert found is not None
+    assert np.bincount(found).tolist() == [2] * 7
+
+
+def layers(memory: list[float], cheap: int = 6) -> ScheduleProblem:
+    """Twelve alike ops in a row, of 10 bytes each; the result of one is small, and a boundary is cheap there."""
+    sizes = np.where(np.arange(12) == cheap - 1, 1.0, 8.0)
+    return ScheduleProblem.from_arrays(
+        np.ones((12, len(memory))),
+        [(v, v + 1) for v in range(11)],
+        output_bytes=sizes,
+        weight_bytes=10.0,
+        memory_bytes=memory,
+        link_bandwidth_bytes_per_s=10.0,
+    )
+
+
+def test_one_inference_at_a_time_is_split_only_where_memory_forces_it_and_where_it_costs_least() -> None:
+    how = Semantics(execution=Execution.SEQUENTIAL)
+    whole, _ = search(layers([200.0, 200.0]), how, objective=LATENCY)
+    assert len(set(whole.tolist())) == 1
+    forced, _ = search(layers([100.0, 100.0], cheap=8), how, objective=LATENCY)
+    assert np.flatnonzero(np.diff(forced)).tolist() == [7]
+    three, _ = search(layers([100.0, 100.0, 100.0]), how, objective=LATENCY)
+    assert len(set(three.tolist())) == 2
+
+
+def test_boundaries_that_cost_the_same_leave_memory_evenly_filled() -> None:
+    problem = replace(layers([118.0, 59.0]), edge_bytes=np.full(11, 1.0))
+    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
+    assert found is not None
+    assert np.bincount(found).tolist() == [8, 4]
 
 
 def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
@@ -188,11 +250,9 @@ def test_the_same_problem_gives_the_same_candidates_and_a_stopped_search_keeps_t
     assert len(search(problem, most=1)[1]) == 1
 
 
-def test_latency_and_unknown_costs_are_answered_with_what_to_do() -> None:
+def test_unknown_costs_are_answered_with_what_to_do() -> None:
     problem = random_problem(0, 4, 2)
     judge = ScheduleEvaluator(problem, Semantics())
-    with pytest.raises(OptionError, match="'pipeline' is for --objective throughput, not latency"):
-        PipelinePlacer().search(problem_of(problem), judge)
     units = replace(problem_of(problem, THROUGHPUT), costs=None)
     with pytest.raises(OptionError, match=r"'pipeline' needs the costs of ops .* use --reward hybrid"):
         PipelinePlacer().search(units, judge)

@@ -55,6 +55,18 @@ def test_a_small_problem_is_proven_and_the_search_ends_there() -> None:
     assert solution.contributions[-1].bound is not None
 
 
+@pytest.mark.parametrize(("memory", "asked"), [(100.0, True), (130.0, False)])
+def test_stages_are_asked_for_where_no_device_holds_all_weights(memory: float, asked: bool) -> None:
+    chain = [(v, v + 1) for v in range(11)]
+    problem = ScheduleProblem.from_arrays(
+        np.ones((12, 2)), chain, weight_bytes=10.0, memory_bytes=memory, link_latency_s=0.1
+    )
+    placer = make_placer("auto", changes={"without": "cpsat,sa,milp-split,rules,mincut"}, is_cheap=True)
+    solution = solve(problem, placer, SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL)))
+    assert ("pipeline" in [each.method for each in solution.contributions]) == asked
+    assert solution.value_s == pytest.approx(12.1 if asked else 12.0)
+
+
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans())
 @settings(max_examples=max(settings().max_examples // 4, 1))
 def test_the_answer_is_no_worse_than_any_placement_of_a_small_problem(
