@@ -17,7 +17,7 @@ from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.worker_client import CandidateFailed
-from hsdag.runtime.platforms.devices import DeviceSet, make_core
+from hsdag.runtime.platforms.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -75,11 +75,14 @@ class BenchResult:
 def split_targets(
     devices: Sequence[str | DeviceSpec], *, or_cpu: bool
 ) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
-    """Devices to measure alone, and targets such as AUTO:CPU. Raises DeviceError, OptionError for repeated names."""
+    """Devices to measure alone, by the names that OpenVINO lists, and targets such as AUTO:CPU.
+
+    Raises DeviceError, and OptionError for repeated names.
+    """
     texts = [device for device in devices if isinstance(device, str)]
     targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
     named = (device for device in devices if device not in targets)
-    specs = tuple(DeviceSpec.parse(device) if isinstance(device, str) else device for device in named)
+    specs = tuple(canonical(DeviceSpec.parse(device) if isinstance(device, str) else device) for device in named)
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
     return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
@@ -110,10 +113,10 @@ def bench(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
-    alone, targets = split_targets(devices, or_cpu=not placed)
+    named, targets = split_targets(devices, or_cpu=not placed)
     half_s = parse_duration(time, "--time") / 2
     ran_by = parse_executor(executor) if executor is not None else None
-    specs = _all_devices(alone, placed)
+    alone, specs = _with_placed(named, placed)
     make_core(specs)
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
@@ -134,22 +137,31 @@ def bench(
         return replace(found, rows=rows, scenarios=session.scenarios)
 
 
-def _all_devices(devices: Sequence[DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
-    found = {spec.name: spec for spec in devices}
+def _with_placed(
+    named: Sequence[DeviceSpec], placements: Mapping[str, Placement]
+) -> tuple[tuple[DeviceSpec, ...], tuple[DeviceSpec, ...]]:
+    """The named devices, and all that are measured; a name alone means what a placement calls so, if one does.
+
+    Raises OptionError where two devices have the same name.
+    """
+    described: dict[str, DeviceSpec] = {}
+    used: list[tuple[str, DeviceSpec]] = []
     for name, placement in placements.items():
         for device in placement.devices:
-            spec = device.spec()
-            if device.name not in placement.used_devices:
-                continue
-            known = found.setdefault(spec.name, spec)
-            if (known.plugin, dict(known.properties)) != (spec.plugin, dict(spec.properties)):
-                raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
-    return tuple(found.values())
+            spec = canonical(device.spec())
+            described.setdefault(spec.name, spec)
+            used += [(name, spec)] if device.name in placement.used_devices else []
+    alone = tuple(described.get(s.name, s) if s == DeviceSpec(s.name, s.name) else s for s in named)
+    found = {spec.name: spec for spec in alone}
+    for name, spec in used:
+        if found.setdefault(spec.name, spec) != spec:
+            raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
+    return alone, tuple(found.values())
 
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """A placement file as something to measure. Raises PlacementError when it is for another model."""
-    names = {device.name: device.spec().openvino_name for device in placement.devices}
+    names = {device.name: canonical(device.spec()).openvino_name for device in placement.devices}
     try:
         devices = [names[device] for device in placement.devices_of(session.graph)]
     except PlacementError as error:

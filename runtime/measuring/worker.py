@@ -41,7 +41,7 @@ from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, 
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
 from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
-from hsdag.runtime.platforms.devices import make_core
+from hsdag.runtime.platforms.devices import execution_devices, make_core
 from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
 
@@ -106,8 +106,9 @@ class Worker:
         submodels = 1
         if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
             submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-        chosen = tuple(str(name).strip("()") for name in compiled.get_property("EXECUTION_DEVICES"))
-        return Opened(compile_s, submodels, chosen)
+        named = candidate.target.rpartition(":")[2].split(",")
+        used = [spec for spec in self.specs if spec.openvino_name in named]
+        return Opened(compile_s, submodels, execution_devices(compiled, used))
 
     def run(self, request: Run) -> list[float]:
         """Times of inferences like the one that was checked when the candidate was opened."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,38 @@ def list_devices() -> tuple[DeviceInfo, ...]:
     return tuple(infos)
 
 
+@cache
+def listed_names() -> tuple[str, ...]:
+    """OpenVINO's names of the devices here."""
+    return tuple(ov.Core().available_devices)
+
+
+def canonical(spec: DeviceSpec, known: Sequence[str] | None = None) -> DeviceSpec:
+    """The device by the name that OpenVINO lists: GPU is GPU.0 where there are several, and GPU.0 is GPU otherwise.
+
+    ``known`` are the names listed, by default those here; what is not among them keeps its name.
+    """
+    plugin = _listed(spec.plugin, listed_names() if known is None else known)
+    return replace(spec, name=spec.name if spec.is_added else plugin, plugin=plugin)
+
+
+def execution_devices(compiled: Any, specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
+    """OpenVINO's names of the devices that a compiled model runs on; ``specs`` are those that it was compiled for.
+
+    The GPU plugin tells the name under which a process loaded a GPU first, whatever the model was compiled for.
+    """
+    found: list[str] = []
+    for told in compiled.get_property("EXECUTION_DEVICES"):
+        name = str(told).strip("()")
+        if name.startswith("GPU"):
+            gpu = DeviceSpec.parse(f"GPU.{name.partition('.')[2] or 0}")
+            own = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
+            found += own or [canonical(gpu).name]
+        else:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
 def list_cuda() -> tuple[CudaInfo, ...]:
     """CUDA devices torch can use here; none where torch was built without CUDA."""
     import torch
@@ -135,7 +169,7 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
     parts take the place of CPU. Raises DeviceError when one is unknown or fails to load.
     """
     if devices is not None:
-        specs = parse_devices(devices)
+        specs = tuple(canonical(spec) for spec in parse_devices(devices))
     else:
         specs = tuple(DeviceSpec(info.name, info.name) for info in list_devices() if info.failure is None)
     if num_cpu_parts is not None:
@@ -144,6 +178,8 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
         specs = parts + rest
         if len({spec.openvino_name for spec in specs}) != len(specs):
             raise DeviceError("--devices names a device that --partition-cpu makes; give it another name")
+    if len({spec.name for spec in specs}) < len(specs):
+        raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
     names = {spec.name for spec in specs}
     wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
     rivals = tuple(DeviceSpec(plugin, plugin) for plugin in wholes)
@@ -156,7 +192,7 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     core = ov.Core()
     known = core.available_devices
     for spec in specs:
-        if not spec.is_added and not _is_known(spec.name, known):
+        if not spec.is_added and _listed(spec.name, known) not in known:
             raise DeviceError(
                 f"unknown device {spec.name!r}: OpenVINO finds {', '.join(known) or 'none'} here; a further one is "
                 f"added as {spec.name}=PLUGIN[KEY=VALUE;...] with PLUGIN one of {', '.join(PLUGIN_LIBRARIES)}"
@@ -181,9 +217,9 @@ def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
     return False
 
 
-def _is_known(name: str, known: list[str]) -> bool:
-    """Whether a device is listed: GPU means GPU.0 where there are several."""
-    return name in known or f"{name}.0" in known or name.removesuffix(".0") in known
+def _listed(name: str, known: Sequence[str]) -> str:
+    """The name under which a device is listed, where it is: GPU means GPU.0 where there are several."""
+    return next((own for own in (name, f"{name}.0", name.removesuffix(".0")) if own in known), name)
 
 
 def _cpu_list(path: Path) -> set[int]:

@@ -117,9 +117,10 @@ def test_bench_measures_devices_and_placements_side_by_side(
 ) -> None:
     out = tmp_path / "out.json"
     answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--budget", "8s", "--max-evaluations", 3, "-o", out)
-    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--placement", out, "--time", "0.3s")
+    named = ("--device", "CPU", "--device", "CPU_0", "--device", "CPU_1")
+    document = answer(capsys, "bench", tiny_resnet, *named, "--placement", out, "--time", "0.3s")
     assert document["versus"] == "CPU"
-    assert {row["name"] for row in document["rows"]} == {"CPU", str(out)}
+    assert {row["name"] for row in document["rows"]} == {"CPU", "CPU_0", "CPU_1", str(out)}
     for row in document["rows"]:
         assert row["median_s"] <= row["p95_s"]
         assert row["inferences_per_s"] > 0

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import DeviceError
-from hsdag.runtime.platforms.devices import CpuTopology, list_devices, partition_cpu, resolve_devices
+from hsdag.ir import DeviceError, DeviceSpec
+from hsdag.runtime.platforms.devices import (
+    CpuTopology,
+    canonical,
+    list_devices,
+    partition_cpu,
+    resolve_devices,
+)
 
 
 def test_the_cpu_is_listed_and_loads() -> None:
@@ -68,6 +74,26 @@ def test_an_unknown_device_is_answered_with_those_that_are_here() -> None:
 def test_a_device_that_fails_to_load_says_so() -> None:
     with pytest.raises(DeviceError, match=r"'G' \(GPU\) fails to load"):
         resolve_devices("CPU,G=GPU[]", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name", "plugin"),
+    [
+        ("GPU", "CPU GPU.0 GPU.1", "GPU.0", "GPU.0"),
+        ("GPU.1", "CPU GPU.0 GPU.1", "GPU.1", "GPU.1"),
+        ("GPU.0", "CPU GPU", "GPU", "GPU"),
+        ("A=GPU[INFERENCE_PRECISION_HINT=f32]", "CPU GPU.0 GPU.1", "A", "GPU.0"),
+        ("TPU", "CPU GPU", "TPU", "TPU"),
+    ],
+)
+def test_a_device_has_the_name_that_openvino_lists(text: str, known: str, name: str, plugin: str) -> None:
+    given = DeviceSpec.parse(text)
+    assert canonical(given, known.split()) == DeviceSpec(name, plugin, given.properties)
+
+
+def test_a_device_under_two_names_occurs_twice() -> None:
+    with pytest.raises(DeviceError, match=r"occurs twice in 'CPU,CPU\.0'"):
+        resolve_devices("CPU,CPU.0", None)
 
 
 def test_a_partition_cannot_take_a_name_that_is_taken() -> None:

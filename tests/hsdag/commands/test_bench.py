@@ -1,0 +1,47 @@
+"""What bench measures: devices by name, those that placements describe, and what each candidate costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hsdag
+from hsdag.commands.bench import split_targets
+from hsdag.ir import OptionError, Placement, parse_devices, read_graph
+from hsdag.ir.placement import DeviceRecord, ModelRecord
+
+PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
+
+
+@pytest.fixture(scope="module")
+def on_a(tiny_resnet: Path) -> Placement:
+    """All of tiny_resnet on A, with B and C described but not used."""
+    graph = read_graph(tiny_resnet)
+    return Placement(
+        model=ModelRecord.of(graph),
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(PARTS)],
+        affinity=dict.fromkeys(graph.canonical_names, "A"),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+
+
+@pytest.mark.parametrize("devices", [("A", "C"), tuple(PARTS.split(",")[::2])])
+def test_devices_of_a_placement_are_measured_by_their_names_or_as_it_describes_them(
+    tiny_resnet: Path, on_a: Placement, devices: tuple[str, ...]
+) -> None:
+    result = hsdag.bench(tiny_resnet, {"p": on_a}, devices, time="0.2s")
+    assert {row.name for row in result.rows} == {"p", "A", "C"}
+
+
+def test_another_device_of_the_same_name_is_refused(tiny_resnet: Path, on_a: Placement) -> None:
+    with pytest.raises(OptionError, match="p has another device named 'A'"):
+        hsdag.bench(tiny_resnet, {"p": on_a}, ["A=CPU[INFERENCE_NUM_THREADS=2]"], time="0.2s")
+
+
+def test_two_names_of_one_device_are_one_device_named_twice() -> None:
+    with pytest.raises(OptionError, match="named twice"):
+        split_targets(["CPU", "CPU.0"], or_cpu=False)
