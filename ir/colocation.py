@@ -3,7 +3,8 @@
 A placement assigns a device to every co-location set. Ops whose value does not depend on the data (constants,
 arithmetic on constants, arithmetic on shapes) *float*: they belong to the set of their first consumer, and
 are copied for consumers on other devices when an affinity map is applied, so they never tie two sets
-together and never cut a chain of weight decompression from its MatMul, Convolution or Gather.
+together and never cut a chain of weight decompression from its MatMul, Convolution or Gather. In models that keep
+state, so do the cheap ops between the model's inputs and its layers (``state.repeated_ops``).
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray, inverse_of, ranked_order
 from hsdag.ir.partition import Partition
+from hsdag.ir.state import (
+    SHAPE_OF_TYPES,
+    STATE_TYPES,
+    carried_by_repeated,
+    repeated_ops,
+    tied_by_state,
+)
 
-SHAPE_OF_TYPES = frozenset({"ShapeOf"})
-STATE_TYPES = frozenset({"ReadValue", "Assign"})
 NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
 """Ops that are not copied even if all they read is constant: they hold state, draw random numbers, or have a body."""
 QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
@@ -61,24 +67,33 @@ def colocate(graph: ComputationGraph) -> Colocation:
     - Constants, constant-only and shape-computing subgraphs belong to their first consumer's set.
     - A Parameter joins its first consumer, a Result its producer.
     - Sets that would wait for each other (a cycle of the quotient graph) become one.
-    - A model that keeps state between inferences is one set: HETERO parts the ReadValue of a variable from its
-      Assign wherever it cuts a cycle of submodels, and then fails.
+    - ReadValue and Assign of a variable, the attention that reads it, and what lies between are one set.
+    - The shape of a tensor that depends on data joins that tensor; arithmetic on it is repeated on every device.
 
     Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
     """
-    floating = floating_ops(graph)
+    known = known_ops(graph)
+    repeated = repeated_ops(graph, known)
+    floating = known | repeated
     edge_kept = ~floating[graph.edge_src]
-    others = _owners(graph, floating)
+    ops = np.arange(graph.num_ops, dtype=np.int64)
+    tied = np.asarray(tied_by_state(graph, floating), dtype=np.int64).reshape(-1, 2)
+    by_repeated = carried_by_repeated(graph, repeated, known)
+    src, dst = (
+        np.append(of[edge_kept], more) for of, more in zip((graph.edge_src, graph.edge_dst), by_repeated, strict=True)
+    )
+    rank = graph.position
+    if len(tied):
+        on_data = np.asarray(graph.op_types)[src] != "Parameter"
+        rank = _set_ranks(graph, Partition.from_pairs(graph.num_ops, *tied.T), src[on_data], dst[on_data])
+    others = _owners(graph, floating, rank)
     for v, op_type in enumerate(graph.op_types):
         if op_type == "Parameter":
-            others[v] = _first_reader(graph, v, floating)
+            others[v] = _first_reader(graph, v, known, others, rank)
         elif op_type == "Result":
             others[v] = graph.predecessors.of(v)[0]
-    sets = Partition.from_pairs(graph.num_ops, np.arange(graph.num_ops, dtype=np.int64), others)
-    labels = sets.cycles(graph.edge_src[edge_kept], graph.edge_dst[edge_kept])[sets.labels]
-    if variable_of(graph) is not None:
-        labels = np.zeros(graph.num_ops, dtype=np.int64)
-    return Colocation(Partition.from_labels(labels), floating, edge_kept)
+    sets = Partition.from_pairs(graph.num_ops, np.append(ops, tied[:, 0]), np.append(others, tied[:, 1]))
+    return Colocation(Partition.from_labels(sets.cycles(src, dst)[sets.labels]), floating, edge_kept)
 
 
 def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
@@ -89,23 +104,26 @@ def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
         if not constraints.floating[v]:
             u = first.setdefault(group, v)
             if devices[u] != devices[v]:
-                if variable := variable_of(graph):
-                    raise PlacementError(
-                        f"the model keeps state between inferences (variable {variable!r}), which cannot be split: "
-                        "put all its ops on one device"
-                    )
                 raise PlacementError(
-                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device, but the affinity map "
-                    f"puts them on {devices[u]} and {devices[v]}"
+                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device"
+                    f"{_for_variable(graph, constraints.sets.members.of(group))}, but the affinity map puts them on "
+                    f"{devices[u]} and {devices[v]}"
                 )
 
 
-def variable_of(graph: ComputationGraph) -> str | None:
-    """A variable in which the model keeps state between inferences, None where it has none."""
-    return next(filter(None, graph.variables), None)
+def _for_variable(graph: ComputationGraph, ops: IntArray) -> str:
+    """Words for the variable that a set of ops keeps, if it keeps one."""
+    variable = next((graph.variables[v] for v in ops.tolist() if graph.variables[v]), None)
+    return f", for they keep variable {variable!r} between inferences" if variable else ""
 
 
 def floating_ops(graph: ComputationGraph) -> BoolArray:
+    """[N] ops that are copied where their consumers differ: those known before any data, and repeated ones."""
+    known = known_ops(graph)
+    return known | repeated_ops(graph, known)
+
+
+def known_ops(graph: ComputationGraph) -> BoolArray:
     """[N] ops whose value is known from constants and static shapes alone, and that have a consumer."""
     types = graph.op_types
     predecessors = graph.predecessors
@@ -123,18 +141,18 @@ def floating_ops(graph: ComputationGraph) -> BoolArray:
 
 
 def kept_compressed(graph: ComputationGraph) -> BoolArray:
-    """[N] floating ops whose value is a weight that takes less memory compressed, or is quantised."""
-    floating = floating_ops(graph).tolist()
+    """[N] known ops whose value is a weight that takes less memory compressed, or is quantised."""
+    known = known_ops(graph).tolist()
     kept = np.zeros(graph.num_ops, dtype=np.bool_)
     for v in graph.topological_order.tolist():
-        if floating[v] and graph.op_types[v] != "Constant":
+        if known[v] and graph.op_types[v] != "Constant":
             producers = graph.predecessors.of(v)
             kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
     return kept
 
 
 def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
-    """Whether a floating op widens or quantises its input."""
+    """Whether a known op widens or quantises its input."""
     if graph.op_types[v] in QUANTISING_TYPES:
         return True
     if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
@@ -144,21 +162,30 @@ def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> b
     return stored in QUANTISED or (stored in HALF and bool(is_wider))
 
 
-def _owners(graph: ComputationGraph, floating: BoolArray) -> IntArray:
-    """[N] for a floating op the first op in topological order that consumes it and does not float."""
-    position = graph.position.tolist()
+def _set_ranks(graph: ComputationGraph, sets: Partition, src: IntArray, dst: IntArray) -> IntArray:
+    """[N] the place of each op's set in an order in which sets can run; those that wait for each other share one."""
+    sets = Partition.from_labels(sets.cycles(src, dst)[sets.labels])
+    first = np.full(sets.num_groups, graph.num_ops)
+    np.minimum.at(first, sets.labels, graph.position)
+    order = ranked_order(sets.num_groups, *sets.quotient_edges(src, dst), first)
+    return inverse_of(order)[sets.labels]
+
+
+def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> IntArray:
+    """[N] for a floating op the op of the least ``rank`` [N] that consumes it and does not float."""
+    ranks = rank.tolist()
     successors = graph.successors
     indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
     owner = list(range(graph.num_ops))
     for v in graph.topological_order[::-1].tolist():
         if floating[v]:
-            owner[v] = min((owner[u] for u in indices[indptr[v] : indptr[v + 1]]), key=position.__getitem__)
+            owner[v] = min((owner[u] for u in indices[indptr[v] : indptr[v + 1]]), key=ranks.__getitem__)
     return np.asarray(owner, dtype=np.int64)
 
 
-def _first_reader(graph: ComputationGraph, v: int, floating: BoolArray) -> int:
-    """The first op that computes on data and reads op v, or the first reader at all, or v itself."""
+def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntArray, rank: IntArray) -> int:
+    """The reader of op v of the least ``rank`` [N] that depends on data, or any reader, or v itself."""
     readers = graph.successors.of(v)
-    on_data = readers[~floating[readers]]
-    candidates = on_data if len(on_data) else readers
-    return int(candidates[np.argmin(graph.position[candidates])]) if len(candidates) else v
+    on_data = readers[~known[readers]]
+    candidates = owner[on_data if len(on_data) else readers]
+    return int(candidates[np.argmin(rank[candidates])]) if len(candidates) else v

@@ -6,6 +6,8 @@ submodel refuses; a weight that arrives as an input is no longer compressed. Con
 cuts it off. Therefore whatever is known before any data is folded to a constant, but for large weights that are stored
 compressed: they keep their decompression.
 
+In a model that keeps state every device has a copy of the ops between the model's inputs and its layers.
+
 Legend: N ops of the model, M nodes of the clone.
 """
 
@@ -21,8 +23,10 @@ from openvino import opset13
 from openvino.passes import ConstantFolding, Manager
 
 from hsdag.ir.build import graph_of, twins_of
-from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops, kept_compressed
+from hsdag.ir.colocation import kept_compressed, known_ops
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.state import SHAPE_OF_TYPES, repeated_ops, tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
 """Between an op's name and its reader's: the name of a copy."""
@@ -45,10 +49,21 @@ class PreparedModel:
     home: IntArray
 
     def place(self, devices: Sequence[str]) -> ov.Model:
-        """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities."""
+        """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities.
+
+        A model that keeps state is a copy. Raises PlacementError where HETERO would lose what a variable holds.
+        """
         for node, home in zip(self.nodes, self.home.tolist(), strict=True):
             node.get_rt_info()["affinity"] = devices[home]
-        return self.model
+        if variable_of(self.graph) is None or len(set(devices)) == 1:
+            return self.model
+        model = self.model.clone()
+        twins = list(zip(twins_of(self.model, model), self.op.tolist(), strict=True))
+        known = known_ops(self.graph)
+        repeated = repeated_ops(self.graph, known)
+        _repeat(model, *({node.get_name() for node, v in twins if which[v]} for which in (repeated, known)))
+        _check_state(model)
+        return model
 
 
 def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedModel:
@@ -58,9 +73,9 @@ def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedM
     """
     graph = graph or graph_of(model)
     clone, _ = folded_clone(model, graph)
-    floating = floating_ops(graph)
-    _give_own_instances(clone, floating)
-    return _named(clone, graph, floating)
+    known = known_ops(graph)
+    _give_own_instances(clone, known)
+    return _named(clone, graph, known)
 
 
 def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
@@ -75,16 +90,16 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         node.set_friendly_name(str(v))
         for added in node.input_values()[len(graph.predecessors.of(v)) :]:
             added.get_node().set_friendly_name(str(v))
-    floating, kept = floating_ops(graph), kept_compressed(graph)
-    for v in np.flatnonzero(floating).tolist():
+    known, kept = known_ops(graph), kept_compressed(graph)
+    for v in np.flatnonzero(known).tolist():
         if graph.op_types[v] in SHAPE_OF_TYPES:
             _replace_by_shape(nodes[v])
     ports = [
         port
-        for v in np.flatnonzero(~floating).tolist()
+        for v in np.flatnonzero(~known).tolist()
         for port in nodes[v].inputs()
         if (source := port.get_source_output().get_node()).get_type_name() != "Constant"
-        and floating[_op_of(source)]
+        and known[_op_of(source)]
         and not kept[_op_of(source)]
     ]
     sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
@@ -125,7 +140,7 @@ def _copy(values: Sequence[ov.Output]) -> ov.Model:
     return ov.Model([opset13.result(value) for value in values], [], "constants").clone()
 
 
-def _give_own_instances(model: ov.Model, floating: BoolArray) -> None:
+def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
     """Have every op that runs read copies that no other op reads; the first one keeps the originals.
 
     In every round one clone serves all the readers whose constants were copied as often before.
@@ -133,9 +148,9 @@ def _give_own_instances(model: ov.Model, floating: BoolArray) -> None:
     num_readers: Counter[str] = Counter()
     rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
     for node in model.get_ordered_ops():
-        if floating[_op_of(node)]:
+        if known[_op_of(node)]:
             continue
-        ports = [port for port in node.inputs() if floating[_op_of(port.get_source_output().get_node())]]
+        ports = [port for port in node.inputs() if known[_op_of(port.get_source_output().get_node())]]
         behind = _ancestors([port.get_source_output().get_node() for port in ports])
         nth = max((num_readers[name] for name in behind), default=0)
         for name in behind:
@@ -158,21 +173,78 @@ def _ancestors(nodes: list[ov.Node]) -> set[str]:
     return found
 
 
-def _named(model: ov.Model, graph: ComputationGraph, floating: BoolArray) -> PreparedModel:
+def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:
     """The finished clone, its nodes under unique names that begin with the name of their op."""
     nodes = model.get_ordered_ops()
     op = np.asarray([_op_of(node) for node in nodes], dtype=np.int64)
     home = op.copy()
     reader: dict[str, int] = {}
     for k in reversed(range(len(nodes))):
-        if floating[op[k]]:
+        if known[op[k]]:
             home[k] = reader[nodes[k].get_name()]
         reader.update((value.get_node().get_name(), int(home[k])) for value in nodes[k].input_values())
     taken: Counter[str] = Counter()
     for k, node in enumerate(nodes):
         name = graph.op_names[op[k]]
-        if floating[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
+        if known[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
             name += f"{COPY_MARK}{graph.op_names[home[k]]}"
         taken[name] += 1
         node.set_friendly_name(name if taken[name] == 1 else f"{name}#{taken[name]}")
     return PreparedModel(model, graph, tuple(nodes), op, home)
+
+
+def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
+    """Have ops of every device read copies of their own of ``repeated`` nodes; nodes are given by ``get_name``."""
+    read: defaultdict[str, list[ov.Input]] = defaultdict(list)
+    frontier: list[ov.Input] = []
+    for node in model.get_ordered_ops():
+        is_repeated = node.get_name() in repeated
+        for port in node.inputs():
+            source = port.get_source_output().get_node().get_name()
+            if source in repeated and not is_repeated:
+                read[_affinity_of(node)].append(port)
+            elif is_repeated and source not in repeated | known:
+                frontier.append(port)
+    copies = {device: _device_copy(ports, frontier, device) for device, ports in read.items()}
+    for device, ports in read.items():
+        for port, value in zip(ports, copies[device], strict=True):
+            port.replace_source_output(value)
+
+
+def _device_copy(ports: Sequence[ov.Input], frontier: Sequence[ov.Input], device: str) -> list[ov.Output]:
+    """What ``ports`` read, computed by nodes for ``device`` from what the inputs in ``frontier`` read."""
+    sources = [port.get_source_output() for port in frontier]
+    stand_ins = [opset13.parameter(source.get_partial_shape(), source.get_element_type()) for source in sources]
+    for port, stand_in in zip(frontier, stand_ins, strict=True):
+        port.replace_source_output(stand_in.output(0))
+    copy = ov.Model([opset13.result(port.get_source_output()) for port in ports], stand_ins, "copy").clone()
+    for port, source in zip(frontier, sources, strict=True):
+        port.replace_source_output(source)
+    for node in copy.get_ordered_ops():
+        node.set_friendly_name(f"{node.get_friendly_name()}{COPY_MARK}{device}")
+        node.get_rt_info()["affinity"] = device
+    for parameter, source in zip(copy.get_parameters(), sources, strict=True):
+        for reader in parameter.output(0).get_target_inputs():
+            reader.replace_source_output(source)
+    return [result.input_value(0) for result in copy.get_results()]
+
+
+def _affinity_of(node: ov.Node) -> str:
+    return str(node.get_rt_info()["affinity"].astype(str))
+
+
+def _check_state(model: ov.Model) -> None:
+    """Raise PlacementError where HETERO parts ops of a placed model that share a variable."""
+    from hsdag.ir.submodels import SubmodelCollector  # not at the top: most models keep no state
+
+    graph = graph_of(model)
+    names = [_affinity_of(node) for node in model.get_ordered_ops()]
+    devices = np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    submodel = SubmodelCollector(graph, is_placed=True).submodel_of(devices)
+    for u, v in tied_by_state(graph, known_ops(graph)):
+        if graph.variables[v] and submodel[u] != submodel[v]:
+            raise PlacementError(
+                f"HETERO would lose what variable {graph.variables[v]!r} holds: where submodels wait for each other it "
+                f"cuts them, here on {names[v]} between {graph.op_names[u]!r} and {graph.op_names[v]!r}; give every "
+                "device ops that follow each other, or use the work-conserving executor"
+            )

@@ -16,9 +16,9 @@ import openvino as ov
 from hsdag.commands.bench import placed_candidate
 from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence
 from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.ir.state import variable_of
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan

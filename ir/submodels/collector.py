@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.colocation import SHAPE_OF_TYPES, floating_ops, kept_compressed
+from hsdag.ir.colocation import kept_compressed, known_ops
 from hsdag.ir.compiled import bare
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
 from hsdag.ir.submodels.parts import Net, Room
 from hsdag.ir.submodels.rules import split
 
@@ -39,12 +40,13 @@ class SubmodelCollector:
     """Splits placements of one graph as HETERO does.
 
     What HETERO gets is the clone that ``ir.prepared`` makes: an op that runs on data has constants and decompressions
-    of its own. They do not join submodels, but they count where HETERO chooses what to cut.
+    of its own. They do not join submodels, but they count where HETERO chooses what to cut. Ops that every device
+    repeats are left out: their readers read what those read. A graph that ``is_placed`` has such copies as its ops.
     """
 
-    def __init__(self, graph: ComputationGraph) -> None:
+    def __init__(self, graph: ComputationGraph, *, is_placed: bool = False) -> None:
         self.num_ops = graph.num_ops
-        self.nodes = _expanded(graph)
+        self.nodes = _expanded(graph, is_placed)
 
     def submodel_of(self, devices: IntArray) -> IntArray:
         """[N] submodel of every op under the placement [N] of ops; -1 for ops that float.
@@ -134,23 +136,26 @@ def _cross(
                 size_bytes[home, home] += tensors.size_bytes[t]
 
 
-def _expanded(graph: ComputationGraph) -> Nodes:
+def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     """Ops in topological order, each after the copies that it reads, then numbered anew: copies last."""
-    floats, kept, sources = floating_ops(graph), kept_compressed(graph), graph.predecessors
+    floats, kept, sources = known_ops(graph), kept_compressed(graph), graph.predecessors
+    repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph, floats)
+    by_repeated = read_by_repeated(graph, repeated, floats)
     is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
     node_of: dict[int, int] = {}  # the latest node of an op
     op: list[int] = []
     is_input: list[bool] = []
     edges: list[tuple[int, int, int]] = []  # the node that is read, the one that reads, the edge of the graph
-    for v in graph.topological_order[~floats[graph.topological_order]].tolist():
+    for v in graph.topological_order[~(floats | repeated)[graph.topological_order]].tolist():
         read = [u for u in sources.of(v).tolist() if floats[u]]
         known = {u for u in read if not kept[u]}
         copied = _with_what_they_read(read, sources, known, is_known)
         for u in [*sorted(copied, key=graph.position.__getitem__), v]:
             is_input.append(u in known or bool(is_known[u]) or graph.op_types[u] == "Parameter")
             into = slice(sources.indptr[u], sources.indptr[u] if is_input[-1] else sources.indptr[u + 1])
-            pairs = zip(sources.indices[into].tolist(), sources.edges[into].tolist(), strict=True)
-            edges += [(node_of[w], len(op), e) for w, e in pairs]
+            pairs = list(zip(sources.indices[into].tolist(), sources.edges[into].tolist(), strict=True))
+            pairs += [(int(graph.edge_src[e]), e) for e in by_repeated[u]]
+            edges += [(node_of[w], len(op), e) for w, e in pairs if not repeated[w]]
             node_of[u] = len(op)
             op.append(u)
     ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)

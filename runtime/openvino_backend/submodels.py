@@ -9,10 +9,10 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.build import ordered_ops
-from hsdag.ir.colocation import variable_of
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.prepared import folded_clone
+from hsdag.ir.state import variable_of
 from hsdag.runtime.cutting.cut import Cut, Subgraph, Tensor, incoming_ports
 
 

@@ -89,8 +89,10 @@ def stateful() -> ov.Model:
     return ov.Model([op.result(op.tanh(x, name="tanh"), name="out")], [assign], [x], "m")
 
 
-def test_a_model_with_state_is_one_set() -> None:
-    assert Sets(stateful()).together("read", "add", "relu", "assign", "tanh", "out")
+def test_a_variable_and_what_lies_between_its_ops_are_one_set() -> None:
+    sets = Sets(stateful())
+    assert sets.together("x", "read", "add", "relu", "assign")
+    assert not sets.together("read", "tanh")
 
 
 def test_shape_arithmetic_lies_with_its_consumer_and_floats(model: ov.Model) -> None:
