@@ -11,7 +11,7 @@ from typing import Any
 from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
 from hsdag.placers.incumbent import Contribution
-from hsdag.runtime.measuring.latency import Ratio
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.search.verifying import Verdict
 
 SHOWN_REASONS = 3
@@ -94,6 +94,7 @@ class PlaceResult:
                 "runs": row.runs,
                 "ratio_to_best_single": row.ratio.value,
                 "ci95": row.ratio.interval,
+                "rounds": row.ratio.num_rounds,
                 "submodels": row.submodels,
                 "ops": dict(row.ops),
                 "answer": row.is_answer,
@@ -152,11 +153,9 @@ def speed_sentence(
         gain = f"{100 * (ratio.value - 1):.1f}% faster (95% interval {100 * (ratio.low - 1):.1f}% to"
         sentence = f"The placement is {gain} {100 * (ratio.high - 1):.1f}%) than the best single device, {best_single}"
     if over_hetero is not None:
-        interval = f"95% interval {over_hetero.low:.2f} to {over_hetero.high:.2f}"
-        sentence += f"; HETERO takes {over_hetero.value:.2f} times as long with the same placement ({interval})"
+        sentence += f"; HETERO takes {_times_as_long(over_hetero)} with the same placement"
     if over_start is not None and over_start.value != 1.0:
-        interval = f"95% interval {over_start.low:.2f} to {over_start.high:.2f}"
-        sentence += f"; the one to start with takes {over_start.value:.2f} times as long ({interval})"
+        sentence += f"; the one to start with takes {_times_as_long(over_start)}"
     elif over_start is not None:
         sentence += "; it is the one to start with"
     faster = [name for name, over in rivals.items() if over.is_faster]
@@ -166,3 +165,18 @@ def speed_sentence(
     if objection is not None:
         sentence += f"; note that {objection}"
     return sentence + "."
+
+
+def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
+    """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
+    why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
+    return {
+        name: f"in {ratio.num_rounds} rounds only, {why}"
+        for name, ratio in ratios.items()
+        if ratio.value > 1.0 and not ratio.is_known
+    }
+
+
+def _times_as_long(ratio: Ratio) -> str:
+    interval = f"95% interval {ratio.interval_text(2, ' to ')}" if ratio.is_known else ratio.interval_text()
+    return f"{ratio.value:.2f} times as long ({interval})"

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.commands.bench import placed_candidate
-from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence
+from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence, too_few_rounds
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.placement import Placement, SpeedupRecord
@@ -265,7 +265,9 @@ class _Report:
         if self.found is None:
             return self._alone()
         over = family_ratios(comparison, list(_automatic(self.session.devices)), result.answer)
-        turned_down = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
+        others = [name for name in self.plans if name in result.ratios and name != result.answer]
+        turned_down = too_few_rounds({name: result.ratios[name] for name in others})
+        turned_down |= {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
         twin = f"{UNDER_HETERO}{result.answer}"
         gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
         uncompared = self._why_uncompared(self.found)

@@ -92,19 +92,30 @@ class Ratio:
     num_rounds: int = MIN_ROUNDS_TO_CLAIM
 
     @property
+    def is_known(self) -> bool:
+        """Whether enough rounds were taken for the interval to be shown, and for a claim."""
+        return self.num_rounds >= MIN_ROUNDS_TO_CLAIM
+
+    @property
     def interval(self) -> list[float | None]:
-        """The interval's ends as JSON values, None where a single round gives none."""
-        return [end if np.isfinite(end) else None for end in (self.low, self.high)]
+        """The interval's ends as JSON values, None where there were too few rounds."""
+        return [self.low, self.high] if self.is_known else [None, None]
+
+    def interval_text(self, digits: int = 3, between: str = "..") -> str:
+        """The interval as tables and sentences have it, or that there were too few rounds."""
+        if not self.is_known:
+            return f"too few rounds ({self.num_rounds})"
+        return f"{self.low:.{digits}f}{between}{self.high:.{digits}f}"
 
     @property
     def is_faster(self) -> bool:
         """Whether enough rounds were taken and the interval lies above 1."""
-        return self.num_rounds >= MIN_ROUNDS_TO_CLAIM and self.low > 1.0
+        return self.is_known and self.low > 1.0
 
     @property
     def is_slower(self) -> bool:
         """Whether enough rounds were taken and the interval lies below 1."""
-        return self.num_rounds >= MIN_ROUNDS_TO_CLAIM and self.high < 1.0
+        return self.is_known and self.high < 1.0
 
 
 @dataclass(frozen=True, eq=False)

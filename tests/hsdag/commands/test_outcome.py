@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.outcome import Tally, speed_sentence
+from hsdag.commands.outcome import Tally, speed_sentence, too_few_rounds
 from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
@@ -52,6 +52,20 @@ def test_failures_are_counted_apart_by_reason() -> None:
 
 def test_where_none_failed_all_were_measured() -> None:
     assert Tally.of([event(None)] * 3).words == "3 placements were measured"
+
+
+def test_a_lead_from_too_few_rounds_is_named_and_not_claimed() -> None:
+    ratios = {"placement 1": Ratio(1.38, 1.29, 1.48, 4), "placement 2": Ratio(0.9, 0.8, 1.0, 4)}
+    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, too_few_rounds(ratios))
+    assert sentence == (
+        "Placement 1 was faster, but in 4 rounds only, too few to say so where 6 are needed: raise --budget; "
+        "the placement is all on CPU."
+    )
+    assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
+    over = Ratio(1.2, 0.0, float("inf"), 1)
+    assert "1.20 times as long (too few rounds (1))" in speed_sentence(
+        "placement 1", "CPU", EQUAL, {}, over_hetero=over
+    )
 
 
 def test_what_there_is_against_the_answer_is_said() -> None:

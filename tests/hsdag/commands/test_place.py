@@ -56,7 +56,7 @@ def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
     else:
         assert answer in singles
         assert not any(row.ratio.is_faster for row in singles)
-        assert f"No placement beat {answer.name}" in outcome.sentence
+        assert f"the placement is all on {answer.name}" in outcome.sentence
         assert set(outcome.placement.affinity.values()) == {answer.name}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples, compare, paired_ratio
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
@@ -193,6 +193,11 @@ def test_records_hold_the_figures_of_all_runs() -> None:
     assert record.measured
 
 
-def test_an_interval_without_an_end_is_none_in_json() -> None:
-    assert paired_ratio(np.array([2.0]), np.array([1.0])).interval == [0.0, None]
-    assert Ratio(1.0, 0.9, 1.1).interval == [0.9, 1.1]
+@pytest.mark.parametrize(
+    ("rounds", "shown"), [(1, "too few rounds (1)"), (5, "too few rounds (5)"), (6, "2.000..2.000")]
+)
+def test_an_interval_is_shown_only_where_it_allows_a_claim(rounds: int, shown: str) -> None:
+    ratio = paired_ratio(np.full(rounds, 2.0), np.full(rounds, 1.0))
+    assert ratio.interval_text() == shown
+    assert ratio.interval == ([2.0, 2.0] if ratio.is_faster else [None, None])
+    assert ratio.is_faster is (rounds == 6)
