@@ -88,7 +88,7 @@ def bench(
             milliseconds(row.latency.p95_s),
             str(row.latency.runs),
             f"{row.ratio.value:.3f}",
-            row.ratio.interval_text(),
+            row.ratio.interval_text,
             f"{row.inferences_per_s:.4g}" if row.inferences_per_s is not None else "-",
             str(row.submodels),
         ]

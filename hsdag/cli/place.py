@@ -121,7 +121,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
             milliseconds(row.median_s),
             milliseconds(row.p95_s),
             f"{row.ratio.value:.3f}",
-            row.ratio.interval_text(),
+            row.ratio.interval_text,
             str(row.submodels),
             " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
         ]

@@ -153,9 +153,11 @@ def speed_sentence(
         gain = f"{100 * (ratio.value - 1):.1f}% faster (95% interval {100 * (ratio.low - 1):.1f}% to"
         sentence = f"The placement is {gain} {100 * (ratio.high - 1):.1f}%) than the best single device, {best_single}"
     if over_hetero is not None:
-        sentence += f"; HETERO takes {_times_as_long(over_hetero)} with the same placement"
+        sentence += (
+            f"; HETERO takes {over_hetero.value:.2f} times as long with the same placement {_interval(over_hetero)}"
+        )
     if over_start is not None and over_start.value != 1.0:
-        sentence += f"; the one to start with takes {_times_as_long(over_start)}"
+        sentence += f"; the one to start with takes {over_start.value:.2f} times as long {_interval(over_start)}"
     elif over_start is not None:
         sentence += "; it is the one to start with"
     faster = [name for name, over in rivals.items() if over.is_faster]
@@ -177,6 +179,7 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     }
 
 
-def _times_as_long(ratio: Ratio) -> str:
-    interval = f"95% interval {ratio.interval_text(2, ' to ')}" if ratio.is_known else ratio.interval_text()
-    return f"{ratio.value:.2f} times as long ({interval})"
+def _interval(ratio: Ratio) -> str:
+    if not ratio.is_known:
+        return f"(from {ratio.num_rounds} rounds, too few for an interval)"
+    return f"(95% interval {ratio.low:.2f} to {ratio.high:.2f})"

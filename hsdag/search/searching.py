@@ -95,7 +95,7 @@ def search_placements(
 ) -> Found:
     """Search for placements of a session's model by the options' method and reward, without the final comparison."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
-    session.client.should_abandon = watcher.should_stop
+    session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
     ground = prepare(session, options, watcher)
     problem, left_s = ground.problem, options.budget_s
     placer = options.placer(is_cheap=ground.costs is not None)

@@ -26,7 +26,7 @@ from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import sized
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
@@ -108,7 +108,7 @@ class Session:
         key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
         if key not in self._unsupported:
             try:
-                chosen = self.client.call(Choices(spec.openvino_name), 300.0)
+                chosen = self.client.call(Choices(spec.openvino_name), 300.0, COMPILING_LIMIT_S)
             except CandidateFailed as failure:
                 reason = f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}"
                 raise DeviceError(reason) from failure
@@ -187,7 +187,7 @@ class Session:
         if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
             return [first] * self.graph.num_ops
         try:
-            return self.client.call(Choices(target), 300.0)
+            return self.client.call(Choices(target), 300.0, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 

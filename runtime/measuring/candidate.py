@@ -12,7 +12,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import Close, Difference, Opened, Request, Run, Throughput
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.timeline.timeline import Timeline
@@ -148,7 +148,9 @@ class CandidateRunner:
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self._candidates[key] = candidate
-        opened = self.client.call(self.request(key, candidate), self.limits.compile_s)
+        is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
+        patience_s = COMPILING_LIMIT_S if is_whole else 0.0
+        opened = self.client.call(self.request(key, candidate), self.limits.compile_s, patience_s)
         self._opened_in[key] = self.client.num_starts
         return opened
 

@@ -101,11 +101,10 @@ class Ratio:
         """The interval's ends as JSON values, None where there were too few rounds."""
         return [self.low, self.high] if self.is_known else [None, None]
 
-    def interval_text(self, digits: int = 3, between: str = "..") -> str:
-        """The interval as tables and sentences have it, or that there were too few rounds."""
-        if not self.is_known:
-            return f"too few rounds ({self.num_rounds})"
-        return f"{self.low:.{digits}f}{between}{self.high:.{digits}f}"
+    @property
+    def interval_text(self) -> str:
+        """The interval as tables have it, or that there were too few rounds."""
+        return f"{self.low:.3f}..{self.high:.3f}" if self.is_known else f"too few rounds ({self.num_rounds})"
 
     @property
     def is_faster(self) -> bool:

@@ -150,8 +150,15 @@ class SideBySide(Request[list[list[list[tuple[float, float]]]]]):
 
 
 @dataclass(frozen=True)
+class Compiling:
+    """A note ahead of the answer to a request: for which devices something is compiled now, None once that is over."""
+
+    target: str | None
+
+
+@dataclass(frozen=True)
 class Numbered:
-    """A request, or its answer, under a number that no other request of the process has.
+    """A request, a note on it or its answer, under a number that no other request of the process has.
 
     An answer is the value that was asked for, or the exception that the client raises in its place.
     """

@@ -12,16 +12,19 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from hsdag.ir.errors import ExecutionError, HsdagError
-from hsdag.runtime.measuring.messages import Numbered
+from hsdag.runtime.measuring.messages import Compiling, Numbered
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 
 
 class Handler(Protocol):
-    """What answers the requests that follow the setup."""
+    """What answers the requests that follow the setup; ``tell`` sends the client notes ahead of an answer."""
+
+    tell: Callable[[Compiling], None]
 
     def handle(self, request: Any) -> Any:
         """The answer. Raises ExecutionError for what fails, HsdagError for a user's mistake."""
@@ -38,6 +41,7 @@ def serve(make_worker: Callable[[Any], Handler], connection: Any) -> None:
                 if worker is None:
                     worker = make_worker(request.content)
                 else:
+                    worker.tell = partial(_send, connection, request.number)
                     answer = worker.handle(request.content)
             except (ExecutionError, MemoryError) as error:
                 answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
@@ -48,7 +52,11 @@ def serve(make_worker: Callable[[Any], Handler], connection: Any) -> None:
                 summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
                 answer = WorkerDefect(f"in the measuring process: {summary}")
                 answer.add_note(traceback.format_exc())
-            connection.send(Numbered(request.number, answer))
+            _send(connection, request.number, answer)
+
+
+def _send(connection: Any, number: int, content: Any) -> None:
+    connection.send(Numbered(number, content))
 
 
 def main(make_worker: Callable[[Any], Handler]) -> None:

@@ -5,9 +5,10 @@ It holds nothing that is worth keeping, so that it can be killed at any time.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,11 +22,13 @@ from hsdag.ir.errors import DeviceError, ExecutionError, PlacementError
 from hsdag.ir.prepared import PreparedModel, prepare
 from hsdag.ir.reader import load_model
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
+from hsdag.runtime.measuring.compiled_models import CompiledModels
 from hsdag.runtime.measuring.exercise import Exercise, make_courses
 from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
+    Compiling,
     Difference,
     InFlight,
     Opened,
@@ -64,6 +67,8 @@ class Worker:
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, Exercise] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
+        self.compiled_models = CompiledModels(self.core, self.specs)
+        self.tell: Callable[[Compiling], None] = lambda _: None
         self.stateful = bool(self.model.get_variables())
 
     @cached_property
@@ -98,8 +103,9 @@ class Worker:
         properties = candidate.properties
         if candidate.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)
+        properties = {**self.compiled_models.properties(candidate.target), **properties}
         begin = time.perf_counter()
-        with device_calls():
+        with self._compiling(candidate.target), device_calls():
             compiled = self.core.compile_model(model, candidate.target, properties)
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled)
@@ -166,7 +172,7 @@ class Worker:
 
     def choices(self, request: Choices) -> list[str]:
         """What the target's plugin says."""
-        with device_calls():
+        with self._compiling(request.target), device_calls():  # a plugin may have to compile to know
             chosen = self.core.query_model(self.model, request.target)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
@@ -196,12 +202,21 @@ class Worker:
         if request.kind == "model" and self.stateful:
             return []
         model = self.model if request.kind == "model" else probe_model(request.kind)
-        with device_calls():
+        with self._compiling(",".join(request.devices)), device_calls():
             compiled = [self.core.compile_model(model, device) for device in request.devices]
+        with device_calls():
             if request.kind == "model":
                 exercises = [self._infer_request(each) for each in compiled]
                 return times_beside([each.stream(self.courses[0]) for each in exercises], request.for_s)
             return times_beside([each.create_infer_request() for each in compiled], request.for_s)
+
+    @contextlib.contextmanager
+    def _compiling(self, target: str) -> Iterator[None]:
+        """Tell the client that time now goes into compiling."""
+        self.tell(Compiling(target))
+        with self.compiled_models.compiling():
+            yield
+        self.tell(Compiling(None))
 
     def _open_reference(self, request: Open) -> Opened:
         """Keep outputs that were computed without compiling the model."""
@@ -226,7 +241,8 @@ class Worker:
         options = CutOptions(limit_s=request.inference_limit_s, objective=candidate.objective)
         given = (candidate.devices or (), candidate.priority, options, candidate.properties)
         try:
-            compiled = compile_on(self.core, self.model, self.graph, used, *given)
+            with self._compiling(candidate.target):
+                compiled = compile_on(self.core, self.model, self.graph, used, *given)
         except (DeviceError, PlacementError) as error:
             raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin

@@ -16,8 +16,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import NoReturn, TypeVar, cast
 
+import psutil
+
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Numbered, Request
+from hsdag.runtime.measuring.messages import Compiling, Numbered, Request
 
 A = TypeVar("A")
 
@@ -28,6 +30,15 @@ START_LIMIT_S = 600.0
 
 POLL_S, PATIENCE_S = 0.5, 5.0
 """How often a waiting call asks whether to go on, and how long a candidate may take once it should not."""
+
+COMPILING_LIMIT_S = 1800.0
+"""How long a process that computes may compile, beyond the limit of its call: GPUs may take minutes the first time."""
+
+TOLD_AFTER_S = 5.0
+"""How long something is compiled before the user is told."""
+
+BUSY = 0.02
+"""Seconds of processor time for each second that goes by, below which a process does not count as computing."""
 
 EXIT_LIMIT_S = 10.0
 """How long a process may take to end."""
@@ -50,14 +61,15 @@ class WorkerClient:
     """Calls a worker process, with a time limit each.
 
     A worker that dies or misses a limit is killed with all its children; the call raises CandidateFailed and
-    the next one starts a new worker. While ``should_abandon`` says so, a call gives up after PATIENCE_S. Use as a
-    context manager.
+    the next one starts a new worker. ``on_wait`` is told what takes long to compile. While ``should_abandon`` says so,
+    a call gives up after PATIENCE_S. Use as a context manager.
     """
 
     def __init__(self, setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> None:
         self.setup = setup
         self.num_starts = 0
         self.should_abandon: Callable[[], bool] = lambda: False
+        self.on_wait: Callable[[str], None] = lambda _: None
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -75,15 +87,17 @@ class WorkerClient:
         """Whether a worker process is up."""
         return self._process is not None
 
-    def call(self, request: Request[A], limit_s: float) -> A:
+    def call(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
         """Send a request and wait for its answer.
+
+        For up to ``compiling_s`` seconds, while the worker compiles and computes, the limit stands still.
 
         Raises CandidateFailed when the candidate fails, or the worker dies or takes more than ``limit_s``; HsdagError
         when the worker cannot even start on this model and these devices; WorkerDefect for a defect of the worker's.
         """
         if self._process is None:
             self._start()
-        return self._exchange(request, limit_s)
+        return self._exchange(request, limit_s, compiling_s)
 
     def close(self) -> None:
         """End the worker."""
@@ -108,16 +122,14 @@ class WorkerClient:
             self.restart()
             raise
 
-    def _exchange(self, request: Request[A], limit_s: float) -> A:
+    def _exchange(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
         """Send and wait; a watchdog kills a worker that is late, which ends any wait, for half a message too."""
         assert self._process is not None
-        overdue = threading.Event()
-        watchdog = threading.Timer(limit_s, _kill_group, (self._process, overdue))
-        watchdog.daemon = True
+        watchdog = _Watchdog(self._process, limit_s, compiling_s)
         watchdog.start()
         has_ended, answer = False, None
         try:
-            answer = self._answer_to(Numbered(next(self._numbers), request))
+            answer = self._answer_to(Numbered(next(self._numbers), request), watchdog)
         except (EOFError, OSError):
             has_ended = True
         except BaseException:  # half an answer may be left
@@ -126,24 +138,32 @@ class WorkerClient:
         finally:
             watchdog.cancel()
             watchdog.join()
-        if overdue.is_set():
-            self._lost(f"gave no answer within {limit_s:g} s and was killed")
+        if watchdog.is_overdue:
+            meanwhile = f" while it compiled for {watchdog.compiling}" if watchdog.compiling else ""
+            self._lost(f"gave no answer within {limit_s:g} s{meanwhile} and was killed")
         if has_ended:
             self._lost(self._epitaph())
         if isinstance(answer, Exception):
             raise answer
         return cast(A, answer)
 
-    def _answer_to(self, request: Numbered) -> object:
+    def _answer_to(self, request: Numbered, watchdog: _Watchdog) -> object:
         """Send a request, and read on until its answer comes. Raises EOFError or OSError when the worker ends."""
         assert self._connection is not None
         begin_s = time.monotonic()
+        compiled_s, is_told = begin_s, False
         self._connection.send(request)
         while True:
             if self._connection.poll(POLL_S):
                 answer: Numbered = self._connection.recv()
-                if answer.number == request.number:
+                if answer.number == request.number and not isinstance(answer.content, Compiling):
                     return answer.content
+                if answer.number == request.number:
+                    watchdog.compiling = answer.content.target
+                    compiled_s, is_told = time.monotonic(), False
+            if watchdog.compiling and not is_told and time.monotonic() - compiled_s > TOLD_AFTER_S:
+                self.on_wait(f"waiting for {watchdog.compiling} to compile; GPUs may take minutes the first time")
+                is_told = True
             if self.should_abandon() and time.monotonic() - begin_s > PATIENCE_S:
                 self._lost("was given up when the search was interrupted")
 
@@ -175,9 +195,47 @@ class WorkerClient:
         self._connection.close()
 
 
-def _kill_group(process: subprocess.Popen[bytes], overdue: threading.Event | None = None) -> None:
-    """Kill a worker and its children; ``overdue`` is set before."""
-    if overdue is not None:
-        overdue.set()
+class _Watchdog(threading.Thread):
+    """Kills a process once a time limit is over, which stands still while the process compiles, not hangs.
+
+    ``compiling`` is what it compiles now, as it has told.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], limit_s: float, compiling_s: float) -> None:
+        super().__init__(daemon=True)
+        self.compiling: str | None = None
+        self.is_overdue = False
+        self._process, self._left_s, self._compiling_s = process, limit_s, compiling_s
+        self._is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Let the process live."""
+        self._is_cancelled.set()
+
+    def run(self) -> None:
+        """Wait until the limit is over or the watchdog is cancelled."""
+        now_s, used_s = time.monotonic(), self._used_s()
+        while self._left_s > 0:
+            if self._is_cancelled.wait(min(self._left_s, POLL_S) if self._compiling_s > 0 else self._left_s):
+                return
+            begin_s, before_s, now_s, used_s = now_s, used_s, time.monotonic(), self._used_s()
+            passed_s = now_s - begin_s
+            if self.compiling and self._compiling_s > 0 and used_s - before_s > BUSY * passed_s:
+                self._compiling_s -= passed_s
+            else:
+                self._left_s -= passed_s
+        self.is_overdue = True
+        _kill_group(self._process)
+
+    def _used_s(self) -> float:
+        """Processor time that the process has taken."""
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(self._process.pid).cpu_times()
+            return float(times.user + times.system)
+        return 0.0
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -23,6 +23,12 @@ SCHEMA = 2
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"
 
 
+def cache_folder() -> Path:
+    """What HSDAG_CACHE_DIR names, or else the folder for hsdag in the user's cache folder."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("hsdag"))
+
+
 class ProfileCache:
     """JSON documents by a key that names all that they depend on. A folder of None keeps nothing.
 
@@ -35,9 +41,8 @@ class ProfileCache:
 
     @staticmethod
     def default() -> ProfileCache:
-        """The cache in HSDAG_CACHE_DIR, or else in the user's cache folder."""
-        chosen = os.environ.get(CACHE_VARIABLE)
-        return ProfileCache((Path(chosen) if chosen else Path(platformdirs.user_cache_dir("hsdag"))) / "profiles")
+        """The one of this user."""
+        return ProfileCache(cache_folder() / "profiles")
 
     def get(self, key: Mapping[str, Any], effort_s: float = 0.0) -> dict[str, Any] | None:
         """The document under a key, if there is a sound one that at least ``effort_s`` seconds were spent on."""

@@ -23,7 +23,7 @@ from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
 from hsdag.runtime.measuring.side_by_side import LEAST_ROUNDS
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.profiling.contention import KINDS, Contention
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
@@ -161,6 +161,7 @@ class Profiler:
             return self._client.call(
                 OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured),
                 effort.call_limit_s,
+                COMPILING_LIMIT_S,
             )
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
@@ -241,7 +242,7 @@ class Profiler:
             share = (1.0 - SHARE_OF_MODEL) / 2
         try:
             request = SideBySide(names, kind, share * self._effort.pair_limit_s)
-            return self._client.call(request, self._effort.call_limit_s)
+            return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 

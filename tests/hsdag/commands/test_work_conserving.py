@@ -363,10 +363,10 @@ def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Place
     with pytest.MonkeyPatch.context() as patch:
         call = WorkerClient.call
 
-        def lose(client: WorkerClient, request: Request[Any], limit_s: float) -> Any:
+        def lose(client: WorkerClient, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:
             if isinstance(request, Throughput):
                 raise CandidateFailed("took more than 60 s")
-            return call(client, request, limit_s)
+            return call(client, request, limit_s, compiling_s)
 
         patch.setattr(WorkerClient, "call", lose)
         result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")

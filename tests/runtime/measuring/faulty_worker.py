@@ -31,6 +31,13 @@ def hang_over(_: object = None) -> None:
     time.sleep(3600)
 
 
+def compute() -> None:
+    """Take long, but at work."""
+    end_s = time.monotonic() + 2.5
+    while time.monotonic() < end_s:
+        pass
+
+
 def kill_by(number: signal.Signals) -> Callable[[], None]:
     """End the process as a crash in a plugin does."""
     return lambda: os.kill(os.getpid(), number)
@@ -46,6 +53,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "crash": kill_by(signal.SIGSEGV),
     "divide": kill_by(signal.SIGFPE),
     "hang": hang_over,
+    "slow": compute,
     "raise": refuse,
     "set-up": mistake,
     "defect": mistake,

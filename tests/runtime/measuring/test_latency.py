@@ -198,6 +198,6 @@ def test_records_hold_the_figures_of_all_runs() -> None:
 )
 def test_an_interval_is_shown_only_where_it_allows_a_claim(rounds: int, shown: str) -> None:
     ratio = paired_ratio(np.full(rounds, 2.0), np.full(rounds, 1.0))
-    assert ratio.interval_text() == shown
+    assert ratio.interval_text == shown
     assert ratio.interval == ([2.0, 2.0] if ratio.is_faster else [None, None])
     assert ratio.is_faster is (rounds == 6)

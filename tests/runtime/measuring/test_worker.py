@@ -16,6 +16,7 @@ from openvino import opset13, opset15
 
 from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, read_graph
+from hsdag.runtime.measuring import worker_client
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.exercise import make_inputs
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
@@ -77,6 +78,19 @@ def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault:
         with pytest.raises(CandidateFailed, match=reason):
             runner.open("a", ALONE)
     assert runner.client.num_starts == 2
+
+
+def test_a_device_may_compile_for_long_but_a_split_may_not(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_client, "TOLD_AFTER_S", 0.5)
+    runner, told = runner_for(tiny_resnet, faulty("slow", 1), Limits(compile_s=1.0)), list[str]()
+    runner.client.on_wait = told.append
+    with runner.client:
+        runner.open("a", ALONE)
+        assert told == ["waiting for CPU to compile; GPUs may take minutes the first time"]
+        runner.client.restart()
+        devices = ("CPU",) * read_graph(tiny_resnet).num_ops
+        with pytest.raises(CandidateFailed, match="no answer within 1 s while it compiled for HETERO:CPU"):
+            runner.open("split", Candidate("HETERO:CPU", devices))
 
 
 def test_candidates_are_opened_again_in_the_next_worker(tiny_resnet: Path) -> None:

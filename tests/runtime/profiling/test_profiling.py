@@ -155,7 +155,7 @@ def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
 
 
-def fails(request: object, limit_s: float) -> None:
+def fails(request: object, limit_s: float, compiling_s: float = 0.0) -> None:
     raise CandidateFailed("crashed")
 
 
