@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli.options import Devices, Json, PartitionCpu, Shape
+from hsdag.cli.options import DataShapes, Devices, Json, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -22,18 +22,26 @@ def doctor(
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
     budget: str = typer.Option("60s", "--budget", help="Time for all that compiles: 60s, 5m."),
     as_json: Json = False,
 ) -> None:
     """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
     from hsdag.commands.doctor.examination import examine
     from hsdag.ir.reader import check_model_path
-    from hsdag.search.options import input_shapes, parse_duration
+    from hsdag.search.options import input_scenarios, input_shapes, parse_duration
 
     if model is not None:
         check_model_path(model)
     found = examine(
-        model, devices, partition_cpu, shapes=input_shapes(shape), budget_s=parse_duration(budget), on_step=say
+        model,
+        devices,
+        partition_cpu,
+        shapes=input_shapes(shape),
+        scenarios=input_scenarios(data_shapes or (), tokens),
+        budget_s=parse_duration(budget),
+        on_step=say,
     )
     if as_json:
         print_json(found.document())

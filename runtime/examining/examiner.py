@@ -5,8 +5,9 @@ It is the client's to kill like a measuring process. A device is loaded when it 
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -35,13 +36,14 @@ from hsdag.runtime.examining.messages import (
 )
 from hsdag.runtime.examining.network import network
 from hsdag.runtime.examining.transfer import probe_transfer
+from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses
 from hsdag.runtime.measuring.messages import Request
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
-from hsdag.runtime.measuring.worker import make_inputs, output_difference
+from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.measuring.worker_profile import device_memory_bytes
 from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import array_of, device_calls, infer_checked
+from hsdag.runtime.platforms.inference import device_calls
 
 SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -82,11 +84,9 @@ class Examiner:
             return actions[type(request)](request)
 
     def compare(self, request: CompareOutputs) -> Mapping[str, float | None]:
-        """Distance of a device's outputs from the CPU's in f32; from a fresh state where the model keeps one."""
-        inputs = make_inputs(_static(self.model), request.seed, None)
-        return output_difference(
-            _outputs(request.device, self.model, inputs, {}), _outputs(_CPU, self.model, inputs, SINGLE)
-        )
+        """Distance of a device's outputs from the CPU's in f32, over all inferences of the scenarios."""
+        found, expected = self.outputs(request.device, {}), self.outputs(_CPU, SINGLE)
+        return output_difference(found, expected)
 
     def distribution(self, request: AskHetero) -> list[str]:
         """HETERO's own answer: it runs the same code when it compiles a model."""
@@ -102,36 +102,36 @@ class Examiner:
 
     def largest(self, request: LargestValues) -> list[float]:
         """One inference of a clone that gives the largest magnitude of every op beside its own results."""
-        inputs = make_inputs(_static(self.model), request.seed, None)
         watched = self.model.clone()
         _cut_off(watched, request.most)
         own, ports = len(watched.outputs), [port for node in watched.get_ordered_ops() for port in _data_of(node)]
         watched.add_results([opset13.result(_largest(port)) for port in ports])
         found = {name: 0.0 for name, _ in ordered_ops(self.model)}
-        for port, array in zip(ports, _outputs(_CPU, watched, inputs, SINGLE)[own:], strict=True):
-            name = port.get_node().get_friendly_name()
-            found[name] = max(found[name], float(array))
+        names = [""] * own + [port.get_node().get_friendly_name() for port in ports]
+        for name, array in zip(itertools.cycle(names), self.outputs(_CPU, SINGLE, watched), strict=False):
+            if name:
+                found[name] = max(found[name], float(array))
         return list(found.values())
+
+    def outputs(self, device: DeviceSpec, properties: Mapping[str, str], model: ov.Model | None = None) -> list[Any]:
+        """Outputs of the model, or a clone with more outputs, one inference of the scenarios after another.
+
+        Raises ModelError where there are no scenarios and shapes are dynamic.
+        """
+        model = model or self.model
+        if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in model.inputs):
+            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
+        return _outputs(device, model, make_courses(model, self.setup.scenarios, self.setup.seed, None), properties)
 
 
 _CPU = DeviceSpec("CPU", "CPU")
 
 
-def _static(model: ov.Model) -> ov.Model:
-    """The model. Raises ModelError where it cannot be run without more shapes."""
-    if model.is_dynamic() and any(port.get_partial_shape().is_dynamic for port in model.inputs):
-        raise ModelError("the model has inputs of dynamic shapes: fix them with --shape")
-    return model
-
-
-def _outputs(spec: DeviceSpec, model: ov.Model, inputs: list[ov.Tensor], properties: Mapping[str, str]) -> list[Any]:
-    """Outputs of one inference."""
+def _outputs(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course], properties: Mapping[str, str]) -> list[Any]:
+    """Outputs of all inferences of courses."""
     compiled = make_core((spec,)).compile_model(model, spec.openvino_name, dict(properties))
-    request = compiled.create_infer_request()
-    for port, tensor in zip(model.inputs, inputs, strict=True):
-        request.set_tensor(port, tensor)
-    infer_checked(request)
-    return [array_of(request.get_tensor(port)) for port in model.outputs]
+    stateful = bool(model.get_variables())
+    return Exercise(compiled.create_infer_request(), model.inputs, courses, stateful=stateful).outputs(model.outputs)
 
 
 def _cut_off(model: ov.Model, most: float) -> None:
@@ -189,11 +189,11 @@ def _facts(spec: DeviceSpec) -> DeviceFacts:
 
 
 def _precision(spec: DeviceSpec) -> Precision:
-    model, rng = network(), np.random.default_rng(0)
-    inputs = [ov.Tensor(rng.standard_normal(tuple(port.get_shape())).astype(np.float32)) for port in model.inputs]
-    expected = _outputs(_CPU, model, inputs, SINGLE)
-    default = output_difference(_outputs(spec, model, inputs, {}), expected)
-    single = output_difference(_outputs(spec, model, inputs, SINGLE), expected)
+    model = network()
+    courses = make_courses(model, (), 0, None)
+    expected = _outputs(_CPU, model, courses, SINGLE)
+    default = output_difference(_outputs(spec, model, courses, {}), expected)
+    single = output_difference(_outputs(spec, model, courses, SINGLE), expected)
     return Precision(default, single, _driver(spec, model))
 
 

@@ -10,15 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import Request
 
 
 @dataclass(frozen=True)
 class ExaminerSetup(Request[None]):
-    """The first request: the model's file, None where there is none, and the input shapes to fix."""
+    """The first request: the model's file, None where there is none, input shapes to fix, and typical data.
+
+    ``scenarios`` have all inputs of the model; there are some where shapes are dynamic and the model is to be run.
+    """
 
     model: Path | None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    scenarios: tuple[Scenario, ...] = ()
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,6 @@ class CompareOutputs(Request[Mapping[str, float | None]]):
     """Run the model on a device as it is, and on the CPU in f32, on the same random inputs."""
 
     device: DeviceSpec
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,4 +142,3 @@ class LargestValues(Request[list[float]]):
     """
 
     most: float
-    seed: int = 0

@@ -29,7 +29,7 @@ def next_commands(
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
     open_inputs = report.open_inputs if report is not None else ()
-    shape = ["--shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
+    shape = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
     commands = [["hsdag", "place", file, *where, *shape]]
     if model is None:
         commands.insert(0, ["hsdag", "doctor", file, *where])

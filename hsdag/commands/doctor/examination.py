@@ -18,6 +18,7 @@ from hsdag.commands.doctor.machine import Device, Pair, examined_device, examine
 from hsdag.commands.doctor.model import ModelReport, examined_model
 from hsdag.commands.doctor.questions import EXAMINER, Questions
 from hsdag.ir.reader import Shapes, load_model
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.examining.messages import ExaminerSetup
 from hsdag.runtime.measuring.worker_client import WorkerClient
 from hsdag.runtime.platforms.devices import cpu_topology, named_devices
@@ -61,6 +62,7 @@ def examine(
     partition_cpu: int | None = None,
     *,
     shapes: Shapes | None = None,
+    scenarios: Sequence[Scenario] = (),
     budget_s: float = 60.0,
     command: Sequence[str] = EXAMINER,
     on_step: Callable[[str], None] = lambda _: None,
@@ -68,20 +70,21 @@ def examine(
     """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
 
     Plugins run in a process of their own: one that crashes, hangs or fails is a finding. What compiles ends after
-    ``budget_s`` seconds in all. Raises ModelError for a model that cannot be read, DeviceError for a list of devices
-    that is malformed.
+    ``budget_s`` seconds in all. A model of dynamic shapes is run on those of the ``scenarios``. Raises ModelError for a
+    model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
     """
     model = None if source is None else load_model(source, shapes, dynamic=True)
+    typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if source is None else _file_of(source, model, stack)
-        client = stack.enter_context(WorkerClient(ExaminerSetup(path, dict(shapes or {})), command))
+        client = stack.enter_context(WorkerClient(ExaminerSetup(path, dict(shapes or {}), typical), command))
         questions = Questions(client, budget_s, on_step)
         listed = sorted(listed_devices(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(examined_device(questions, spec) for spec in named.placed)
         loaded = tuple(device for device in asked if device.facts is not None)
         pairs = examined_pairs(questions, [device.spec for device in loaded])
-        report = None if model is None else examined_model(questions, model, loaded)
+        report = None if model is None else examined_model(questions, model, typical, loaded)
     found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
     commands = next_commands(path, report, [device.spec for device in loaded], partition_cpu, threads)

@@ -26,6 +26,8 @@ from hsdag.ir.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import input_name
+from hsdag.ir.scenario import Scenario
+from hsdag.ir.sizing import sized
 from hsdag.runtime.examining.messages import AskHetero, AskSupport, CompareOutputs, LargestValues
 
 ENDS = ("Parameter", "Result", "Constant")
@@ -40,7 +42,7 @@ class ModelReport:
     """A model, what HETERO would do with it, and distances of outputs from the CPU's in f32, by device."""
 
     graph: ComputationGraph
-    open_inputs: tuple[str, ...]  # of dynamic shapes
+    open_inputs: tuple[str, ...]  # of dynamic shapes for which there is no typical data
     refused: Mapping[str, Sequence[str]]  # ops that a device does not run
     overflowing: tuple[str, ...]  # devices that turn numbers of the model into infinity
     distributions: tuple[Distribution, ...]
@@ -54,7 +56,7 @@ class ModelReport:
             "ops": graph.num_ops,
             "weight_bytes": int(graph.weight_bytes.sum()),
             "counted_weight_bytes": counted_bytes(graph),
-            "dynamic_inputs": list(self.open_inputs),
+            "open_inputs": list(self.open_inputs),
             "unsupported": {name: list(ops) for name, ops in self.refused.items()},
             "variables": sorted(set(filter(None, graph.variables))),
             "outputs": dict(self.outputs),
@@ -77,10 +79,12 @@ class ModelReport:
         }
 
 
-def examined_model(questions: Questions, model: ov.Model, devices: Sequence[Device]) -> ModelReport:
+def examined_model(
+    questions: Questions, model: ov.Model, scenarios: Sequence[Scenario], devices: Sequence[Device]
+) -> ModelReport:
     """A model, with findings on what HETERO would do with it and on its numbers."""
     name_uniquely(model)
-    graph = graph_of(model)
+    graph = sized(graph_of(model), model, scenarios) if scenarios else graph_of(model)
     specs = tuple(device.spec for device in devices)
     memory = {each.spec.openvino_name: each.facts.memory_bytes for each in devices if each.facts is not None}
     refused = _refused(questions, graph, specs)
@@ -90,7 +94,8 @@ def examined_model(questions: Questions, model: ov.Model, devices: Sequence[Devi
     )
     for found in distributions:
         questions.findings += findings.of_distribution(graph, found, memory)
-    open_inputs = tuple(input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic)
+    dynamic = [input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic]
+    open_inputs = () if scenarios else tuple(dynamic)
     halves = tuple(each.spec.name for each in devices if each.facts is not None and each.facts.precision == "f16")
     largest = _largest_values(questions, graph, is_open=bool(open_inputs)) if halves else None
     beyond = findings.beyond_half_precision(graph, largest)
@@ -144,7 +149,7 @@ def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: b
     """[N] the largest magnitude of what every op gives; None where that is not known, which is a finding."""
     if not is_open and graph.flops.sum() <= CHEAP_FLOPS and graph.num_ops <= CHEAP_OPS:
         return questions.ask("model", "searching it for numbers beyond f16", LargestValues(findings.F16_MOST))
-    reason = "its inputs are of dynamic shapes: give --shape" if is_open else "it is large"
+    reason = "its inputs are of dynamic shapes: give --data-shape" if is_open else "it is large"
     questions.findings.append(findings.note("model", f"was not searched for numbers beyond f16, for {reason}"))
     return None
 

@@ -12,6 +12,7 @@ from openvino import opset13
 
 from hsdag.ir import DeviceSpec, ModelError
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.scenario import Scenario
 from hsdag.runtime.examining.examiner import DRIVER, Examiner
 from hsdag.runtime.examining.messages import (
     AskDevice,
@@ -26,7 +27,7 @@ from hsdag.runtime.examining.messages import (
     ProbeTransfer,
     RunBeside,
 )
-from hsdag.runtime.measuring.worker import make_inputs
+from hsdag.runtime.measuring.exercise import make_inputs
 
 SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
 OTHER = DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")
@@ -37,10 +38,10 @@ def examiner() -> Examiner:
     return Examiner(ExaminerSetup(None))
 
 
-def of_model(folder: Path, *outputs: Any, given: Any) -> Examiner:
+def of_model(folder: Path, output: Any, given: Any, *scenarios: Scenario) -> Examiner:
     path = folder / "model.xml"
-    ov.save_model(ov.Model([opset13.result(node) for node in outputs], [given], "m"), path, compress_to_fp16=False)
-    return Examiner(ExaminerSetup(path))
+    ov.save_model(ov.Model([opset13.result(output)], [given], "m"), path, compress_to_fp16=False)
+    return Examiner(ExaminerSetup(path, {}, scenarios))
 
 
 def test_devices_are_listed_all_together_and_by_plugin(examiner: Examiner) -> None:
@@ -103,7 +104,7 @@ def test_outputs_of_the_model_are_compared_with_those_of_the_cpu_in_f32(tiny_res
 def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path: Path) -> None:
     given = opset13.parameter([2, 3], np.float32, name="x")
     scaled = opset13.multiply(given, opset13.constant(np.float32(1e6), name="big"), name="scaled")
-    examiner = of_model(tmp_path, opset13.negative(scaled, name="last"), given=given)
+    examiner = of_model(tmp_path, opset13.negative(scaled, name="last"), given)
     names = [node.get_friendly_name() for node in examiner.model.get_ordered_ops()]
     most = dict(zip(names, examiner.handle(LargestValues(100.0)), strict=True))
     x = np.abs(make_inputs(examiner.model, 0, None)[0].data).max()
@@ -114,6 +115,15 @@ def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path:
 
 def test_a_model_of_open_shapes_is_not_run(tmp_path: Path) -> None:
     given = opset13.parameter([-1, 3], np.float32, name="x")
-    examiner = of_model(tmp_path, opset13.relu(given), given=given)
-    with pytest.raises(ModelError, match="--shape"):
-        examiner.handle(CompareOutputs(OTHER))
+    with pytest.raises(ModelError, match="--data-shape"):
+        of_model(tmp_path, opset13.relu(given), given).handle(CompareOutputs(OTHER))
+
+
+def test_a_model_of_open_shapes_is_run_on_those_of_typical_data(tmp_path: Path) -> None:
+    given = opset13.parameter([-1, 3], np.float32, name="x")
+    scenarios = [Scenario(({"x": (2, 3)}, {"x": (40, 3)}))]
+    examiner = of_model(tmp_path, opset13.relu(given, name="r"), given, *scenarios)
+    assert examiner.handle(CompareOutputs(SINGLE))["max_relative"] == 0.0
+    second = make_inputs(examiner.model, 1, None, {"x": (40, 3)})[0].data
+    largest = examiner.handle(LargestValues(100.0))
+    assert largest[1] == pytest.approx(second.max())  # larger than that of the first inference
