@@ -37,7 +37,7 @@ from hsdag.runtime.examining.messages import (
 from hsdag.runtime.examining.network import network
 from hsdag.runtime.examining.transfer import probe_transfer
 from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses
-from hsdag.runtime.measuring.messages import Request
+from hsdag.runtime.measuring.messages import Compiling, Request
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
 from hsdag.runtime.measuring.worker import output_difference
@@ -57,6 +57,7 @@ class Examiner:
 
     def __init__(self, setup: ExaminerSetup) -> None:
         self.setup = setup
+        self.tell: Callable[[Compiling], None] = lambda _: None
 
     @cached_property
     def model(self) -> ov.Model:

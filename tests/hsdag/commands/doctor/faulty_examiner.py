@@ -17,6 +17,7 @@ class FaultyExaminer:
 
     def __init__(self, setup: Any) -> None:
         self.examiner = Examiner(setup)
+        self.tell = self.examiner.tell
 
     def handle(self, request: Any) -> Any:
         """The answer, if there is one."""
