@@ -28,10 +28,10 @@ class Generated:
     least_lead: float
 
 
-def generate(request: Any, num_tokens: int = 64) -> Generated:
-    """Tokens behind PROMPT, which is given at once; then each token by itself, with what the request remembers."""
+def generate(request: Any, num_tokens: int = 64, prompt: Sequence[int] = PROMPT) -> Generated:
+    """Tokens behind a prompt, which is given at once; then each token by itself, with what the request remembers."""
     request.reset_state()
-    ids, tokens, leads, length = np.asarray([PROMPT]), [], [], 0
+    ids, tokens, leads, length = np.asarray([prompt]), [], [], 0
     for _ in range(num_tokens):
         count = ids.shape[1]
         positions = np.arange(length, length + count)[None]
@@ -45,9 +45,10 @@ def generate(request: Any, num_tokens: int = 64) -> Generated:
     return Generated(tuple(tokens), min(leads))
 
 
-def unsplit(model: ov.Model, num_tokens: int = 64) -> Generated:
+def unsplit(model: ov.Model, num_tokens: int = 64, prompt: Sequence[int] = PROMPT) -> Generated:
     """What the model generates on the CPU."""
-    return generate(ov.Core().compile_model(model.clone(), "CPU", EXACT).create_infer_request(), num_tokens)
+    compiled = ov.Core().compile_model(model.clone(), "CPU", EXACT)
+    return generate(compiled.create_infer_request(), num_tokens, prompt)
 
 
 def split_after(graph: ComputationGraph, op: str) -> list[int]:

@@ -3,9 +3,10 @@
 An op may have instances on several devices: joins such as Concat are cheaper computed where they are read than sent
 there, since part of what they join is there already. Floating ops (constants, arithmetic on shapes) and Parameters
 have no instance: every subgraph takes them along, or reads the model's input. Nor have Results: they name a tensor.
-Nor have ops of which only the shape is read: it is known without running them.
+Nor have ops of which only the shape is read: it is known without running them. Ops that keep a variable between
+inferences are one atom, which no part divides.
 
-Legend: N ops, D devices, I instances, J edges between instances, S subgraphs.
+Legend: N ops, D devices, I instances, J edges between instances, A atoms, S subgraphs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, Csr, IntArray, ranked_order
+from hsdag.ir.colocation import known_ops
+from hsdag.ir.graph import ComputationGraph, Csr, IntArray, inverse_of, ranked_order
 from hsdag.ir.partition import Partition
+from hsdag.ir.state import read_by_repeated, repeated_ops
 from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of
 from hsdag.runtime.cutting.running_ops import RunningOps
 
@@ -72,6 +75,7 @@ class Instances:
     edge_src: IntArray  # [J] instance
     edge_dst: IntArray  # [J] instance, ascending
     home: IntArray  # [N]
+    atom: IntArray  # [I] a number that instances share which stay in one part
 
     @cached_property
     def index(self) -> IntArray:
@@ -105,7 +109,7 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
     reader, producer = items_of(reads, op)
-    instances = Instances(op, on, reader, reader, device)
+    instances = Instances(op, on, reader, reader, device, known.atom[op] * num_devices + on)
     return replace(instances, edge_src=instances.read_from(producer, on[reader]))
 
 
@@ -126,24 +130,38 @@ def initial_parts(instances: Instances) -> Partition:
     fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
     parts form no cycle.
     """
-    src, dst, device = instances.edge_src, instances.edge_dst, instances.device
+    atoms, src, dst = _atom_graph(instances)
+    device = np.zeros(atoms.num_groups, dtype=np.int64)
+    device[atoms.labels] = instances.device
     crosses = device[src] != device[dst]
     keys = src[crosses] * (int(device.max(initial=0)) + 1) + device[dst[crosses]]
     distinct, number = np.unique(keys, return_inverse=True)
     crossing = np.full(len(src), -1, dtype=np.int64)
     crossing[crosses] = number.reshape(-1)
-    before = np.zeros((len(instances.op), -(-len(distinct) // 64)), dtype=np.uint64)
+    before = np.zeros((atoms.num_groups, -(-len(distinct) // 64)), dtype=np.uint64)
     after = np.zeros_like(before)
     crossings_around(src, dst, crossing, np.lexsort((dst, src)), before, after)
     kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
-    return Partition.from_pairs(len(instances.op), src[kept], dst[kept])
+    return Partition.from_pairs(atoms.num_groups, src[kept], dst[kept]).refine(atoms)
+
+
+def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
+    """Atoms in an order in which they can run, and the edges [J] between them, ascending by consumer."""
+    count = len(instances.op)
+    if len(np.unique(instances.atom)) == count:
+        return Partition.identity(count), instances.edge_src, instances.edge_dst
+    atoms = Partition.from_labels(instances.atom)
+    src, dst = atoms.quotient_edges(instances.edge_src, instances.edge_dst)
+    rank = inverse_of(ranked_order(atoms.num_groups, src, dst, np.arange(atoms.num_groups)))
+    by_consumer = np.argsort(rank[dst], kind="stable")
+    return Partition(rank[atoms.labels], atoms.num_groups), rank[src[by_consumer]], rank[dst[by_consumer]]
 
 
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
     """The subgraphs of a grouping of instances, which must be convex. Raises ValueError where groups form a cycle."""
     part = running_order(instances, parts)[parts.labels].tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
-    incoming, index, home = incoming_ports(graph), instances.index.tolist(), instances.home.tolist()
+    incoming, index, home = read_ports(graph), instances.index.tolist(), instances.home.tolist()
     held: list[list[int]] = [[] for _ in range(parts.num_groups)]
     read: list[dict[Tensor, None]] = [{} for _ in held]
     handed: list[dict[Tensor, None]] = [{} for _ in held]
@@ -170,6 +188,15 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     columns = zip(device, held, read, handed, strict=True)
     subgraphs = tuple(Subgraph(d, tuple(ops), tuple(ins), tuple(outs)) for d, ops, ins, outs in columns)
     return Cut(graph, subgraphs, tuple(results))
+
+
+def read_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
+    """[N] the same as ``incoming_ports``, and what each op reads by way of repeated ops."""
+    known = known_ops(graph)
+    ports = incoming_ports(graph)
+    for found, edges in zip(ports, read_by_repeated(graph, repeated_ops(graph, known), known), strict=True):
+        found += [(int(graph.edge_src[e]), int(graph.edge_src_port[e])) for e in edges]
+    return ports
 
 
 def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:

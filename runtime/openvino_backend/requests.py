@@ -12,6 +12,7 @@ import openvino as ov
 
 from hsdag.ir.build import ordered_ops
 from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.ir.state import variable_of
 from hsdag.runtime.cutting.cut import Cut
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
@@ -50,9 +51,7 @@ class WorkConservingModel:
     def __call__(self, inputs: Any = None) -> Outputs:
         """Infer, one call at a time. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
         with self._lock:
-            if self._own is None:
-                self._own = self.create_infer_request()
-            return self._own.infer(inputs)
+            return self._called().infer(inputs)
 
     @property
     def inputs(self) -> list[Any]:
@@ -76,6 +75,21 @@ class WorkConservingModel:
         """A request with tensors of its own."""
         return WorkConservingRequest(self, self._backend, self._engine)
 
+    def query_state(self) -> list[Any]:
+        """The variables of the request that calls use, as ``ov.VariableState``."""
+        with self._lock:
+            return self._called().query_state()
+
+    def reset_state(self) -> None:
+        """Have calls forget what earlier ones left in variables."""
+        with self._lock:
+            self._called().reset_state()
+
+    def _called(self) -> WorkConservingRequest:
+        if self._own is None:
+            self._own = self.create_infer_request()
+        return self._own
+
     def infer_new_request(self, inputs: Any = None) -> Outputs:
         """Infer on a new request."""
         return self.create_infer_request().infer(inputs)
@@ -91,6 +105,7 @@ class WorkConservingRequest:
     def __init__(self, model: WorkConservingModel, backend: OpenVinoBackend, engine: Engine) -> None:
         self._backend, self._engine = backend, engine  # not the model: it may hold a request of its own
         self._limit_s = model.limit_s
+        self._has_state = variable_of(model.cut.graph) is not None
         self._input_ports, self._output_ports = model.inputs, model.outputs
         self._input_ops, self._result_tensors = model.input_ops, model.result_tensors
         self._slot = backend.add_slot()
@@ -100,7 +115,7 @@ class WorkConservingRequest:
         self._submitting = threading.Lock()  # until the new run is known here, nobody is told of its end
         self._callback: Callable[[Any], None] | None = None
         self.userdata: Any = None
-        self._own = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in model.inputs]
+        self._own = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in model.inputs]
         self._inputs = list(self._own)
         for op, tensor in zip(self._input_ops, self._inputs, strict=True):
             backend.slot(self._slot).give(op, tensor)
@@ -124,6 +139,7 @@ class WorkConservingRequest:
     def start_async(self, inputs: Any = None, userdata: Any = None) -> None:
         """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs."""
         self._check_idle()
+        self._check_state()
         for key, value in named_inputs(inputs, self._input_ports):
             self._set(key, value)
         self.userdata = userdata if userdata is not None else self.userdata
@@ -145,6 +161,17 @@ class WorkConservingRequest:
         """End the inference early; ``wait`` then raises ExecutionError."""
         if self._run is not None:
             self._engine.cancel(self._run)
+
+    def query_state(self) -> list[Any]:
+        """The variables that this request keeps between inferences, as ``ov.VariableState``, each in its part."""
+        self._check_idle()
+        return self._backend.slot(self._slot).states()
+
+    def reset_state(self) -> None:
+        """Forget what earlier inferences left in variables."""
+        for state in self.query_state():
+            state.reset()
+        self._run = None
 
     def set_callback(self, callback: Callable[[Any], None], userdata: Any = None) -> None:
         """Call ``callback(userdata)`` after every inference that ends well; it must not block."""
@@ -179,10 +206,10 @@ class WorkConservingRequest:
         self._check_idle()
         k = port_index(self._input_ports, index, "input")
         port = self._input_ports[k]
-        wanted = f"input {index!r} takes {port.get_element_type().get_type_name()} {list(port.get_shape())}"
+        wanted = f"input {index!r} takes {port.get_element_type().get_type_name()} {_sizes(port)}"
         if not isinstance(tensor, ov.Tensor):
             raise OptionError(f"{wanted} as an ov.Tensor, not {type(tensor).__name__}")
-        if tensor.element_type != port.get_element_type() or tensor.shape != port.get_shape():
+        if tensor.element_type != port.get_element_type() or not _takes(port, tensor.shape):
             raise OptionError(f"{wanted}, not {tensor.element_type.get_type_name()} {list(tensor.shape)}")
         try:
             self._backend.slot(self._slot).give(self._input_ops[k], tensor)
@@ -225,9 +252,11 @@ class WorkConservingRequest:
             self.set_input_tensor(key, value)
             return
         index = port_index(self._input_ports, key, "input")
-        own, array = self._own[index], np.asarray(value)
+        own, array, port = self._own[index], np.asarray(value), self._input_ports[index]
+        if not _takes(port, array.shape):
+            raise OptionError(f"input {key!r} takes an array of shape {_sizes(port)}, not {list(array.shape)}")
         if array.shape != tuple(own.shape):
-            raise OptionError(f"input {key!r} takes an array of shape {list(own.shape)}, not {list(array.shape)}")
+            own = self._own[index] = ov.Tensor(own.element_type, list(array.shape))
         if own.element_type == ov.Type.string:
             if array.dtype.kind not in "US":
                 raise OptionError(f"input {key!r} takes strings and cannot hold {array.dtype}")
@@ -239,6 +268,23 @@ class WorkConservingRequest:
         if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
             self.set_input_tensor(index, self._own[index])
 
+    def _check_state(self) -> None:
+        """Raise ExecutionError where the last inference failed half-way and some of its parts keep state."""
+        if self._run is not None and self._run.error is not None and self._has_state:
+            raise ExecutionError(
+                "the last inference failed, so the variables of its parts no longer belong together: call reset_state()"
+            )
+
     def _check_idle(self) -> None:
         if self._run is not None and not self._run.is_over:
             raise ExecutionError("the request is already running; wait for it, or create another one")
+
+
+def _takes(port: Any, shape: Any) -> bool:
+    """Whether an input takes a tensor of this shape."""
+    return bool(port.get_partial_shape().compatible(ov.PartialShape(list(shape))))
+
+
+def _sizes(port: Any) -> list[int | str]:
+    """The shape that an input takes, "?" for sizes that may differ."""
+    return [str(d) if d.is_dynamic else d.get_length() for d in port.get_partial_shape()]

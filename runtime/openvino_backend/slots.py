@@ -25,6 +25,7 @@ class Wiring:
     def __init__(self, submodels: Sequence[Submodel], compiled: Sequence[Any]) -> None:
         self.output_of = {t: (s, k) for s, sub in enumerate(submodels) for k, t in enumerate(sub.outputs)}
         self.num_outputs = [len(sub.outputs) for sub in submodels]
+        self.has_state = [sub.has_state for sub in submodels]
         self.is_dynamic = [[output.get_partial_shape().is_dynamic for output in each.outputs] for each in compiled]
         self.reads: list[list[tuple[int, int, int]]] = [[] for _ in submodels]
         self.read_by: list[list[tuple[int, int, int]]] = [[] for _ in submodels]  # reader, its input, own output
@@ -59,7 +60,10 @@ class Slot:
         self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
         self.lock = threading.Lock()  # for who changes requests, and who gives them up
         self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
-        self._in_thread = [not any(found) for found in wiring.is_dynamic]
+        self._in_thread = [
+            not any(found) and not has_state
+            for found, has_state in zip(wiring.is_dynamic, wiring.has_state, strict=True)
+        ]
         made = [s for s, request in enumerate(self._requests) if request is not None]
         for s in made:
             self._prepare(s)
@@ -75,6 +79,13 @@ class Slot:
         if self._requests[s] is None:
             raise ExecutionError("the inference was abandoned, so there is no result; run it again")
         return self._requests[s].get_output_tensor(k)
+
+    def states(self) -> list[Any]:
+        """The variables of all subgraphs. Raises ExecutionError where one hung and was not run again."""
+        with_state = [r for r, has_state in zip(self._requests, self._wiring.has_state, strict=True) if has_state]
+        if None in with_state:
+            raise ExecutionError("a part that keeps state was abandoned; create another request")
+        return [state for request in with_state for state in request.query_state()]
 
     def give(self, op: int, tensor: Any) -> None:
         """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
@@ -97,7 +108,7 @@ class Slot:
 
         What runs in the calling thread may fail silently, so the constant output shows whether an inference went
         through. One that did not is run again, checked. Outputs of unknown size cannot be touched after a swallowed
-        error: subgraphs that have some are checked from the start.
+        error, and state must not change twice: subgraphs that have either are checked from the start.
         """
         is_fit = self._made_from[s] is compiled and self._requests[s] is not None
         fresh = None if is_fit else compiled.create_infer_request()

@@ -12,10 +12,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 from openvino import opset15
-from openvino.op.util import Variable, VariableInfo
 
 import hsdag
-from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, OptionError, PlacementError
+from hsdag.ir.errors import DeviceError, ExecutionError, OptionError, PlacementError
 from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_placed
 from tests.runtime.openvino_backend.placing import Arrays, alternating, placed, plain
 from tests.runtime.openvino_backend.python_ops import Gate, device_of, python_model
@@ -300,22 +299,18 @@ def test_an_absent_device_is_refused_in_one_line(core: ov.Core, model: ov.Model)
         hsdag.compile_work_conserving(model, placement, core)
 
 
-def test_a_model_with_state_is_refused(core: ov.Core) -> None:
-    info = VariableInfo()
-    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2]), ov.Type.f32, "v"
-    variable = Variable(info)
-    x = op.parameter([2], np.float32, name="x")
-    total = op.add(op.read_value(op.constant(np.zeros(2, np.float32)), variable), x)
-    model = ov.Model([op.result(total)], [op.assign(total, variable)], [x], "m")
-    with pytest.raises(ModelError, match=r"^the model keeps state between inferences, which only the hetero executor"):
-        hsdag.compile_work_conserving(model, alternating(model), core)
-
-
-def test_a_model_without_fixed_input_shapes_is_refused(core: ov.Core) -> None:
+def test_inputs_of_dynamic_shapes_take_another_size_every_time_and_others_are_refused(core: ov.Core) -> None:
     x = op.parameter(ov.PartialShape([-1, 2]), np.float32, name="x")
-    model = ov.Model([op.result(op.relu(x))], [x], "m")
-    with pytest.raises(ModelError, match=r"^input 'x' has the shape \[\?,2\], but .* needs fixed shapes"):
-        hsdag.compile_work_conserving(model, alternating(model), core)
+    model = ov.Model([op.result(op.tanh(op.relu(x), name="tanh"))], [x], "m")
+    request = hsdag.compile_work_conserving(model, alternating(model), core).create_infer_request()
+    for rows in (3, 1, 0, 5):
+        array = np.random.default_rng(rows).standard_normal((rows, 2)).astype(np.float32)
+        np.testing.assert_allclose(request.infer([array])[0], np.tanh(np.maximum(array, 0)), atol=1e-6)
+        np.testing.assert_allclose(request.infer([ov.Tensor(array)])[0], np.tanh(np.maximum(array, 0)), atol=1e-6)
+    with pytest.raises(OptionError, match=r"input 0 takes an array of shape \['\?', 2\], not \[2, 3\]"):
+        request.infer([np.ones((2, 3), np.float32)])
+    with pytest.raises(OptionError, match=r"input 0 takes f32 \['\?', 2\], not f32 \[3\]"):
+        request.infer([ov.Tensor(np.ones(3, np.float32))])
 
 
 @pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])

@@ -1,0 +1,102 @@
+"""Language models with state under the work-conserving executor: each part keeps the variables of its layers."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import hsdag
+from hsdag.ir import ComputationGraph, Placement, colocate, graph_of
+from hsdag.ir.errors import ExecutionError
+from hsdag.models import StatefulSizes, build_model
+from hsdag.models.stateful_graph import stateful_model
+from hsdag.runtime.cutting.cut import MODEL_INPUT
+from hsdag.runtime.openvino_backend import WorkConservingModel
+from tests.stateful import Generated, generate, placement_of, split_after, unsplit
+
+AFTER_LAYER_1 = "model.layers.1/output"
+
+
+@pytest.fixture(scope="module")
+def model() -> ov.Model:
+    return build_model("tiny_stateful_llama_int4")
+
+
+@pytest.fixture(scope="module")
+def graph(model: ov.Model) -> ComputationGraph:
+    return graph_of(model)
+
+
+@pytest.fixture(scope="module")
+def expected(model: ov.Model) -> Generated:
+    return unsplit(model)
+
+
+@pytest.fixture(scope="module")
+def halves(model: ov.Model, graph: ComputationGraph) -> WorkConservingModel:
+    return compiled(model, placement_of(model, split_after(graph, AFTER_LAYER_1), executor="work-conserving"))
+
+
+def compiled(model: ov.Model, placement: Placement) -> WorkConservingModel:
+    return hsdag.compile_work_conserving(model, placement, ov.Core())
+
+
+def test_of_a_split_between_layers_nothing_but_the_residual_stream_is_handed_on(halves: WorkConservingModel) -> None:
+    first, second = halves.cut.subgraphs
+    assert {tensor.source for tensor in first.inputs} == {MODEL_INPUT}
+    assert [halves.cut.graph.op_names[t.op] for t in second.inputs if t.source != MODEL_INPUT] == [AFTER_LAYER_1]
+
+
+def test_a_split_model_generates_what_the_whole_one_does(halves: WorkConservingModel, expected: Generated) -> None:
+    assert generate(halves.create_infer_request()) == expected
+
+
+def test_requests_remember_apart_and_forget_when_told(halves: WorkConservingModel, expected: Generated) -> None:
+    first, second = halves.create_infer_request(), halves.create_infer_request()
+    assert generate(first, 5).tokens == expected.tokens[:5]
+    kept = {state.name: state.state.shape for state in first.query_state()}
+    assert generate(second, 9).tokens == expected.tokens[:9]
+    assert {state.name: state.state.shape for state in first.query_state()} == kept
+    assert len(kept) == 8
+    assert set(map(tuple, kept.values())) == {(1, 2, 5 + 4, 16)}
+    first.reset_state()
+    assert generate(first, 3).tokens == expected.tokens[:3]
+
+
+def test_calls_share_one_request_whose_state_the_model_resets(halves: WorkConservingModel) -> None:
+    inputs = [np.array([[3]]), np.ones((1, 1), np.int64), np.zeros((1, 1), np.int64), np.zeros(1, np.int32)]
+    before = halves(inputs)[0]
+    assert {state.state.shape[2] for state in halves.query_state()} == {1}
+    halves.reset_state()
+    np.testing.assert_array_equal(halves(inputs)[0], before)
+
+
+def test_layers_that_go_there_and_back_remember_too(model: ov.Model, graph: ComputationGraph, expected: Generated) -> None:  # fmt: skip  # noqa: E501
+    first, second = (np.asarray(split_after(graph, f"model.layers.{layer}/output")) for layer in (0, 1))
+    assert generate(compiled(model, placement_of(model, (first & ~second & 1).tolist())).create_infer_request(), 8).tokens == expected.tokens[:8]  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_wherever_sets_lie_no_part_divides_a_variable(seed: int) -> None:
+    model = stateful_model("two layers", StatefulSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
+    graph = graph_of(model)
+    sets = colocate(graph).sets
+    devices = np.random.default_rng(seed).integers(2, size=sets.num_groups)[sets.labels].tolist()
+    found = compiled(model, placement_of(model, devices))
+    for part in found.cut.subgraphs:
+        kinds = [(graph.variables[v], graph.op_types[v]) for v in part.ops if graph.variables[v]]
+        assert {name for name, kind in kinds if kind == "ReadValue"} == {n for n, kind in kinds if kind == "Assign"}
+    assert generate(found.create_infer_request(), 8, (3, 1, 4)).tokens == unsplit(model, 8, (3, 1, 4)).tokens
+
+
+def test_after_an_inference_that_failed_half_way_state_must_be_reset(
+    halves: WorkConservingModel, expected: Generated
+) -> None:
+    request = halves.create_infer_request()
+    good = [np.array([[3, 4]]), np.ones((1, 2), np.int64), np.arange(2)[None], np.zeros(1, np.int32)]
+    with pytest.raises(ExecutionError, match="beam idx batch: 3 is not equal to batch of state: 1"):
+        request.infer([*good[:3], np.zeros(3, np.int32)])  # beams of three sequences
+    with pytest.raises(ExecutionError, match=r"variables of its parts no longer belong together: call reset_state\(\)"):
+        request.infer(good)
+    assert generate(request, 4).tokens == expected.tokens[:4]
