@@ -19,6 +19,7 @@ from hsdag.search.options import (
     input_shapes,
     parse_duration,
     parse_executor,
+    parse_memory,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def place(
     inputs: str | Path | None = None,
     data_shape: DataShape = (),
     tokens: str | None = None,
+    memory: str | None = None,
     example_input: Any = None,
     fresh: bool = False,
     run_folder: str | Path | None = None,
@@ -73,12 +75,12 @@ def place(
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices``, ``shape``,
-    ``data_shape`` and ``tokens`` are written as at the command line; ``settings`` are hyper-parameters of the method by
-    name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a
-    placement to begin with, such as the one that serves at present; durations are texts such as ``"60s"``, or seconds;
-    ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache holds its
-    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was found is the answer
-    only if the 95% interval says that it is faster than the best single device and the start.
+    ``data_shape``, ``tokens`` and ``memory`` are written as at the command line; ``settings`` are hyper-parameters of
+    the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is;
+    ``start`` is a placement to begin with, such as the one that serves at present; durations are texts such as
+    ``"60s"``, or seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where
+    the cache holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was
+    found is the answer only if the 95% interval says that it is faster than the best single device and the start.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -105,6 +107,7 @@ def place(
         shapes=input_shapes(shape),
         inputs=Path(inputs) if inputs is not None else None,
         scenarios=input_scenarios(data_shape, tokens),
+        memory_bytes=parse_memory(memory),
         fresh=fresh,
         start=Placement.load(start) if isinstance(start, str | Path) else start,
     )

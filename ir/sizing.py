@@ -91,9 +91,13 @@ class _Sizing:
         state: dict[str, ov.PartialShape] = {}
         state_bytes = np.zeros(self._graph.num_ops)
         for shapes in scenario.inferences:
-            self._infer({self._inputs[name]: ov.PartialShape(list(shape)) for name, shape in shapes.items()}, scenario)
-            state = {name: state.get(name, self._initial(name)) for name in self._states}
-            self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)
+            inputs = {self._inputs[name]: ov.PartialShape(list(shape)) for name, shape in shapes.items()}
+            self._infer(
+                inputs | {self._states[name]: state.get(name, self._own[name]) for name in self._states}, scenario
+            )
+            if not state:
+                state = {name: self._initial(name) for name in self._states}
+                self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)
             state |= {name: self._nodes[v].input(0).get_partial_shape() for name, v in self._writes.items()}
             for name, v in self._reads.items():
                 held = [self._states[name].output(0), *self._nodes[self._writes.get(name, v)].inputs()]

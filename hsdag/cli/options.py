@@ -30,6 +30,14 @@ Tokens: TypeAlias = Annotated[
         help="The same for a language model: 128,1+1024 is 128 tokens, and one after 1024.",
     ),
 ]
+Memory: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--memory",
+        metavar="DEVICE=SIZE,...",
+        help="Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices say.",
+    ),
+]
 Inputs: TypeAlias = Annotated[
     Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random.")
 ]

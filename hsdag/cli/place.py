@@ -15,6 +15,7 @@ from hsdag.cli.options import (
     Init,
     Inputs,
     Json,
+    Memory,
     Method,
     Model,
     Objective,
@@ -60,6 +61,7 @@ def place(
     shape: Shape = None,
     data_shapes: DataShapes = None,
     tokens: Tokens = None,
+    memory: Memory = None,
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
@@ -101,6 +103,7 @@ def place(
             inputs=inputs,
             data_shape=data_shapes or (),
             tokens=tokens,
+            memory=memory,
             fresh=fresh,
             run_folder=folder,
             resume=resume,
@@ -114,6 +117,8 @@ def place(
 
 
 def _show(outcome: PlaceResult, written: Path) -> None:
+    from hsdag.search.session import in_bytes
+
     columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels", "ops per device"]
     cells = [
         [
@@ -142,6 +147,9 @@ def _show(outcome: PlaceResult, written: Path) -> None:
     print_members(outcome.contributions)
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
+    if sum(held > 0 for held in outcome.held_bytes.values()) > 1:
+        held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.held_bytes.items())
+        typer.echo(f"Weights and state of the placement: {held}")
     typer.echo(f"The placement is in {written}")
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume continues it.")

@@ -14,6 +14,8 @@ from hsdag.placers.incumbent import Contribution
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.search.verifying import Verdict
 
+NO_SINGLE = "No single device runs the whole model"
+
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
 
@@ -76,6 +78,8 @@ class PlaceResult:
     tally: Tally = field(default_factory=Tally)
     run_folder: Path | None = None
     interrupted: bool = False
+    warnings: tuple[str, ...] = ()
+    held_bytes: Mapping[str, float] = field(default_factory=dict)  # weights and state, by device
     contributions: tuple[Contribution, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
@@ -117,8 +121,15 @@ class PlaceResult:
             "search_s": self.search_s,
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,
+            "warnings": list(self.warnings),
+            "held_bytes": dict(self.held_bytes),
             "members": [each.document() for each in self.contributions],
         }
+
+
+def idle_sentence(idle: Sequence[str], reason: str) -> str:
+    """Which devices have nothing to do, and why."""
+    return f"{' and '.join(idle)} {'get' if len(idle) > 1 else 'gets'} nothing: {reason}"
 
 
 def speed_sentence(
@@ -131,19 +142,21 @@ def speed_sentence(
     uncompared: str | None = None,
     *,
     over_start: Ratio | None = None,
+    no_single: str = NO_SINGLE,
 ) -> str:
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
     the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
     what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared;
-    ``over_start`` is what the answer gains over the placement that the search started with.
+    ``over_start`` is what the answer gains over the placement that the search started with; ``no_single`` says why
+    there is no single device to compare with, where there is none.
     """
     turned_down = dict(turned_down or {})
     objection = turned_down.pop(answer, None)
     reasons = "; ".join(f"{name} was faster, but {reason}" for name, reason in turned_down.items())
     if best_single is None:
-        sentence = "No single device runs the whole model; the placement does"
+        sentence = f"{no_single}; the placement does"
     elif answer == best_single and (reasons or uncompared):
         reasons = reasons or f"{uncompared}"
         sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"

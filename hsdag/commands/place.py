@@ -14,9 +14,10 @@ import numpy as np
 import openvino as ov
 
 from hsdag.commands.bench import placed_candidate
-from hsdag.commands.outcome import PlaceResult, Row, Tally, speed_sentence, too_few_rounds
+from hsdag.commands.outcome import NO_SINGLE, PlaceResult, Row, Tally, idle_sentence, speed_sentence, too_few_rounds
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.ir.state import variable_of
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
@@ -68,11 +69,13 @@ def run_place(
         seed=options.seed,
         inputs=options.inputs,
         scenarios=options.scenarios,
+        memory_bytes=options.memory_bytes,
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
     ) as session:
         start = _start(session, options)
-        if len(devices.placed) == 1 or variable_of(session.graph) is not None:
+        keeps_state = variable_of(session.graph) is not None
+        if len(devices.placed) == 1 or (keeps_state and options.executor != "hetero"):
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             return _conclude(session, session.problem(), options, None, start, watcher)
@@ -136,11 +139,12 @@ def _conclude(
         baselines = {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in plans.items()}
     if found is not None:
         baselines |= _automatic(session.devices)
+    too_large = session.too_large(found.profile if found is not None else None) if found is not None else {}
     limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
     result = final_comparison(
         session.runner,
         {name: session.placed(problem, plan, options.executor) for name, plan in plans.items()},
-        {spec.name: Candidate.on_device(spec) for spec in session.devices.all},
+        {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large},
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
         Check.over(session.devices.all, options.reference, options.tolerance),
@@ -149,20 +153,22 @@ def _conclude(
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
-    report = _Report(session, problem, options, found, plans, result)
-    sentence = report.sentence()
+    report = _Report(session, problem, options, found, plans, result, too_large)
+    sentence, warnings = report.sentence(), report.warnings()
     if interrupted and not plans:
         sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
     return PlaceResult(
         placement=report.placement(),
         rows=report.rows(),
-        failures=result.comparison.failures,
+        failures={**{name: f"it was left out: {why}" for name, why in too_large.items()}, **result.comparison.failures},
         verdict=result.verdicts[result.answer],
-        sentence=sentence,
+        sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
         search_s=found.search_s if found is not None else 0.0,
         tally=Tally.of(found.recorder.events, found.num_simulated) if found is not None else Tally(),
         run_folder=found.folder.path if found is not None and found.folder else None,
         interrupted=interrupted,
+        warnings=warnings,
+        held_bytes=report.held_bytes(),
         contributions=found.contributions if found is not None else (),
     )
 
@@ -180,7 +186,10 @@ def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
 
 @dataclass(frozen=True, eq=False)
 class _Report:
-    """What a finished comparison says; ``plans`` are the finalists by name."""
+    """What a finished comparison says; ``plans`` are the finalists by name, ``too_large`` devices that are too small.
+
+    Those are named with the reason.
+    """
 
     session: Session
     problem: Problem
@@ -188,6 +197,7 @@ class _Report:
     found: Found | None
     plans: Mapping[str, Plan]
     result: FinalResult
+    too_large: Mapping[str, str]
 
     def placement(self) -> Placement:
         """The answer, as a placement file holds it."""
@@ -274,8 +284,38 @@ class _Report:
         ratio = result.ratios[result.answer]
         gained = comparison.ratio(result.answer, START) if START in comparison.samples else None
         return speed_sentence(
-            result.answer, result.best_single, ratio, over, turned_down, gain, uncompared, over_start=gained
+            *(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared),
+            over_start=gained,
+            no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
         )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Which devices of the list have nothing to do, and why; at most one sentence, without a full stop."""
+        result, answer = self.result, self.result.answer
+        used = set(self._devices_of(answer) or [answer])
+        idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]
+        if not idle or len(self.session.devices.placed) == 1:
+            return ()
+        if answer in self.plans and self.too_large:
+            reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
+        elif answer in self.plans:
+            reason = "no placement that was compared and uses every device is faster"
+        elif any(verdict.reason is not None for name, verdict in result.verdicts.items() if name != answer):
+            reason = "the faster placements were rejected"
+        elif any(name in result.comparison.samples for name in self.plans):
+            reason = f"no split placement was measured to be faster than {answer}"
+        else:
+            reason = "no split placement was compared"
+        return (idle_sentence(idle, reason),)
+
+    def held_bytes(self) -> dict[str, float]:
+        """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+        index = {name: d for d, name in enumerate(self.problem.devices)}
+        devices = self._devices_of(self.result.answer) or [self.result.answer] * self.session.graph.num_ops
+        if not set(devices) <= set(index):
+            return {}
+        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), len(index))
+        return dict(zip(self.problem.devices, held.tolist(), strict=True))
 
     def _why_uncompared(self, found: Found) -> str | None:
         """Why no split placement has a figure in the comparison; None where one has."""
@@ -300,7 +340,8 @@ class _Report:
         only, name = self.session.devices.placed[0].name, self.result.answer
         figure = f"{name} takes {1e3 * self.result.comparison.median_s(name):.3g} ms"
         variable = variable_of(self.session.graph)
-        if variable is not None:
-            return f"The model keeps state between inferences (variable {variable!r}), which cannot be split; {figure}."
+        if variable is not None and len(self.session.devices.placed) > 1:
+            state = f"The model keeps state between inferences (variable {variable!r})"
+            return f"{state}, which only HETERO can split; {figure}."
         advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
         return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Limits, Result
@@ -69,7 +70,8 @@ class Driver:
 
         What is known and fails is told.
 
-        Cheap evaluations are had whatever the budget. Raises SearchStopped at its end.
+        Cheap evaluations are had whatever the budget; others only of what memory admits. Raises SearchStopped at its
+        end.
         """
         problem, recorder = self._problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
@@ -79,7 +81,8 @@ class Driver:
         if recorder.is_cheap:
             recorder.evaluate_all(plans)
         else:
-            recorder.evaluate(plans)
+            judge = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
+            recorder.evaluate([plan for plan in plans if judge is None or judge.fits(plan.placement)])
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:
                 self._watcher.on_phase(f"the placement to start with fails: {event.score.failure}")

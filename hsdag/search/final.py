@@ -77,6 +77,8 @@ def final_comparison(
     if answer is None:
         reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
         reasons += [f"{name}: {verdict.reason}" for name, verdict in verdicts.items()]
+        if not reasons:
+            raise SearchError("no device holds the whole model, and no placement was found in time; raise --budget")
         raise SearchError(f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}")
     versus = best_single or answer
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}

@@ -36,6 +36,9 @@ DataShape = str | Sequence[str]
 """Scenarios, each as ``--data-shape`` takes it."""
 
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
+_UNIT_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNIT_BYTES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -94,6 +97,7 @@ class PlaceOptions(SearchOptions):
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: Path | None = None
     scenarios: tuple[Scenario, ...] = ()
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
     candidate_limit_s: float = 120.0
     reference: ReferenceName = "cpu"
     tolerance: float | None = None
@@ -113,6 +117,8 @@ class PlaceOptions(SearchOptions):
         if self.inputs is not None and not self.inputs.is_file():
             raise OptionError(f"no such file: {self.inputs}; --input takes an .npz file with one array per input")
         parse_executor(self.executor)
+        if self.memory_bytes and self.resolved_reward == "measured":
+            raise OptionError("--memory needs a search that simulates: choose --reward hybrid or simulated")
 
     @property
     def semantics(self) -> Semantics:
@@ -160,6 +166,20 @@ def input_scenarios(data_shape: DataShape, tokens: str | None) -> tuple[Scenario
     from hsdag.ir.scenario import parse_scenarios
 
     return parse_scenarios((data_shape,) if isinstance(data_shape, str) else data_shape, tokens)
+
+
+def parse_memory(text: str | None) -> dict[str, float]:
+    """Bytes by device from ``GPU.0=8GB,GPU.1=512MiB``. Raises OptionError for a text of another form."""
+    found: dict[str, float] = {}
+    for item in text.split(",") if text is not None else ():
+        name, _, size = (part.strip() for part in item.rpartition("="))
+        match = _SIZE.fullmatch(size)
+        if match is None or not name or not float(match[1]) > 0:
+            raise OptionError(f"--memory {text!r}: {item.strip()!r} is not of the form DEVICE=SIZE, such as GPU.0=8GB")
+        if name in found:
+            raise OptionError(f"--memory {text!r} gives device {name!r} two sizes")
+        found[name] = float(match[1]) * _UNIT_BYTES[match[2] or ""]
+    return found
 
 
 def parse_duration(text: str | float, option: str = "--budget") -> float:

@@ -70,8 +70,8 @@ class Ground:
 class Found:
     """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
 
-    ``ruled_out`` says why nothing was searched, where the profile left no split to search for. ``compiling_s`` came
-    before the search, and is not part of the budget.
+    ``profile`` is what was measured of the model, where it was. ``ruled_out`` says why nothing was searched, where the
+    profile left no split to search for. ``compiling_s`` came before the search, and is not part of the budget.
     """
 
     problem: Problem
@@ -83,6 +83,7 @@ class Found:
     ruled_out: str | None = None
     contributions: tuple[Contribution, ...] = ()
     compiling_s: float = 0.0
+    profile: ModelProfile | None = None
 
 
 def search_placements(
@@ -131,7 +132,7 @@ def search_placements(
         watcher.on_phase("; ".join(ground.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
             spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
-            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, compiling_s=compiling_s)
+            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, ground.profile)
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
@@ -148,7 +149,8 @@ def search_placements(
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
-    return Found(problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
+    found = (problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
+    return Found(*found, ground.profile)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
@@ -167,7 +169,7 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         overlaps = options.executor != "hetero" or options.objective.is_steady
         profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop, side_by_side=overlaps)
     except DeviceError as error:
-        if options.reward is not None and not watcher.should_stop():
+        if (options.reward is not None or options.memory_bytes) and not watcher.should_stop():
             raise
         watcher.on_phase(f"{error}; measuring every placement instead")
         return measured_alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from hsdag.ir.build import graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
+from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes, input_name, load_model
@@ -48,8 +48,9 @@ class Session:
 
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
     both number ops equally. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios``
-    inputs may stay dynamic: these are what the model is profiled and measured on, and ``graph`` has their sizes. Raises
-    ModelError and DeviceError as reading and loading do.
+    inputs may stay dynamic: these are what the model is profiled and measured on, and ``graph`` has their sizes.
+    ``memory_bytes`` are limits by device. Raises ModelError and DeviceError as reading and loading do, OptionError for
+    a limit of a device that is not there.
     """
 
     def __init__(
@@ -62,12 +63,18 @@ class Session:
         seed: int = 0,
         inputs: Path | None = None,
         scenarios: Sequence[Scenario] = (),
+        memory_bytes: Mapping[str, float] | None = None,
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         worker_command: Sequence[str] | None = None,
     ) -> None:
         self.devices = devices
         self.objective = objective
+        self._limits = dict(memory_bytes or {})
+        known = [spec.name for spec in devices.all]
+        for limited in self._limits:
+            if limited not in known:
+                raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
         self._stack = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         if isinstance(source, str | Path):
@@ -159,7 +166,25 @@ class Session:
             op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
             raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
         problem = Problem(units, names, supported, self.objective)
-        return problem if profile is None else with_costs(problem, profile.costs(), profile.memory_bytes)
+        return problem if profile is None else with_costs(problem, profile.costs(), self._memory_bytes(profile))
+
+    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
+        """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
+        limits = dict(self._limits)
+        for times in zip(profile.devices, profile.times, strict=True) if profile is not None else ():
+            if times[1].memory_bytes is not None:
+                limits.setdefault(times[0].name, times[1].memory_bytes)
+        held = float(self.graph.weight_bytes.sum())
+        return {
+            name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
+            for name, limit in limits.items()
+            if held > limit
+        }
+
+    def _memory_bytes(self, profile: ModelProfile) -> FloatArray:
+        """[D] the limits of the devices that are placed on, else what they have."""
+        known = zip(self.devices.placed, profile.memory_bytes.tolist(), strict=True)
+        return np.array([self._limits.get(spec.name, size) for spec, size in known])
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
@@ -194,6 +219,12 @@ class Session:
     def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
         """A plan as something to compile for an executor."""
         return candidate_of(problem, self.devices.placed, plan, executor)
+
+
+def in_bytes(size: float) -> str:
+    """A size in words."""
+    power = min(int(np.log10(max(size, 1.0)) // 3), 4)
+    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:

@@ -34,8 +34,11 @@ TOTAL_BITS = 50
 MAX_ORDERED = 6
 """Devices up to which all their orders are tried; more are taken by speed, the fastest first."""
 
-EVENLY = 0.01
-"""Stages in turn may take this much longer where they fill memory more evenly; and how finely that is told."""
+EVENLY = 0.05
+"""Stages in turn may take this much longer where they fill memory more evenly: profiled times are no more exact."""
+
+FINELY = 0.01
+"""How exactly the least share of all memories that suffices is found."""
 
 UNABLE = np.int64(2**60)
 """Ticks of an op that its device does not support: no period is as long."""
@@ -130,7 +133,7 @@ def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
         return None
     stages, allowed = least[0], int(least[1] * (1 + EVENLY))
     low, high = 0.0, 1.0
-    while np.isfinite(memory_bytes).any() and high - low > EVENLY:
+    while np.isfinite(memory_bytes).any() and high - low > FINELY:
         middle = 0.5 * (low + high)
         found = _Plan(line, middle * memory_bytes).in_turn()
         if found is None or found[1] > allowed:
