@@ -50,6 +50,7 @@ BENCHMARKS = {
     "family_statistics": Small("--families chain --seeds 2", r"chain +\d+ \d+-\d+( +[\d.-]+)+"),
     "fractal_speed": Small("--ops 1000", r"peak memory [\d.]+ GB"),
     "heft_speed": Small("", r"median +[\d.]+ ms.*simulated makespan"),
+    "hetero_prediction": Small("--models tiny_resnet,detour", r"predicted equals actual in \d+ of \d+ cases"),
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
     "hybrid_acquisition": Small("--seeds 2 --rounds 2", r"expected improvement +[\d.]+"),
     "hybrid_cost": Small("--seeds 1 --budget 12s", r"hybrid over measured: [\d.]+ times"),

@@ -162,7 +162,7 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     order = np.argsort(floats[ops], kind="stable")
     ends = inverse_of(order)[table[:, :2]]
     own, is_result = int(np.sum(~floats[ops])), np.isin(graph.op_types, ["Result"])[ops[order]]
-    net, edge = _net(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
+    net, edge = net_of(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
     return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
 
 
@@ -179,7 +179,7 @@ def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known
     return found
 
 
-def _net(
+def net_of(
     ends: IntArray, edge: IntArray, ports: IntArray, own: int, is_input: BoolArray, is_result: BoolArray
 ) -> tuple[Net, IntArray]:
     """The net of nodes of which the first ``own`` run on data, and the edges of the graph that its edges are.

@@ -168,10 +168,18 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
     ``devices`` is a list as ``--devices`` takes it (None: all that load here); with ``num_cpu_parts``, the
     parts take the place of CPU. Raises DeviceError when one is unknown or fails to load.
     """
+    loading = [info.name for info in list_devices() if info.failure is None] if devices is None else listed_names()
+    found = named_devices(devices, num_cpu_parts, loading)
+    make_core(found.all)
+    return found
+
+
+def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequence[str]) -> DeviceSet:
+    """The same, but no plugin is loaded: ``known`` are the names listed here, and all that is used by default."""
     if devices is not None:
-        specs = tuple(canonical(spec) for spec in parse_devices(devices))
+        specs = tuple(canonical(spec, known) for spec in parse_devices(devices))
     else:
-        specs = tuple(DeviceSpec(info.name, info.name) for info in list_devices() if info.failure is None)
+        specs = tuple(DeviceSpec(name, name) for name in known)
     if num_cpu_parts is not None:
         parts = partition_cpu(num_cpu_parts, cpu_topology())
         rest = tuple(spec for spec in specs if spec.name != "CPU")
@@ -182,9 +190,7 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
         raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
     names = {spec.name for spec in specs}
     wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
-    rivals = tuple(DeviceSpec(plugin, plugin) for plugin in wholes)
-    make_core(specs + rivals)
-    return DeviceSet(specs, rivals)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
 
 
 def make_core(specs: tuple[DeviceSpec, ...]) -> Any:

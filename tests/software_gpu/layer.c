@@ -8,6 +8,7 @@
  *  3. Built programs are kept in the folder that SOFTWARE_GPU_PROGRAMS names, and read from there the next time.
  *  4. Programs are never released: this runtime frees them under their living kernels, and unloads itself before
  *     OpenVINO at the end of the process, so that nothing else is released from then on either.
+ *  5. clWaitForEvents asks until they are over: two threads that wait inside this runtime may wait for each other.
  *
  * SOFTWARE_GPU_MEMORY is the memory of each device in bytes, by default what the runtime says. */
 #include <pthread.h>
@@ -25,9 +26,9 @@ enum {
     GET_DEVICE_INFO = 3, CREATE_CONTEXT = 4, RELEASE_CONTEXT = 7, GET_CONTEXT_INFO = 8, RELEASE_QUEUE = 11,
     RELEASE_MEMORY = 18, CREATE_WITH_SOURCE = 26, CREATE_WITH_BINARY = 27, RELEASE_PROGRAM = 29, BUILD_PROGRAM = 30,
     GET_PROGRAM_INFO = 32, GET_BUILD_INFO = 33, CREATE_KERNEL = 34, CREATE_KERNELS = 35, RELEASE_KERNEL = 37,
-    RELEASE_EVENT = 44, FLUSH = 46, FINISH = 47, MOST_FUNCTIONS = 512
+    WAIT_FOR_EVENTS = 41, GET_EVENT_INFO = 42, RELEASE_EVENT = 44, FLUSH = 46, FINISH = 47, MOST_FUNCTIONS = 512
 };
-enum { SUCCESS = 0, INVALID_VALUE = -30 };
+enum { SUCCESS = 0, EVENTS_FAILED = -14, INVALID_VALUE = -30 };
 
 static void *functions[MOST_FUNCTIONS], *next[MOST_FUNCTIONS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -252,6 +253,23 @@ static handle create_context(const void *properties, uint32_t count, const handl
     return made;
 }
 
+/* 5. Waiting ------------------------------------------------------------------------------------------------------- */
+
+static status wait_for_events(uint32_t count, const handle *events)
+{
+    get_info ask = (get_info)next[GET_EVENT_INFO];
+    int32_t state = 0, worst = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        handle queue = NULL;
+        if (ask(events[i], 0x11D0, sizeof queue, &queue, NULL) == SUCCESS && queue) flush(queue); /* of the event */
+    }
+    for (uint32_t i = 0; i < count; i++) { /* CL_EVENT_COMMAND_EXECUTION_STATUS: 0 when over, negative if it failed */
+        while (ask(events[i], 0x11D3, sizeof state, &state, NULL) == SUCCESS && state > 0) usleep(20);
+        if (state < worst) worst = state;
+    }
+    return worst < 0 ? EVENTS_FAILED : SUCCESS;
+}
+
 /* What the loader asks for ----------------------------------------------------------------------------------------- */
 
 status clGetLayerInfo(uint32_t asked, size_t room, void *to, size_t *needed)
@@ -281,6 +299,7 @@ status clInitLayer(uint32_t count, void **given, uint32_t *num, void ***table)
     functions[RELEASE_QUEUE] = (void *)release_queue;
     functions[RELEASE_MEMORY] = (void *)release_memory;
     functions[RELEASE_KERNEL] = (void *)release_kernel;
+    functions[WAIT_FOR_EVENTS] = (void *)wait_for_events;
     functions[RELEASE_EVENT] = (void *)release_event;
     functions[FLUSH] = (void *)flush;
     functions[FINISH] = (void *)finish;

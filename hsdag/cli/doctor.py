@@ -1,0 +1,111 @@
+"""``hsdag doctor``: what is true on this machine, and what HETERO would do with a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hsdag.cli.options import DataShapes, Devices, Json, PartitionCpu, Shape, Tokens
+from hsdag.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from hsdag.commands.doctor.examination import Examination
+    from hsdag.commands.doctor.machine import Pair
+    from hsdag.commands.doctor.model import ModelReport
+    from hsdag.runtime.examining.messages import Transfer
+
+
+def doctor(
+    model: Annotated[Path | None, typer.Argument(help="A model file, to be examined on the devices.")] = None,
+    devices: Devices = None,
+    partition_cpu: PartitionCpu = None,
+    shape: Shape = None,
+    data_shapes: DataShapes = None,
+    tokens: Tokens = None,
+    budget: str = typer.Option("60s", "--budget", help="Time for all that compiles: 60s, 5m."),
+    as_json: Json = False,
+) -> None:
+    """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
+    from hsdag.commands.doctor.examination import examine
+    from hsdag.ir.reader import check_model_path
+    from hsdag.search.options import input_scenarios, input_shapes, parse_duration
+
+    if model is not None:
+        check_model_path(model)
+    found = examine(
+        model,
+        devices,
+        partition_cpu,
+        shapes=input_shapes(shape),
+        scenarios=input_scenarios(data_shapes or (), tokens),
+        budget_s=parse_duration(budget),
+        on_step=say,
+    )
+    if as_json:
+        print_json(found.document())
+    else:
+        _show(found)
+
+
+def _show(found: Examination) -> None:
+    gib = f"{found.memory_bytes / 2**30:.1f} GiB of memory, {found.usable_memory_bytes / 2**30:.1f} of it free"
+    typer.echo(f"OpenVINO {found.openvino}; {found.threads} threads of the CPU, {gib}")
+    _show_devices(found)
+    if found.pairs:
+        rows = [_pair_row(pair) for pair in found.pairs]
+        columns = ["pair", "tensors there", "back", "compute at once", "memory at once"]
+        print_table(None, columns, rows)
+    if found.model is not None:
+        _show_model(found.model)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for finding in found.findings:
+        groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)
+    for (severity, text), about in groups.items():
+        typer.echo(f"{severity}: {', '.join(about)}: {text}")
+    for command in found.next_commands:
+        typer.echo(f"next: {command}")
+
+
+def _show_devices(found: Examination) -> None:
+    rows = []
+    for device in found.devices:
+        facts, precision = device.facts, device.precision
+        if facts is None:
+            rows.append([device.spec.name, "does not load", "-", "-", "-", "-"])
+            continue
+        memory = "-" if facts.memory_bytes is None else f"{facts.memory_bytes / 1e9:.1f}"
+        driver = (precision.driver if precision is not None else None) or "-"
+        gap = None if precision is None else precision.default["max_relative"]
+        off = "-" if gap is None else f"{gap:.1g}"
+        rows.append([device.spec.name, facts.full_name, driver, memory, facts.precision or "-", off])
+    print_table(None, ["device", "what it is", "driver", "memory GB", "precision", "off from f32"], rows)
+
+
+def _pair_row(pair: Pair) -> list[str]:
+    gains = [f"{pair.gains[kind]:.2f}" if kind in pair.gains else "-" for kind in ("compute", "memory")]
+    return [" and ".join(pair.names), _way(pair.there), _way(pair.back), *gains]
+
+
+def _way(transfer: Transfer | None) -> str:
+    if transfer is None:
+        return "-"
+    how = f"{' and '.join(transfer.copied_by)} copies" if transfer.copied_by else "shared"
+    return f"{transfer.memory} memory, {how}"
+
+
+def _show_model(report: ModelReport) -> None:
+    graph = report.graph
+    typer.echo(f"{graph.name}: {graph.num_ops} ops, {graph.weight_bytes.sum() / 1e6:.4g} MB of weights")
+    rows = []
+    for found in report.distributions:
+        target = f"HETERO:{','.join(found.devices)} {found.policy or ''}".strip()
+        if found.failure is not None:
+            rows.append([target, "-", "does not compile", "-", "-"])
+            continue
+        weights = found.weight_bytes(graph)
+        for name, ops in found.ops.items():
+            rows.append([target, name, str(ops), str(found.submodels[name]), f"{weights[name] / 1e6:.4g}"])
+    if rows:
+        print_table(None, ["HETERO would make", "device", "ops", "submodels", "weights MB"], rows)

@@ -1,0 +1,165 @@
+"""What a user should know of a machine and a model: findings, the grave ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from hsdag.commands.doctor.hetero import Distribution, counted_bytes, size_words, why_empty
+from hsdag.ir.colocation import floating_ops
+from hsdag.ir.graph import ComputationGraph
+from hsdag.runtime.examining.messages import DeviceFacts, Precision, Transfer
+
+F16_MOST = 65504.0
+"""The largest number that half precision holds."""
+
+F16_INFINITE = 65520.0
+"""From here on, half precision rounds to infinity."""
+
+WRONG = 0.05
+"""A small network whose outputs differ by more than this share of the largest one is computed wrongly."""
+
+LITTLE_GAIN = 1.2
+"""Two devices that do no more than this times the work of one device after the other do not overlap."""
+
+
+class Severity(Enum):
+    """How much a finding matters, as it is printed."""
+
+    DANGER = "danger"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence about a device, a pair of devices or the model."""
+
+    severity: Severity
+    about: str
+    text: str
+
+    def document(self) -> dict[str, str]:
+        """As JSON."""
+        return {**asdict(self), "severity": self.severity.value}
+
+
+def danger(about: str, text: str) -> Finding:
+    """What gives wrong results, or none."""
+    return Finding(Severity.DANGER, about, text)
+
+
+def warning(about: str, text: str) -> Finding:
+    """What costs speed, or may give wrong results."""
+    return Finding(Severity.WARNING, about, text)
+
+
+def note(about: str, text: str) -> Finding:
+    """What is good to know."""
+    return Finding(Severity.NOTE, about, text)
+
+
+def of_precision(name: str, facts: DeviceFacts, found: Precision) -> list[Finding]:
+    """On what a device makes of a small network."""
+    by_default, in_f32 = found.default["max_relative"], found.single["max_relative"]
+    if any(gap is None or gap > WRONG for gap in (by_default, in_f32)):
+        gaps = " and ".join(_share(gap) for gap in (by_default, in_f32))
+        return [danger(name, f"computes a small network wrongly: by default and in f32 its outputs are off by {gaps}")]
+    if facts.precision in (None, "f32"):
+        return []
+    return [
+        note(
+            name,
+            f"computes in {facts.precision} by default: outputs of a small network are off by {_share(by_default)} of "
+            f"the largest, with INFERENCE_PRECISION_HINT=f32 by {_share(in_f32)}",
+        )
+    ]
+
+
+def of_overlap(pair: str, gains: Mapping[str, float]) -> list[Finding]:
+    """On two devices that run at the same time; ``gains`` are by what bounds the two small models."""
+    if max(gains.values(), default=2.0) > LITTLE_GAIN:
+        return []
+    shown = " and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items())
+    return [warning(pair, f"hardly overlap: at once they do {shown} the work that they do one after the other")]
+
+
+def of_transfer(pair: str, found: Transfer | None) -> list[Finding]:
+    """On a tensor that one device writes and the other one reads."""
+    if found is None or found.is_right:
+        return []
+    return [danger(pair, "a tensor that the first one writes arrives wrong at the second one")]
+
+
+def of_support(name: str, refused: Sequence[str]) -> list[Finding]:
+    """On the types of ops that a device does not run."""
+    if not refused:
+        return []
+    return [warning(name, f"does not run {len(refused)} of the model's ops: {', '.join(sorted(set(refused)))}")]
+
+
+def of_distribution(
+    graph: ComputationGraph, found: Distribution, memory_bytes: Mapping[str, float | None]
+) -> list[Finding]:
+    """On what HETERO would do with the model."""
+    about = f"HETERO:{','.join(found.devices)}" + (f" {found.policy}" if found.policy else "")
+    if found.failure is not None:
+        return [danger(about, f"does not compile the model: {found.failure}")]
+    counted, findings = counted_bytes(graph), list[Finding]()
+    for variable, places in found.parted_variables(graph).items():
+        where = " and ".join(places)
+        findings.append(danger(about, f"loses variable {variable!r} of the model's state, or fails: it is on {where}"))
+    for name, size in found.weight_bytes(graph).items():
+        memory = memory_bytes.get(name)
+        if memory is not None and size > memory:
+            held = f"{size_words(size)} of weights, and {name} has {size_words(memory)}"
+            findings.append(danger(about, f"puts more on {name} than it holds: {held}"))
+    findings += [warning(about, why_empty(found, name, memory_bytes, counted)) for name in found.empty]
+    weights = int(graph.weight_bytes.sum())
+    if found.policy is not None and counted > weights:
+        text = f"counts {size_words(counted)} of weights, which take {size_words(weights)}: a byte for 4 bits"
+        findings.append(note(about, text))
+    return findings
+
+
+def beyond_half_precision(graph: ComputationGraph, largest: Sequence[float] | None) -> dict[int, float]:
+    """Ops that give larger numbers than half precision holds, and the largest; ``largest`` [N], None where unknown."""
+    floats = floating_ops(graph)
+    return {v: most for v, most in enumerate(largest or ()) if most >= F16_INFINITE and not floats[v]}
+
+
+def of_half_precision(
+    graph: ComputationGraph, names: str, constants: Mapping[str, float], beyond: Mapping[int, float]
+) -> list[Finding]:
+    """On numbers that half precision does not hold, for the devices ``names`` that compute in it.
+
+    ``constants`` are the largest magnitudes of constants by name, ``beyond`` those of what ops give that are too large.
+    """
+    findings = []
+    large = {name: most for name, most in constants.items() if most > F16_MOST}
+    if large:
+        some = next(iter(large))
+        text = f"computes with {F16_MOST:g} for larger numbers in constants, such as {some!r} ({large[some]:.3g})"
+        findings.append(warning(names, text))
+    if beyond:
+        v = next(iter(beyond))
+        op = f"{graph.op_names[v]!r} ({graph.op_types[v]}, {beyond[v]:.3g})"
+        text = f"{len(beyond)} ops give numbers beyond {F16_MOST:g}, which become infinite in f16; the first is {op}"
+        findings.append(danger(names, text))
+    return findings
+
+
+def of_outputs(name: str, found: Mapping[str, float | None]) -> list[Finding]:
+    """On the model's outputs on a device against the CPU's in f32."""
+    gap = found["max_relative"]
+    if gap is None:
+        return [
+            danger(name, "gives outputs of the model that are not finite, or not where those of the CPU in f32 are")
+        ]
+    text = f"gives outputs of the model that are off by {_share(gap)} of the largest from the CPU's in f32"
+    return [(warning if gap > WRONG else note)(name, text)]
+
+
+def _share(gap: float | None) -> str:
+    return "numbers that are not finite" if gap is None else f"{gap:.2g}"

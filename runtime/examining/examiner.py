@@ -1,0 +1,221 @@
+"""The examining process: answers about devices, and about a model on them.
+
+It is the client's to kill like a measuring process. A device is loaded when it is asked about, not before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+
+from hsdag.ir.build import name_uniquely, ordered_ops
+from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.errors import ModelError
+from hsdag.ir.reader import load_model
+from hsdag.runtime.examining.messages import (
+    AskDevice,
+    AskHetero,
+    AskSupport,
+    CompareOutputs,
+    DeviceFacts,
+    ExaminerSetup,
+    LargestValues,
+    ListDevices,
+    ListPlugin,
+    Precision,
+    ProbePrecision,
+    ProbeTransfer,
+    RunBeside,
+)
+from hsdag.runtime.examining.network import network
+from hsdag.runtime.examining.transfer import probe_transfer
+from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses
+from hsdag.runtime.measuring.messages import Compiling, Request
+from hsdag.runtime.measuring.serving import main
+from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
+from hsdag.runtime.measuring.worker import output_difference
+from hsdag.runtime.measuring.worker_profile import device_memory_bytes
+from hsdag.runtime.platforms.devices import make_core
+from hsdag.runtime.platforms.inference import device_calls
+
+SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
+DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
+"""What a model that the GPU plugin has compiled says of the driver it was compiled with, in its first bytes."""
+
+HEADER_BYTES = 4096
+
+
+class Examiner:
+    """Devices one at a time, and a model for them, if there is one."""
+
+    def __init__(self, setup: ExaminerSetup) -> None:
+        self.setup = setup
+        self.tell: Callable[[Compiling], None] = lambda _: None
+
+    @cached_property
+    def model(self) -> ov.Model:
+        """The model under unique names, whatever its shapes. Raises ModelError."""
+        assert self.setup.model is not None
+        model = load_model(self.setup.model, self.setup.shapes, dynamic=True)
+        name_uniquely(model)
+        return model
+
+    def handle(self, request: Request[Any]) -> Any:
+        """The answer to a request, by its type."""
+        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            ListDevices: lambda _: tuple(str(name) for name in ov.Core().available_devices),
+            ListPlugin: lambda given: _names(given.plugin),
+            AskDevice: lambda given: _facts(given.device),
+            ProbePrecision: lambda given: _precision(given.device),
+            CompareOutputs: self.compare,
+            RunBeside: _beside,
+            ProbeTransfer: lambda given: probe_transfer(given.writer, given.reader),
+            AskHetero: self.distribution,
+            AskSupport: self.support,
+            LargestValues: self.largest,
+        }
+        with device_calls():
+            return actions[type(request)](request)
+
+    def compare(self, request: CompareOutputs) -> Mapping[str, float | None]:
+        """Distance of a device's outputs from the CPU's in f32, over all inferences of the scenarios."""
+        found, expected = self.outputs(request.device, {}), self.outputs(_CPU, SINGLE)
+        return output_difference(found, expected)
+
+    def distribution(self, request: AskHetero) -> list[str]:
+        """HETERO's own answer: it runs the same code when it compiles a model."""
+        target = "HETERO:" + ",".join(spec.openvino_name for spec in request.devices)
+        properties = hetero_properties(request.devices, request.properties)
+        chosen = make_core(request.devices).query_model(self.model, target, properties)
+        return [str(chosen.get(name, "")) for name, _ in ordered_ops(self.model)]
+
+    def support(self, request: AskSupport) -> list[bool]:
+        """What the device's plugin says."""
+        chosen = make_core((request.device,)).query_model(self.model, request.device.openvino_name)
+        return [name in chosen for name, _ in ordered_ops(self.model)]
+
+    def largest(self, request: LargestValues) -> list[float]:
+        """One inference of a clone that gives the largest magnitude of every op beside its own results."""
+        watched = self.model.clone()
+        _cut_off(watched, request.most)
+        own, ports = len(watched.outputs), [port for node in watched.get_ordered_ops() for port in _data_of(node)]
+        watched.add_results([opset13.result(_largest(port)) for port in ports])
+        found = {name: 0.0 for name, _ in ordered_ops(self.model)}
+        names = [""] * own + [port.get_node().get_friendly_name() for port in ports]
+        for name, array in zip(itertools.cycle(names), self.outputs(_CPU, SINGLE, watched), strict=False):
+            if name:
+                found[name] = max(found[name], float(array))
+        return list(found.values())
+
+    def outputs(self, device: DeviceSpec, properties: Mapping[str, str], model: ov.Model | None = None) -> list[Any]:
+        """Outputs of the model, or a clone with more outputs, one inference of the scenarios after another.
+
+        Raises ModelError where there are no scenarios and shapes are dynamic.
+        """
+        model = model or self.model
+        if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in model.inputs):
+            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
+        return _outputs(device, model, make_courses(model, self.setup.scenarios, self.setup.seed, None), properties)
+
+
+_CPU = DeviceSpec("CPU", "CPU")
+
+
+def _outputs(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course], properties: Mapping[str, str]) -> list[Any]:
+    """Outputs of all inferences of courses."""
+    compiled = make_core((spec,)).compile_model(model, spec.openvino_name, dict(properties))
+    stateful = bool(model.get_variables())
+    return Exercise(compiled.create_infer_request(), model.inputs, courses, stateful=stateful).outputs(model.outputs)
+
+
+def _cut_off(model: ov.Model, most: float) -> None:
+    """Limit the magnitude of constants of single and double precision, in place."""
+    for node in model.get_ordered_ops():
+        is_wide = node.get_type_name() == "Constant" and node.get_output_element_type(0) in (ov.Type.f32, ov.Type.f64)
+        if is_wide and np.max(np.abs(node.data), initial=0.0) > most:
+            limited = opset13.constant(np.clip(node.data, -most, most))
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(limited.output(0))
+
+
+def _data_of(node: ov.Node) -> list[Any]:
+    """The outputs of an op that are real numbers, of known rank, and not constant."""
+    if node.get_type_name() in ("Constant", "Result", "Assign"):
+        return []
+    ports = [port for port in node.outputs() if port.get_element_type().is_real()]
+    return [port for port in ports if port.get_partial_shape().rank.is_static]
+
+
+def _largest(port: Any) -> ov.Node:
+    """The largest magnitude in a tensor of known rank."""
+    axes = np.arange(len(port.get_partial_shape()))
+    return opset13.reduce_max(opset13.abs(port), opset13.constant(axes))
+
+
+def _names(plugin: str) -> tuple[str, ...]:
+    """A plugin's devices, by OpenVINO's names; none where the plugin is missing."""
+    try:
+        ids = [str(each) for each in ov.Core().get_property(plugin, "AVAILABLE_DEVICES")]
+    except RuntimeError:
+        return ()
+    return tuple(f"{plugin}.{each}" if len(ids) > 1 else plugin for each in ids)
+
+
+def _facts(spec: DeviceSpec) -> DeviceFacts:
+    core = make_core((spec,))
+    name = spec.openvino_name
+
+    def said(key: str) -> Any:
+        try:
+            return core.get_property(name, key)
+        except RuntimeError:
+            return None
+
+    kind, hint = said("DEVICE_TYPE"), said("INFERENCE_PRECISION_HINT")
+    return DeviceFacts(
+        full_name=str(said("FULL_DEVICE_NAME")),
+        kind=None if kind is None else str(kind).rpartition(".")[2].lower(),
+        plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
+        memory_bytes=device_memory_bytes(core, name),
+        capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
+        precision=None if hint is None else hint.get_type_name(),
+    )
+
+
+def _precision(spec: DeviceSpec) -> Precision:
+    model = network()
+    courses = make_courses(model, (), 0, None)
+    expected = _outputs(_CPU, model, courses, SINGLE)
+    default = output_difference(_outputs(spec, model, courses, {}), expected)
+    single = output_difference(_outputs(spec, model, courses, SINGLE), expected)
+    return Precision(default, single, _driver(spec, model))
+
+
+def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
+    """The version of the driver, where a device tells it, itself or in a model that it has compiled."""
+    core = make_core((spec,))
+    if "NPU_DRIVER_VERSION" in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES"):
+        return str(core.get_property(spec.openvino_name, "NPU_DRIVER_VERSION"))
+    if "GPU" not in spec.plugin:
+        return None
+    header = core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES)
+    found = DRIVER.search(header)
+    return None if found is None else found[1].decode(errors="replace")
+
+
+def _beside(request: RunBeside) -> list[list[list[tuple[float, float]]]]:
+    core = make_core(request.devices)
+    model = probe_model(request.kind)
+    compiled = [core.compile_model(model, spec.openvino_name) for spec in request.devices]
+    return times_beside([each.create_infer_request() for each in compiled], request.for_s)
+
+
+if __name__ == "__main__":
+    main(Examiner)

@@ -1,0 +1,42 @@
+"""``hsdag doctor``: one document, or tables, findings and what to run next; exit code 0 whatever was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.commands.doctor import machine
+
+
+@pytest.fixture(autouse=True)
+def short_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PAIR_S", 0.0)
+
+
+def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.CaptureFixture[str], tiny_bert: Path) -> None:
+    assert run(["doctor", str(tiny_bert), "--devices", "CPU,GPU.9", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [device["facts"] is None for device in document["devices"]] == [False, True]
+    assert document["pairs"] == []
+    assert document["model"]["name"]
+    assert document["findings"][0]["severity"] == "danger"
+    assert document["findings"][0]["about"] == "GPU.9"
+    assert document["next"] == [f"hsdag place {tiny_bert} --partition-cpu 2"]
+
+
+def test_tables_findings_and_commands_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--partition-cpu", "2"]) == 0
+    shown = capsys.readouterr()
+    assert all(word in shown.out for word in ("OpenVINO 20", "CPU_0 and CPU_1", "process memory, shared", "at once"))
+    assert "next: hsdag doctor MODEL --partition-cpu 2" in shown.out
+    assert "CPU_0: loading" in shown.err
+
+
+def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["doctor", str(tmp_path / "none.xml")]) == 2
+    assert run(["doctor", "--budget", "soon"]) == 2
+    assert run(["doctor", "--devices", "A=B=C"]) == 2
+    assert capsys.readouterr().err.count("\nhsdag: ") == 2  # the first one is at the start

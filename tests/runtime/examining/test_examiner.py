@@ -1,0 +1,129 @@
+"""What the examining process answers about devices of this machine and a model on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir import DeviceSpec, ModelError
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.scenario import Scenario
+from hsdag.runtime.examining.examiner import DRIVER, Examiner
+from hsdag.runtime.examining.messages import (
+    AskDevice,
+    AskHetero,
+    AskSupport,
+    CompareOutputs,
+    ExaminerSetup,
+    LargestValues,
+    ListDevices,
+    ListPlugin,
+    ProbePrecision,
+    ProbeTransfer,
+    RunBeside,
+)
+from hsdag.runtime.measuring.exercise import make_inputs
+
+SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
+OTHER = DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")
+
+
+@pytest.fixture(scope="module")
+def examiner() -> Examiner:
+    return Examiner(ExaminerSetup(None))
+
+
+def of_model(folder: Path, output: Any, given: Any, *scenarios: Scenario) -> Examiner:
+    path = folder / "model.xml"
+    ov.save_model(ov.Model([opset13.result(output)], [given], "m"), path, compress_to_fp16=False)
+    return Examiner(ExaminerSetup(path, {}, scenarios))
+
+
+def test_devices_are_listed_all_together_and_by_plugin(examiner: Examiner) -> None:
+    assert "CPU" in examiner.handle(ListDevices())
+    assert examiner.handle(ListPlugin("CPU")) == ("CPU",)
+
+
+def test_a_device_says_what_it_is_and_computes_in(examiner: Examiner) -> None:
+    facts = examiner.handle(AskDevice(SINGLE))
+    assert facts.full_name == ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
+    assert facts.precision == "f32"
+    assert facts.plugin_version == ov.Core().get_versions("CPU")["CPU"].build_number
+    assert facts.memory_bytes > 1e9
+    assert facts.kind in ("integrated", "discrete")
+
+
+def test_an_absent_device_is_the_users_mistake(examiner: Examiner) -> None:
+    with pytest.raises(DeviceError, match=r"unknown device 'GPU\.7'"):
+        examiner.handle(AskDevice(DeviceSpec.parse("GPU.7")))
+
+
+def test_a_device_in_f32_is_not_off_and_one_in_half_precision_is(examiner: Examiner) -> None:
+    assert examiner.handle(ProbePrecision(SINGLE)).default["max_relative"] < 1e-5
+    if "BF16" in examiner.handle(AskDevice(OTHER)).capabilities:
+        found = examiner.handle(ProbePrecision(DeviceSpec.parse("HALF=CPU[INFERENCE_PRECISION_HINT=bf16]")))
+        assert found.default["max_relative"] > 1e-4 > found.single["max_relative"]
+
+
+def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
+    head = b"\1\0meta=1.0;ov=2026.4.1;desc=[driver=2026.22.10.0.01_160000;ip=12.2.0;eus=2]\0"
+    found = DRIVER.search(head)
+    assert found is not None
+    assert found[1] == b"2026.22.10.0.01_160000"
+
+
+def test_two_cpu_devices_share_the_memory_of_the_process(examiner: Examiner) -> None:
+    found = examiner.handle(ProbeTransfer(SINGLE, OTHER))
+    assert (found.memory, found.copied_by, found.is_right) == ("process", (), True)
+    assert found.best_s > 0
+
+
+def test_two_devices_run_side_by_side_in_rounds(examiner: Examiner) -> None:
+    (own, rounds), (other, own_again) = examiner.handle(RunBeside((SINGLE, OTHER), "compute", 0.0))
+    assert own == own_again == []
+    assert len(rounds) == len(other) >= 4
+    assert all(seconds > 0 for pair in (*rounds, *other) for seconds in pair)
+
+
+def test_hetero_gives_every_op_to_the_first_device_that_runs_it(tiny_resnet: Path) -> None:
+    examiner = Examiner(ExaminerSetup(tiny_resnet))
+    assert set(examiner.handle(AskHetero((SINGLE, OTHER)))) == {"CPU_SINGLE"}
+    assert all(examiner.handle(AskSupport(OTHER)))
+
+
+def test_outputs_of_the_model_are_compared_with_those_of_the_cpu_in_f32(tiny_resnet: Path) -> None:
+    examiner = Examiner(ExaminerSetup(tiny_resnet))
+    assert examiner.handle(CompareOutputs(SINGLE))["max_relative"] < 1e-5
+
+
+def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path: Path) -> None:
+    given = opset13.parameter([2, 3], np.float32, name="x")
+    scaled = opset13.multiply(given, opset13.constant(np.float32(1e6), name="big"), name="scaled")
+    examiner = of_model(tmp_path, opset13.negative(scaled, name="last"), given)
+    names = [node.get_friendly_name() for node in examiner.model.get_ordered_ops()]
+    most = dict(zip(names, examiner.handle(LargestValues(100.0)), strict=True))
+    x = np.abs(make_inputs(examiner.model, 0, None)[0].data).max()
+    assert most["x"] == pytest.approx(x)
+    assert most["scaled"] == most["last"] == pytest.approx(100 * x)
+    assert most["big"] == 0.0
+
+
+def test_a_model_of_open_shapes_is_not_run(tmp_path: Path) -> None:
+    given = opset13.parameter([-1, 3], np.float32, name="x")
+    with pytest.raises(ModelError, match="--data-shape"):
+        of_model(tmp_path, opset13.relu(given), given).handle(CompareOutputs(OTHER))
+
+
+def test_a_model_of_open_shapes_is_run_on_those_of_typical_data(tmp_path: Path) -> None:
+    given = opset13.parameter([-1, 3], np.float32, name="x")
+    scenarios = [Scenario(({"x": (2, 3)}, {"x": (40, 3)}))]
+    examiner = of_model(tmp_path, opset13.relu(given, name="r"), given, *scenarios)
+    assert examiner.handle(CompareOutputs(SINGLE))["max_relative"] == 0.0
+    second = make_inputs(examiner.model, 1, None, {"x": (40, 3)})[0].data
+    largest = examiner.handle(LargestValues(100.0))
+    assert largest[1] == pytest.approx(second.max())  # larger than that of the first inference

@@ -1,0 +1,49 @@
+"""Names, transfers, memory and compile times of GPUs, as bench and profile show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hsdag
+from hsdag.ir import parse_devices, read_graph
+from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.runtime.measuring.candidate import Candidate, Open
+from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.platforms.devices import resolve_devices
+
+F32 = "INFERENCE_PRECISION_HINT=f32"
+DEVICES = f"A=GPU.0[{F32}],B=GPU.1[{F32}],CPU"
+
+
+@pytest.fixture(scope="module")
+def split(tiny_resnet: Path) -> Placement:
+    """The first half of tiny_resnet on A, the second on B; C is described but not used."""
+    graph = read_graph(tiny_resnet)
+    names = graph.canonical_names
+    return Placement(
+        model=ModelRecord.of(graph),
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(DEVICES)],
+        affinity={name: "AB"[2 * k // len(names)] for k, name in enumerate(names)},
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+
+
+def test_bench_takes_gpus_by_the_names_of_a_placement_or_of_openvino(tiny_resnet: Path, split: Placement) -> None:
+    result = hsdag.bench(tiny_resnet, {"p": split}, ["GPU", "A", f"B=GPU.1[{F32}]"], time="0.5s")
+    assert {row.name for row in result.rows} == {"p", "GPU.0", "A", "B"}
+    assert not result.failures
+    assert not result.in_flight_failures
+
+
+def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_resnet: Path) -> None:
+    found = resolve_devices(f"A=GPU[{F32}],CPU", None)
+    assert [spec.name for spec in found.all] == ["A", "CPU", "GPU.0"]
+    with WorkerClient(WorkerSetup(tiny_resnet, found.all)) as client:
+        for spec in found.all:
+            assert client.call(Open("k", Candidate.on_device(spec)), 300.0).devices == (spec.openvino_name,)
