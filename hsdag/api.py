@@ -74,18 +74,20 @@ def place(
 ) -> PlaceResult:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``; ``devices``, ``shape``,
-    ``data_shape``, ``tokens`` and ``memory`` are written as at the command line; ``settings`` are hyper-parameters of
-    the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is;
-    ``start`` is a placement to begin with, such as the one that serves at present; durations are texts such as
-    ``"60s"``, or seconds; ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where
-    the cache holds its profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was
-    found is the answer only if the 95% interval says that it is faster than the best single device and the start.
+    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``, and for the executor
+    "cuda", whose devices are torch's, also a ``Workload`` or the name of one; ``devices``, ``shape``, ``data_shape``,
+    ``tokens`` and ``memory`` are written as at the command line; ``settings`` are hyper-parameters of the method by
+    name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a
+    placement to begin with, such as the one that serves at present; durations are texts such as ``"60s"``, or seconds;
+    ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache holds its
+    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was found is the answer
+    only if the 95% interval says that it is faster than the best single device and the start.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     from hsdag.commands.place import run_place
     from hsdag.ir.reader import load_model
+    from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
 
     is_file = isinstance(model, str | Path)
@@ -111,8 +113,8 @@ def place(
         fresh=fresh,
         start=Placement.load(start) if isinstance(start, str | Path) else start,
     )
-    dynamic = bool(options.scenarios)
-    source = model if is_file else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
+    is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
+    source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
     return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher)
 

@@ -108,9 +108,14 @@ class DeviceSpec:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
 
 
+def split_devices(text: str) -> list[str]:
+    """The items of a comma-separated list of devices, in whose brackets commas may stand."""
+    return [item.strip() for item in re.split(r",(?![^\[]*\])", text) if item.strip()]
+
+
 def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.parse) -> tuple[DeviceSpec, ...]:
     """Devices from a comma-separated list. Raises DeviceError when one occurs twice or none is given."""
-    specs = tuple(parse(item) for item in re.split(r",(?![^\[]*\])", text) if item.strip())
+    specs = tuple(parse(item) for item in split_devices(text))
     if not specs:
         raise DeviceError("no device given; name at least one, for example --devices CPU,GPU")
     if any(len(set(names)) < len(specs) for names in zip(*((s.name, s.openvino_name) for s in specs), strict=True)):

@@ -27,8 +27,12 @@ FORMAT_VERSION: Literal[2] = 2
 RT_INFO_PATH = ["hsdag", "placement"]
 """Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
 
-ExecutorName: TypeAlias = Literal["hetero", "work-conserving"]
-"""What runs a placed model: OpenVINO's HETERO, one submodel after another, or our own executor, side by side."""
+ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
+"""What runs a placed model.
+
+OpenVINO's HETERO, one submodel after another; our own executor, with submodels side by side; or that executor with ops
+on CUDA GPUs.
+"""
 
 
 class _Record(BaseModel):
@@ -194,12 +198,21 @@ class Placement(_Record):
             odd = sorted(set(self.affinity) ^ set(keys))
             raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
         devices = [self.affinity[key] for key in keys]
-        check_colocation(graph, devices)
+        if self.executor != "cuda":  # which copies whatever is read on another device
+            check_colocation(graph, devices)
         return devices
 
     def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
         """[N] the rank of each op of a graph, None where it has none; None where no op has one."""
         return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
+
+    def check_openvino(self) -> None:
+        """Raise PlacementError where the devices are none of OpenVINO's."""
+        if self.executor == "cuda":
+            raise PlacementError(
+                "the placement is for the CUDA engine (executor 'cuda'), whose devices OpenVINO does not have; "
+                "run it with 'hsdag bench MODEL --placement FILE', or place the model again for another executor"
+            )
 
     def name_of(self, op: str) -> str:
         """The friendly name of an op of the affinity map."""
@@ -265,6 +278,7 @@ class Placement(_Record):
         """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
         from hsdag.ir.build import graph_of
 
+        self.check_openvino()
         fixed = self.fixed(model)
         names = {device.name: device.spec().openvino_name for device in self.devices}
         return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.models import bert, inception, llama_decoder, resnet
-from hsdag.models.chainmm import chainmm
+from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.models.enas import EnasSizes, enas
-from hsdag.models.ffnn import ffnn
+from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.gpt3 import gpt3
-from hsdag.models.llama import llama_block, llama_layer
+from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
 from hsdag.models.nmt import NmtSizes, nmt
 from hsdag.models.ptb import PtbSizes, ptb
 from hsdag.models.random_chain import RandomChain, random_chain
@@ -68,23 +68,30 @@ class WorkloadSpec:
             raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
-def _sharded(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
-    return replace(_sharded_drawn(name, summary, lambda k, _: make(k)), options=("devices",))
+def _sharded(name: str, summary: str, make: Callable[[int, int], Workload], size: int) -> WorkloadSpec:
+    """A workload for so many devices, of a size that may be given."""
+    return _built(name, summary, "size", lambda k, given: make(k, int(given.get("size", size))))
 
 
 def _sharded_drawn(name: str, summary: str, make: Callable[[int, int], Workload]) -> WorkloadSpec:
     """A workload for so many devices and a seed."""
+    return _built(name, summary, "seed", lambda k, given: make(k, _seed_of(given)))
 
+
+def _built(
+    name: str, summary: str, option: str, make: Callable[[int, Mapping[str, str | int]], Workload]
+) -> WorkloadSpec:
     def build(num_devices: int, given: Mapping[str, str | int]) -> Workload:
         if not 2 <= num_devices <= MAX_DEVICES:
             raise OptionError(f"{name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
-        seed = _seed_of(given)
+        if int(given.get("size", 1)) < 1:
+            raise OptionError(f"the size of {name} must be at least 1, not {given['size']}")
         try:
-            return make(num_devices, seed)
+            return make(num_devices, given)
         except OptionError as error:
             raise OptionError(f"{name} over {num_devices} devices: {error}") from error
 
-    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), build)
+    return WorkloadSpec(name, summary, "p100x4", ("devices", option), build)
 
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
@@ -106,10 +113,30 @@ def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
 _WORKLOADS = {
     spec.name: spec
     for spec in (
-        _sharded("chainmm", "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)", chainmm),
-        _sharded("ffnn", "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)", ffnn),
-        _sharded("llama-block", "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)", llama_block),
-        _sharded("llama-layer", "The same with causal mask, last norm and logits (DOPPLER)", llama_layer),
+        _sharded(
+            "chainmm",
+            "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)",
+            lambda k, rows: chainmm(k, ChainSizes(rows)),
+            ChainSizes.size,
+        ),
+        _sharded(
+            "ffnn",
+            "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)",
+            lambda k, rows: ffnn(k, FeedForwardSizes(batch=rows, hidden=2 * rows)),
+            FeedForwardSizes.batch,
+        ),
+        _sharded(
+            "llama-block",
+            "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)",
+            lambda k, tokens: llama_block(k, LlamaSizes(tokens)),
+            LlamaSizes.tokens,
+        ),
+        _sharded(
+            "llama-layer",
+            "The same with causal mask, last norm and logits (DOPPLER)",
+            lambda k, tokens: llama_layer(k, LlamaSizes(tokens)),
+            LlamaSizes.tokens,
+        ),
         _sharded_drawn(
             "chain",
             "A random chain or tree of matrix products, sharded",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +31,30 @@ def random_inputs(workload: Workload, seed: int = 0) -> dict[str, Array]:
 
 
 def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Results by name; every op sees nothing but its inputs, and must have the shape that the graph declares."""
+    """Results by name; every op must have the shape that the graph declares."""
     graph = workload.graph
-    values: list[Array] = [np.zeros(())] * graph.num_ops
-    for v in graph.topological_order.tolist():
-        sources = graph.predecessors.of(v).tolist()
-        text = workload.expressions[v]
+    sources = [graph.predecessors.of(v).tolist() for v in range(graph.num_ops)]
+    values = values_of(workload.expressions, sources, graph.topological_order.tolist(), inputs)
+    assert all(values[v].shape == graph.shape_of(v) for v in range(graph.num_ops)), graph.name
+    return {name: _value(x, values) for name, x in workload.outputs.items()}
+
+
+def values_of(
+    expressions: Sequence[str], sources: Sequence[Sequence[int]], order: Sequence[int], inputs: Mapping[str, Array]
+) -> list[Array]:
+    """The results of ops, each of which sees nothing but those of its ``sources``; they come in topological ``order``.
+
+    Raises ValueError for an expression that breaks the grammar.
+    """
+    values: list[Array] = [np.zeros(())] * len(expressions)
+    for v in order:
+        text = expressions[v]
         if text.startswith("input:"):
             name, ranges = _part(text)
             values[v] = inputs[name][ranges]
         else:
-            values[v] = evaluate(parse_expression(text, len(sources)), [values[u] for u in sources])
-        assert values[v].shape == graph.shape_of(v), (graph.op_names[v], text)
-    return {name: _value(x, values) for name, x in workload.outputs.items()}
+            values[v] = evaluate(parse_expression(text, len(sources[v])), [values[u] for u in sources[v]])
+    return values
 
 
 def _value(x: Expression | int, values: list[Array]) -> Array:

@@ -22,7 +22,7 @@ def bench(
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
     devices: Devices = None,
     executor: str | None = typer.Option(
-        None, "--executor", help="What runs placements: hetero or work-conserving. Default: what their files name."
+        None, "--executor", help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name."
     ),
     time: str = typer.Option("20s", "--time", "-t", help="Total time to measure."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
@@ -39,16 +39,22 @@ def bench(
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds."""
     from hsdag.commands.bench import bench as run_bench
-    from hsdag.commands.bench import split_targets
+    from hsdag.commands.bench import runs_on_torch, split_targets
     from hsdag.commands.per_op import run_per_op
-    from hsdag.ir import DeviceSpec, OptionError, parse_devices
+    from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices
+    from hsdag.ir.device import split_devices
     from hsdag.runtime.profiling.profile_cache import ProfileCache
     from hsdag.search.options import input_scenarios, input_shapes, parse_executor
 
-    if executor is not None and parse_executor(executor) and not placement:
+    engine = parse_executor(executor) if executor is not None else None
+    if engine not in (None, "cuda") and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
-    named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices else ()), *device]
+    on_torch = runs_on_torch(engine, {str(path): Placement.load(path) for path in placement})
+    named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices and not on_torch else ()), *device]
+    named += split_devices(devices) if devices and on_torch else []
     if per_op:
+        if on_torch:
+            raise OptionError("--per-op reports on OpenVINO's devices: leave out --executor cuda")
         specs, targets = split_targets(named, or_cpu=not placement)
         if placement or targets:
             raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")

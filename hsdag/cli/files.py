@@ -45,6 +45,15 @@ def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
     return [model, *weights, *([inputs] if inputs is not None else [])]
 
 
+def workload_path(source: Path) -> Path | None:
+    """What files of a workload are named after: a problem file, or the workload's name; None for a model."""
+    from hsdag.models.named import names_workload
+
+    if names_workload(str(source)):
+        return Path(str(source).partition("[")[0])
+    return source if source.suffix == ".json" else None
+
+
 def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = None) -> None:
     """Raise OutputError when writing one of ``outputs`` would replace the model, its weights or its inputs."""
     own = {path.resolve() for path in model_files(model)}

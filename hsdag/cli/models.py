@@ -40,6 +40,7 @@ def build(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
+    size: int | None = typer.Option(None, "--size", help="chainmm, ffnn: rows; llama-block, llama-layer: tokens."),
     platform: str | None = typer.Option(None, "--platform", help="Workloads: a platform by name, or its .toml file."),
     devices: int | None = typer.Option(None, "--devices", help="Workloads: use the platform's first K devices."),
     family: str | None = typer.Option(None, "--family", help="random-wired: ws, er or ba."),
@@ -56,7 +57,7 @@ def build(
     from hsdag.models import check_model_name, is_workload, save_model_files
 
     given: dict[str, str | int | None] = {
-        "seed": seed, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
+        "seed": seed, "size": size, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
         "channels": channels, "dependence": dependence, "batch": batch, "servers": servers,
     }  # fmt: skip
     options = {key: value for key, value in given.items() if value is not None}

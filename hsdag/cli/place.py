@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
-from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.files import check_not_model, check_writable, workload_path
 from hsdag.cli.options import (
     DataShapes,
     Devices,
@@ -45,7 +45,9 @@ def place(
     init: Init = None,
     start: Start = None,
     objective: Objective = "latency",
-    executor: str = typer.Option("hetero", "--executor", help="What runs the placed model: hetero or work-conserving."),
+    executor: str = typer.Option(
+        "hetero", "--executor", help="What runs the placed model: hetero, work-conserving or cuda."
+    ),
     budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N measured placements."),
     candidate_limit: str = typer.Option("120s", "--candidate-limit", help="Time limit for one candidate."),
@@ -72,9 +74,11 @@ def place(
     from hsdag.placers.registry import parse_changes
     from hsdag.search.options import parse_duration
 
-    check_model_path(model)
+    named = workload_path(model) if executor == "cuda" else None
+    if named is None:
+        check_model_path(model)
     budget_s = parse_duration(budget)
-    written = output or model.with_suffix(".placement.json")
+    written = output or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_writable(written)
     check_not_model((written, folder), model, inputs)

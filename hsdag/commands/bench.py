@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.measured_trace import measured_timeline
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
 from hsdag.ir.scenario import Scenario
+from hsdag.models.named import names_workload
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.worker_client import CandidateFailed
@@ -105,25 +106,29 @@ def bench(
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
     Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
-    CPU where none is given. A placement is run by the executor its file names, or by ``executor``. ``time`` is for all
-    of them, a text such as ``"20s"`` or seconds; ``with_timeline`` adds when each part of the first candidate ran.
-    Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the command line, else
-    from the first placement.
+    CPU where none is given. A placement is run by the executor its file names, or by ``executor``. Under ``"cuda"``
+    devices are torch's, by default all CUDA devices, and ``model`` may be a workload. ``time`` is for all candidates, a
+    text such as ``"20s"`` or seconds; ``with_timeline`` adds when each part of the first candidate ran. Where the
+    model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the command line, else from the
+    first placement.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
-    named, targets = split_targets(devices, or_cpu=not placed)
     half_s = parse_duration(time, "--time") / 2
     ran_by = parse_executor(executor) if executor is not None else None
+    on_torch = runs_on_torch(ran_by, placed)
+    named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
     alone, specs = _with_placed(named, placed)
-    make_core(specs)
+    if not on_torch:
+        make_core(specs)
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
     shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
     given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
-    with Session(model, DeviceSet(specs, ()), **given) as session:
+    given["executor"] = "cuda" if on_torch else "hetero"
+    with Session(_source(model, placed) if on_torch else model, DeviceSet(specs, ()), **given) as session:
         candidates = {spec.name: Candidate.on_device(spec) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
@@ -135,6 +140,42 @@ def bench(
         found = _result(candidates, latency, throughput, submodels, timeline)
         rows = tuple(replace(row, scenarios=scenario_s.get(row.name, ())) for row in found.rows)
         return replace(found, rows=rows, scenarios=session.scenarios)
+
+
+def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
+    """Whether candidates are run by the CUDA engine: by its name, or since placements are for it.
+
+    Raises OptionError where some are and some are not, PlacementError where another executor is to run one of these.
+    """
+    engines = {executor or placement.executor for placement in placements.values()} or {executor or "hetero"}
+    if engines == {"cuda"}:
+        return True
+    if "cuda" in engines:
+        raise OptionError(
+            "placements for the CUDA engine and for OpenVINO have no devices in common; measure them apart"
+        )
+    for placement in placements.values():
+        placement.check_openvino()
+    return False
+
+
+def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
+    """The devices to measure alone, also by names of placements; all CUDA devices where nothing at all is named."""
+    from hsdag.runtime.torch_backend.specs import parse_torch_devices  # only here: it loads torch
+
+    known = {device.name for placement in placements.values() for device in placement.devices}
+    texts = [item for device in devices if isinstance(device, str) for item in split_devices(device)]
+    unknown = [text for text in texts if text not in known]
+    parsed = parse_torch_devices(",".join(unknown)) if unknown else ()
+    given = [device for device in devices if isinstance(device, DeviceSpec)]
+    named = (*given, *(DeviceSpec(text, text) for text in texts if text in known), *parsed)
+    return named or (() if placements else parse_torch_devices(None))
+
+
+def _source(model: Any, placements: Mapping[str, Placement]) -> Any:
+    """The model; a workload that is named without options is the one that a placement is for."""
+    names = (placement.model.name for placement in placements.values())
+    return next((name for name in names if name.partition("[")[0] == str(model) and names_workload(name)), model)
 
 
 def _with_placed(
@@ -170,7 +211,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
         return Candidate.placed(devices)
     priority = placement.priority_of(session.graph)
     order = [names[device.name] for device in placement.devices]
-    return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective))
+    return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective), executor)
 
 
 def _measure(

@@ -23,7 +23,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     model's ops under names of their own. Raises SearchError when the candidate does not run.
     """
     try:
-        if candidate.executor == "work-conserving":  # by the executor's own clock
+        if candidate.executor == "work-conserving" or session.is_on_torch:  # by the executor's own clock
             opening = session.runner.request("timeline", candidate)
             return replace(session.client.call(TimelineOf(opening, runs), 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)

@@ -143,14 +143,15 @@ def speed_sentence(
     *,
     over_start: Ratio | None = None,
     no_single: str = NO_SINGLE,
+    twin: str = "HETERO",
 ) -> str:
     """One sentence on the answer.
 
     ``rivals`` are OpenVINO's own choices, as ratios over the answer; ``turned_down`` are faster placements with
     the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
-    what another executor gains over HETERO with the same placement; ``uncompared`` is why no split was compared;
-    ``over_start`` is what the answer gains over the placement that the search started with; ``no_single`` says why
-    there is no single device to compare with, where there is none.
+    what another executor gains over HETERO, or what ``twin`` names, with the same placement; ``uncompared`` is why no
+    split was compared; ``over_start`` is what the answer gains over the placement that the search started with;
+    ``no_single`` says why there is no single device to compare with, where there is none.
     """
     turned_down = dict(turned_down or {})
     objection = turned_down.pop(answer, None)
@@ -167,7 +168,7 @@ def speed_sentence(
         sentence = f"The placement is {gain} {100 * (ratio.high - 1):.1f}%) than the best single device, {best_single}"
     if over_hetero is not None:
         sentence += (
-            f"; HETERO takes {over_hetero.value:.2f} times as long with the same placement {_interval(over_hetero)}"
+            f"; {twin} takes {over_hetero.value:.2f} times as long with the same placement {_interval(over_hetero)}"
         )
     if over_start is not None and over_start.value != 1.0:
         sentence += f"; the one to start with takes {over_start.value:.2f} times as long {_interval(over_start)}"

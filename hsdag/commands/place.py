@@ -38,8 +38,8 @@ FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
-UNDER_HETERO = "HETERO:"
-"""What goes before the name of a placement that HETERO runs for comparison."""
+UNDER_HETERO, BY_LEVEL = "HETERO:", "BARRIER:"
+"""What goes before the name of a placement that HETERO, or a bulk-synchronous loop, runs for comparison."""
 
 START = "start"
 """The name of the placement that the search started with."""
@@ -60,7 +60,7 @@ def run_place(
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     options.check()
     watcher.on_phase("loading devices")
-    devices = resolve_devices(options.devices, options.partition_cpu)
+    devices = _devices(options)
     watcher.on_phase("reading the model")
     with Session(
         source,
@@ -72,6 +72,7 @@ def run_place(
         memory_bytes=options.memory_bytes,
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
+        executor=options.executor,
     ) as session:
         start = _start(session, options)
         keeps_state = variable_of(session.graph) is not None
@@ -90,6 +91,17 @@ def run_place(
                 f"searching {found.search_s:.0f} s, comparing {spent_s - read_s - found.search_s:.0f} s"
             )
     return outcome
+
+
+def _devices(options: PlaceOptions) -> DeviceSet:
+    """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
+    if options.executor != "cuda":
+        return resolve_devices(options.devices, options.partition_cpu)
+    if options.partition_cpu is not None:
+        raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
+    from hsdag.runtime.torch_backend.specs import resolve_torch_devices  # only here: it loads torch
+
+    return resolve_torch_devices(options.devices)
 
 
 def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event, RecordingEvaluator], None]:
@@ -134,20 +146,23 @@ def _conclude(
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     plans = {f"placement {rank}": plan for rank, plan in enumerate(found.finalists if found else (), start=1)}
+    placed = {name: session.placed(problem, plan, options.executor) for name, plan in plans.items()}
     baselines: dict[str, Candidate] = {}
-    if options.executor != "hetero":  # shows what the executor gains
+    if options.executor == "cuda":
+        baselines = {f"{BY_LEVEL}{name}": replace(each, properties={"barrier": True}) for name, each in placed.items()}
+    elif options.executor != "hetero":  # shows what the executor gains
         baselines = {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in plans.items()}
     if found is not None:
-        baselines |= _automatic(session.devices)
+        baselines |= _automatic(session)
     too_large = session.too_large(found.profile if found is not None else None) if found is not None else {}
     limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
     result = final_comparison(
         session.runner,
-        {name: session.placed(problem, plan, options.executor) for name, plan in plans.items()},
+        placed,
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large},
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
-        Check.over(session.devices.all, options.reference, options.tolerance),
+        _check(session, options),
         start=start,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
@@ -173,10 +188,20 @@ def _conclude(
     )
 
 
-def _automatic(devices: DeviceSet) -> dict[str, Candidate]:
-    """OpenVINO's own choices by the names users know."""
+def _check(session: Session, options: PlaceOptions) -> Check:
+    """What outputs are compared with; those of workloads with NumPy's."""
+    if not session.is_on_torch:
+        return Check.over(session.devices.all, options.reference, options.tolerance)
+    reference = "numpy" if session.subject.is_workload else options.reference
+    return Check(session.subject.reduces_precision, reference, options.tolerance)
+
+
+def _automatic(session: Session) -> dict[str, Candidate]:
+    """OpenVINO's own choices by the names users know; none over devices that it does not have."""
+    devices, candidates = session.devices, dict[str, Candidate]()
+    if session.is_on_torch:
+        return candidates
     shown = {spec.openvino_name: spec.name for spec in devices.all}
-    candidates = {}
     for target in automatic_targets(devices.placed, devices.rivals):
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
@@ -205,7 +230,7 @@ class _Report:
         ratio, versus, ops = result.ratios[result.answer], result.best_single, graph.canonical_names
         devices = self._devices_of(result.answer) or [result.answer] * graph.num_ops
         ranks, method, seed = None, options.method, options.seed
-        executor = options.executor if result.answer in self.plans else "hetero"
+        executor = options.executor if result.answer in self.plans or self.session.is_on_torch else "hetero"
         if result.answer in self.plans and (order := self.plans[result.answer].order) is not None:
             ranks = self.problem.expand(order).tolist()
         elif result.answer == START and options.start is not None:
@@ -258,12 +283,12 @@ class _Report:
 
     def _ops_of(self, name: str) -> dict[str, int]:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
-        placed = self._devices_of(name.removeprefix(UNDER_HETERO))
+        placed = self._devices_of(name.removeprefix(UNDER_HETERO).removeprefix(BY_LEVEL))
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
         shown = {device.openvino_name: device.name for device in self.session.devices.all}
         if name.startswith("HETERO:"):
-            target = _automatic(self.session.devices)[name].target
+            target = _automatic(self.session)[name].target
             chosen = Counter(shown.get(device, device) for device in self.session.automatic_ops(target))
             return {device: count for device, count in chosen.items() if device}
         devices = self.result.opened[name].devices
@@ -274,11 +299,11 @@ class _Report:
         result, comparison = self.result, self.result.comparison
         if self.found is None:
             return self._alone()
-        over = family_ratios(comparison, list(_automatic(self.session.devices)), result.answer)
+        over = family_ratios(comparison, list(_automatic(self.session)), result.answer)
         others = [name for name in self.plans if name in result.ratios and name != result.answer]
         turned_down = too_few_rounds({name: result.ratios[name] for name in others})
         turned_down |= {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
-        twin = f"{UNDER_HETERO}{result.answer}"
+        twin = f"{BY_LEVEL if self.session.is_on_torch else UNDER_HETERO}{result.answer}"
         gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
         uncompared = self._why_uncompared(self.found)
         ratio = result.ratios[result.answer]
@@ -287,6 +312,7 @@ class _Report:
             *(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared),
             over_start=gained,
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
+            twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -344,4 +370,6 @@ class _Report:
             state = f"The model keeps state between inferences (variable {variable!r})"
             return f"{state}, which only HETERO can split; {figure}."
         advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+        if self.session.is_on_torch:
+            advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"
         return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."

@@ -16,8 +16,6 @@ from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_js
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 
 MAX_SERVERS = 64
-TEXT_OPTIONS = ("family", "dependence")
-"""Options of workloads that are no numbers."""
 TWINS = 2
 """GPUs of each kind in a server of a cluster: DiviML's symmetry factor of 4 per server (§VI) is two pairs."""
 
@@ -54,17 +52,6 @@ def build_problem(
         where = cluster(where, servers)
     problem = workload_problem(spec.build(where.num_devices, given), where)
     return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
-
-
-def parse_workload_options(given: Mapping[str, str]) -> dict[str, str | int]:
-    """Options of workloads from text. Raises OptionError for a text where a whole number is expected."""
-    options: dict[str, str | int] = {}
-    for name, text in given.items():
-        is_number = text.removeprefix("-").isdecimal()
-        if not is_number and name not in TEXT_OPTIONS:
-            raise OptionError(f"{name} must be a whole number, not {text!r}")
-        options[name] = int(text) if is_number else text
-    return options
 
 
 def first_devices(platform: Platform, num_devices: int) -> Platform:

@@ -26,7 +26,7 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
     if executor == "hetero":
         return Candidate.placed(of_ops)
     ranks = None if plan.order is None else problem.expand(plan.order).tolist()
-    return Candidate.side_by_side(of_ops, names, ranks, problem.objective)
+    return Candidate.side_by_side(of_ops, names, ranks, problem.objective, executor)
 
 
 class MeasuredEvaluator(Evaluator):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # not at run time: they load OpenVINO
 EXECUTION: dict[ExecutorName, Execution] = {
     "hetero": Execution.SEQUENTIAL,
     "work-conserving": Execution.WORK_CONSERVING,
+    "cuda": Execution.WORK_CONSERVING,
 }
 REWARDS = ("measured", "simulated", "hybrid")
 InputShapes = str | Mapping[str, tuple[int, ...]] | None

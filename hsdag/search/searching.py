@@ -22,6 +22,7 @@ from hsdag.ir.graph import inverse_of
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
@@ -178,6 +179,8 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         ruled_out: tuple[str, ...] = ()
         if profile.contention is not None:
             problem, ruled_out = without_ruled_out(problem, profile.contention)
+        if session.is_on_torch:
+            return Ground(problem, OpByOpCosts.of(session.graph, profile.costs(), problem.devices), profile, ruled_out)
         return Ground(problem, WorkConservingCosts.of(session.graph, profile.costs()), profile, ruled_out)
     costs = HeteroCosts.of(session.graph, profile.costs())
     return Ground(replace(problem, hetero=costs), costs, profile)
@@ -304,7 +307,9 @@ def _start(session: Session, problem: Problem, options: PlaceOptions, watcher: W
 
 
 def _automatic(session: Session, problem: Problem) -> Iterator[Plan]:
-    """What HETERO would do by itself: a search never ends with less."""
+    """What HETERO would do by itself, where it has the devices: a search never ends with less."""
+    if session.is_on_torch:
+        return
     for target in automatic_targets(session.devices.placed, ()):
         guess = session.automatic(problem, target) if target.startswith("HETERO:") else None
         if guess is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,22 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.build import graph_of
 from hsdag.ir.coarsen import DEFAULT_SHARE, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
-from hsdag.ir.reader import Shapes, input_name, load_model
+from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
-from hsdag.ir.sizing import sized
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
-from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, WORKER_COMMAND, CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
@@ -37,20 +35,24 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import unit_edges
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, Profiler
+from hsdag.runtime.profiling.profiler import Effort, Profiler, identity, torch_identity
+from hsdag.search.subject import read_for_torch, read_model
 
 SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
 """Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
+
+TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.evaluators.torch.worker")
 
 
 class Session:
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
 
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
-    both number ops equally. ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios``
-    inputs may stay dynamic: these are what the model is profiled and measured on, and ``graph`` has their sizes.
-    ``memory_bytes`` are limits by device. Raises ModelError and DeviceError as reading and loading do, OptionError for
-    a limit of a device that is not there.
+    both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
+    ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
+    these are what the model is profiled and measured on, and ``graph`` has their sizes. ``memory_bytes`` are limits by
+    device. Raises ModelError and DeviceError as reading and loading do, OptionError for a limit of a device that is not
+    there, and for scenarios of the executor "cuda".
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Session:
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         worker_command: Sequence[str] | None = None,
+        executor: ExecutorName = "hetero",
     ) -> None:
         self.devices = devices
         self.objective = objective
+        self.is_on_torch = executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]
         for limited in self._limits:
@@ -77,24 +81,21 @@ class Session:
                 raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
         self._stack = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
-        if isinstance(source, str | Path):
-            path, name = Path(source), Path(source).stem
-        else:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))
-            path, name = Path(folder) / "model.xml", None
-            ov.serialize(load_model(source, shapes, spare=spare, dynamic=bool(scenarios)), path)
-        model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
-        if shapes or spare:
-            fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
-            shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
-        self.scenarios = tuple(scenario.of(model) for scenario in scenarios)
-        graph = graph_of(model)
-        self.graph: ComputationGraph = sized(graph, model, self.scenarios) if scenarios else graph
-        self.model_record = ModelRecord.of(self.graph, name)
-        self._digest = _digest(path, inputs, [self.model_record.fingerprint, *(each.text for each in self.scenarios)])
-        setup = WorkerSetup(path, devices.all, dict(shapes or {}), seed, inputs, self.scenarios)
-        command = {"command": worker_command} if worker_command is not None else {}
-        self.client = self._stack.enter_context(WorkerClient(setup, **command))
+        with self._stack:
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-")))
+            if self.is_on_torch:
+                self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+            else:
+                self.subject = read_model(source, shapes, spare, folder, scenarios)
+            self._stack = self._stack.pop_all()
+        self.scenarios = self.subject.scenarios
+        self.graph: ComputationGraph = self.subject.graph
+        self.model_record = ModelRecord.of(self.graph, self.subject.name)
+        kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
+        self._digest = _digest(self.subject.path, inputs, kinds)
+        setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
+        command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
+        self.client = self._stack.enter_context(WorkerClient(setup, command))
         limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
         self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
 
@@ -142,8 +143,16 @@ class Session:
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
         stored = cache if cache is not None else ProfileCache.default()
+        identify = torch_identity if self.is_on_torch else identity
         profiler = Profiler(
-            self.client, self.graph, self._digest, stored, effort=effort, on_step=on_step, should_stop=should_stop
+            self.client,
+            self.graph,
+            self._digest,
+            stored,
+            effort=effort,
+            on_step=on_step,
+            should_stop=should_stop,
+            identify=identify,
         )
         return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side)
 
@@ -154,7 +163,7 @@ class Session:
         """
         together = profile.fused if profile is not None else ()
         share = DEFAULT_SHARE if max_share is None else max_share
-        units = placement_units(self.graph, max_share=share, together=together)
+        units = self.subject.units or placement_units(self.graph, max_share=share, together=together)
         names = tuple(spec.name for spec in self.devices.placed)
         supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
         works = ~floating_ops(self.graph) & ~np.isin(self.graph.op_types, ["Parameter", "Result"])

@@ -74,6 +74,7 @@ class Verifier:
         "cpu": Candidate("CPU", properties=_SINGLE),
         "op-by-op": Candidate("op-by-op"),
         "onnxruntime": Candidate("onnxruntime"),
+        "numpy": Candidate("numpy"),
     }
 
     def __init__(self, runner: CandidateRunner, check: Check) -> None:

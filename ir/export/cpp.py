@@ -26,6 +26,7 @@ class CppExporter(Exporter):
         """Write the program and, where the model is at hand, the IR beside it."""
         if out_path.suffix not in SUFFIXES:
             raise OptionError(f"--format cpp writes a C++ file: end the output's name in .cpp, not {out_path}")
+        placement.check_openvino()
         if placement.executor != "hetero" and len(placement.used_devices) > 1:
             raise OptionError(
                 f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "

@@ -25,6 +25,7 @@ class PythonExporter(Exporter):
         """Write the script and, where the model is at hand, the IR beside it."""
         if out_path.suffix != ".py":
             raise OptionError(f"--format python writes a script: end the output's name in .py, not {out_path}")
+        placement.check_openvino()
         if placement.executor == "work-conserving":
             return _write_side_by_side(placement, model, out_path)
         placed = None if model is None else placement.apply(model.clone())

@@ -31,8 +31,8 @@ MOST_TURN_S = 1.0
 class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
-    For the work-conserving executor the target lists the devices in their order, ``priority`` may rank ops, and the
-    subgraphs suit ``objective``.
+    For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
+    ops, and submodels suit ``objective``.
     """
 
     target: str
@@ -61,8 +61,9 @@ class Candidate:
         order: Sequence[str],
         priority: Sequence[int | None] | None = None,
         objective: Objective = LATENCY,
+        executor: ExecutorName = "work-conserving",
     ) -> Candidate:
-        """A placement for the work-conserving executor; for the device alone where there is only one.
+        """A placement for an executor that runs devices side by side; for the device alone where there is only one.
 
         ``devices`` [N] and ``order``, that of the devices among themselves, are OpenVINO's names.
         """
@@ -70,9 +71,7 @@ class Candidate:
         if len(used) == 1:
             return Candidate(used[0])
         ranks = tuple(priority) if priority is not None else None
-        return Candidate(
-            ",".join(used), tuple(devices), executor="work-conserving", priority=ranks, objective=objective
-        )
+        return Candidate(",".join(used), tuple(devices), executor=executor, priority=ranks, objective=objective)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from openvino import opset13
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.platforms.inference import array_of, infer_checked
 
-ReferenceName = Literal["cpu", "onnxruntime", "op-by-op"]
+ReferenceName = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
+"""Numpy's is the one of workloads, which are no models; those of ``REFERENCES`` are a user's to choose."""
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "onnxruntime", "op-by-op")
 
 LARGE_PRODUCT = 10**7

@@ -168,7 +168,7 @@ class Worker:
 
     def difference(self, request: Difference) -> dict[str, float | None]:
         """Outputs of two candidates, each computed again and checked."""
-        return output_difference(self._outputs(request.key), self._outputs(request.reference))
+        return output_difference(self.outputs(request.key), self.outputs(request.reference))
 
     def choices(self, request: Choices) -> list[str]:
         """What the target's plugin says."""
@@ -277,7 +277,8 @@ class Worker:
     def _infer_request(self, compiled: Any) -> Exercise:
         return Exercise(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
 
-    def _outputs(self, key: str) -> list[NDArray[Any]]:
+    def outputs(self, key: str) -> list[NDArray[Any]]:
+        """What a candidate computes, in the order of the model's outputs."""
         if key in self.references:
             return self.references[key]
         return self._checked(self.requests[key])

@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,10 @@ class Effort:
         )
 
 
+Identify = Callable[[DeviceSpec], dict[str, Any]]
+"""What a device's figures depend on."""
+
+
 class Profiler:
     """Measures one model in a worker, device by device, and keeps what it finds in a cache.
 
@@ -96,7 +100,9 @@ class Profiler:
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
+        identify: Identify | None = None,
     ) -> None:
+        self._identify = identify or identity
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client = client
         self._graph = graph
@@ -130,9 +136,9 @@ class Profiler:
         self._on_step(what)
 
     def _device(self, spec: DeviceSpec, devices: Sequence[DeviceSpec], on: list[str], own: np.ndarray) -> DeviceProfile:
-        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": _identity(spec)}
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(spec)}
         if not own.all():
-            key["carriers"] = [_identity(other) for other in devices if other.openvino_name in set(on)]
+            key["carriers"] = [self._identify(other) for other in devices if other.openvino_name in set(on)]
         stored = self._cache.get(key, self._effort.limit_s)
         if stored is None:
             begin_s = self._clock()
@@ -201,7 +207,7 @@ class Profiler:
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         kind = "image" if "Convolution" in self._graph.op_types else "matrix"
-        key = {"what": "links", "kind": kind, "devices": [_identity(spec) for spec in devices]}
+        key = {"what": "links", "kind": kind, "devices": [self._identify(spec) for spec in devices]}
         stored = self._cache.get(key, self._effort.probe_limit_s)
         if stored is None:
             self._step("profiling transfers")
@@ -213,7 +219,7 @@ class Profiler:
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
-        key = {"what": "side by side", "model": self._digest, "devices": [_identity(spec) for spec in devices]}
+        key = {"what": "side by side", "model": self._digest, "devices": [self._identify(spec) for spec in devices]}
         stored = self._cache.get(key, self._effort.pair_limit_s)
         if stored is None:
             self._step("profiling devices side by side")
@@ -322,7 +328,7 @@ def _mean(values: FloatArray, others: FloatArray) -> float:
     return 0.0
 
 
-def _identity(spec: DeviceSpec) -> dict[str, Any]:
+def identity(spec: DeviceSpec) -> dict[str, Any]:
     """What a device's figures depend on: the hardware by its full name, and the properties."""
     core = ov.Core()
     try:
@@ -330,3 +336,16 @@ def _identity(spec: DeviceSpec) -> dict[str, Any]:
     except RuntimeError:
         full_name = ""
     return {"plugin": spec.plugin, "hardware": full_name, "properties": dict(sorted(spec.properties.items()))}
+
+
+def torch_identity(spec: DeviceSpec) -> dict[str, Any]:
+    """The same of a device of torch's."""
+    import torch
+
+    if spec.plugin == "cpu":
+        return {"torch": torch.__version__, **identity(replace(spec, plugin="CPU"))}
+    own = {
+        "hardware": str(torch.cuda.get_device_name(spec.plugin)),
+        "properties": dict(sorted(spec.properties.items())),
+    }
+    return {"torch": torch.__version__, "plugin": spec.plugin, **own}

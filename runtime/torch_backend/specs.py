@@ -9,6 +9,7 @@ import torch
 
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import DeviceError
+from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.torch_backend.device import NO_LIMIT, LogicalDevice
 
@@ -35,6 +36,18 @@ def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
     for spec in specs:
         logical_device(spec)
     return specs
+
+
+def resolve_torch_devices(text: str | None) -> DeviceSet:
+    """The devices of a list as ``parse_torch_devices`` takes it, and the whole devices that they are parts of.
+
+    Parts with a limit of memory stand for devices that are not here, and compete with no whole one.
+    """
+    specs = parse_torch_devices(text)
+    limited = {spec.plugin for spec in specs if "memory" in spec.properties}
+    names = {spec.name for spec in specs} | limited
+    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.plugin not in names)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
 
 
 def logical_device(spec: DeviceSpec) -> LogicalDevice:

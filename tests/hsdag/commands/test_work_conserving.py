@@ -185,7 +185,7 @@ def test_an_unknown_executor_is_answered_with_the_choices(
     assert run([command, str(tiny_resnet), "--executor", "fast"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "hsdag: unknown executor 'fast'; choose one of hetero, work-conserving\n"
+    assert captured.err == "hsdag: unknown executor 'fast'; choose one of hetero, work-conserving, cuda\n"
 
 
 def test_bench_wants_a_placement_for_an_executor(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,7 +218,8 @@ def test_the_python_api_takes_an_executor(tiny_resnet: Path) -> None:
 
 
 def test_methods_are_told_what_the_executor_does() -> None:
-    assert EXECUTION == {"hetero": Execution.SEQUENTIAL, "work-conserving": Execution.WORK_CONSERVING}
+    beside = Execution.WORK_CONSERVING
+    assert {"hetero": Execution.SEQUENTIAL, "work-conserving": beside, "cuda": beside} == EXECUTION
 
 
 def test_the_sentence_says_what_the_executor_gains() -> None:

@@ -8,7 +8,7 @@ import torch
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
-from hsdag.runtime.torch_backend.specs import logical_device, parse_torch_devices
+from hsdag.runtime.torch_backend.specs import logical_device, parse_torch_devices, resolve_torch_devices
 
 
 def test_logical_devices_of_the_cpu_have_names_threads_and_memory() -> None:
@@ -47,3 +47,9 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
 def test_a_mistake_is_named(text: str, message: str) -> None:
     with pytest.raises(DeviceError, match=message.replace("[", r"\[")):
         parse_torch_devices(text)
+
+
+def test_parts_compete_with_the_whole_device_unless_their_memory_is_limited() -> None:
+    assert resolve_torch_devices("A=cpu[threads=1],B=cpu[threads=1]").rivals == (DeviceSpec("cpu", "cpu"),)
+    assert resolve_torch_devices("A=cpu[memory=1e9],B=cpu").rivals == ()
+    assert resolve_torch_devices("A=cpu,cpu").rivals == ()

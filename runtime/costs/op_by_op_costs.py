@@ -1,0 +1,108 @@
+"""OpByOpCosts: simulated latency of placements under an executor that starts every op by itself, and its calibration.
+
+Devices run one op at a time, work-conserving; results go to other devices on links that are independent of each other.
+The makespan is homogeneous: with all times doubled, it doubles. So it is the sum of the times multiplied with its
+derivatives (Euler's theorem on homogeneous functions), and easy to calibrate.
+
+Legend: N ops, D devices, B placements, P = D + 1 parameters (the work of each device, and all transfers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.colocation import floating_ops
+from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.placement_costs import Ranks
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.semantics import Semantics
+from hsdag.runtime.simulator.simulation import simulate_makespans
+
+STEP = 1e-3
+"""By this share a parameter is changed to find the derivative of the makespan."""
+
+LEVEL, TRUST, ROUNDS = 1.0, Trust(observed=0.02, scale=1.0), 2
+"""How far one factor for all times may be off; how far others; how often derivatives are taken afresh."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpByOpCosts:
+    """Costs of one graph's ops; ``problem`` has them as the simulator takes them."""
+
+    problem: ScheduleProblem
+
+    @staticmethod
+    def of(graph: ComputationGraph, costs: CostModel, device_names: tuple[str, ...]) -> OpByOpCosts:
+        """Costs from a profile; what is known before any data lies on all devices from the start."""
+        problem = ScheduleProblem.from_graph(graph, costs, device_names)
+        floats = floating_ops(graph)
+        sent = np.flatnonzero(~floats[graph.edge_src] & ~floats[graph.edge_dst])
+        kept = {name: getattr(problem, name)[sent] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
+        return OpByOpCosts(replace(problem, **kept))
+
+    @property
+    def costs(self) -> CostModel:
+        """By op and link."""
+        own = self.problem
+        links = own.link_latency_s, own.link_bandwidth_bytes_per_s
+        return CostModel(own.time_s, own.launch_s, *links, own.source, own.slowdown)
+
+    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+        """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""
+        found = np.empty(len(placements))
+        orders = ranks or [None] * len(placements)
+        plain = np.array([order is None for order in orders], dtype=np.bool_)
+        if plain.any():
+            found[plain] = simulate_makespans(self.problem, placements[plain])
+        for b in np.flatnonzero(~plain).tolist():
+            found[b] = simulate_makespans(self.problem, placements[b][None], priority=orders[b])[0]
+        return found
+
+    def period_s(self, placements: IntArray) -> FloatArray:
+        """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""
+        return THROUGHPUT.simulated(self.problem, placements, Semantics())
+
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> OpByOpCosts:
+        """Costs refitted to measured latencies [B] of placements [B, N].
+
+        Non-negative least squares on relative errors, pulled towards the present figures: first one factor for all
+        times, then one for the work of each device and one for all transfers. Without observations nothing changes.
+        """
+        usable = np.isfinite(measured_s) & (measured_s > 0) & np.isfinite(self.latency_s(placements, ranks))
+        seen, wanted_s = placements[usable], measured_s[usable]
+        orders = None if ranks is None else [ranks[b] for b in np.flatnonzero(usable).tolist()]
+        if not len(seen):
+            return self
+        factors = np.ones(self.problem.num_devices + 1)
+        for _ in range(ROUNDS):
+            # in units of the costs as they were: what a parameter contributes, over its present factor
+            rows = self._scaled(factors)._contributions_s(seen, orders) / factors / wanted_s[:, None]
+            level = fit_factors(rows.sum(axis=1)[:, None], np.array([LEVEL]), TRUST.observed)[0]
+            factors = level * fit_by_kind(rows * level, self.problem.num_devices, [1], TRUST)
+        return self._scaled(factors)
+
+    def _contributions_s(self, placements: IntArray, ranks: Ranks | None) -> FloatArray:
+        """[B, P] what the work of each device and all transfers contribute to makespans, which is their sum."""
+        now_s, found = self.latency_s(placements, ranks), []
+        for p in range(self.problem.num_devices + 1):
+            factors = np.ones(self.problem.num_devices + 1)
+            factors[p] += STEP
+            found.append((self._scaled(factors).latency_s(placements, ranks) - now_s) / STEP)
+        return np.maximum(np.stack(found, axis=1), 0.0)
+
+    def _scaled(self, factors: FloatArray) -> OpByOpCosts:
+        own = self.problem
+        return OpByOpCosts(
+            replace(
+                own,
+                time_s=own.time_s * factors[:-1],
+                link_latency_s=own.link_latency_s * factors[-1],
+                link_bandwidth_bytes_per_s=own.link_bandwidth_bytes_per_s / factors[-1],
+                source=CostSource.CALIBRATED,
+            )
+        )
