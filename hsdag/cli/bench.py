@@ -9,7 +9,7 @@ import typer
 
 from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, Shape, Tokens
-from hsdag.cli.output import milliseconds, print_json, print_table, say
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.commands.bench import BenchResult
@@ -96,11 +96,16 @@ def bench(
             f"{row.ratio.value:.3f}",
             row.ratio.interval_text,
             f"{row.inferences_per_s:.4g}" if row.inferences_per_s is not None else "-",
-            str(row.submodels),
+            str(row.opened.submodels),
+            f"{row.opened.compile_s:.3g}",
+            milliseconds(row.opened.first_s),
+            megabytes(row.opened.resident_bytes),
+            megabytes(row.opened.device_bytes),
         ]
         for row in result.rows
     ]
-    print_table(None, [*columns, "inferences/s", "submodels"], cells)
+    loading = ["compile s", "first ms", "process MB", "GPU MB"]
+    print_table(None, [*columns, "inferences/s", "submodels", *loading], cells)
     _show_scenarios(result)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")

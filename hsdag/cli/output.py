@@ -46,6 +46,13 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.4g}"
 
 
+def megabytes(size_bytes: int | None) -> str:
+    """Bytes as millions of them, with two digits at least; a dash where they are not known."""
+    if size_bytes is None:
+        return "-"
+    return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e7 else f"{size_bytes / 1e6:.2g}"
+
+
 def print_members(contributions: Sequence[Contribution]) -> None:
     """What the methods of a portfolio contributed, in the order of their first turns."""
     turns: dict[str, list[Contribution]] = {}

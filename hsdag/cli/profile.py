@@ -10,7 +10,7 @@ import typer
 
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
-from hsdag.cli.output import milliseconds, print_json, print_table, say
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 
 def profile(
@@ -76,14 +76,17 @@ def _show(document: dict[str, Any]) -> None:
             f"{100 * device['spread']:.1f}%",
             str(device["runs"]),
             f"{1e6 * device['launch_s']:.3g}",
-            f"{device['resident_bytes'] / 1e6:.0f}",
+            f"{device['compile_s']:.3g}",
+            milliseconds(device["first_s"]),
+            megabytes(device["resident_bytes"]),
+            megabytes(device["device_bytes"]),
             f"{device['memory_bytes'] / 1e9:.1f}" if device["memory_bytes"] is not None else "-",
             str(device["unsupported_ops"]),
         ]
         for device in document["devices"]
     ]
-    columns = ["device", "model ms", "spread", "runs", "launch us", "resident MB", "memory GB", "unsupported ops"]
-    print_table(None, columns, rows)
+    loading = ["compile s", "first ms", "process MB", "GPU MB", "memory GB"]
+    print_table(None, ["device", "model ms", "spread", "runs", "launch us", *loading, "unsupported ops"], rows)
     if len(document["devices"]) > 1:
         _show_pairs(document)
     calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if len(rows) > 1 else ""

@@ -17,6 +17,7 @@ from hsdag.ir.scenario import Scenario
 from hsdag.models.named import names_workload
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.messages import Opened
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.problems.objectives import find_objective
@@ -30,13 +31,13 @@ from hsdag.search.session import Session
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One candidate: latency of single requests, and inferences per second with several in flight."""
+    """One candidate: latency of single requests, inferences per second with several in flight, what loading it took."""
 
     name: str
     latency: LatencyRecord
     ratio: Ratio
     inferences_per_s: float | None
-    submodels: int
+    opened: Opened
     scenarios: tuple[float | None, ...] = ()  # median seconds of each, where there are several
 
 
@@ -63,7 +64,11 @@ class BenchResult:
                 "ratio": row.ratio.value,
                 "ci95": row.ratio.interval,
                 "inferences_per_s": row.inferences_per_s,
-                "submodels": row.submodels,
+                "submodels": row.opened.submodels,
+                "compile_s": row.opened.compile_s,
+                "first_s": row.opened.first_s,
+                "resident_bytes": row.opened.resident_bytes,
+                "device_bytes": row.opened.device_bytes,
                 "scenario_medians_s": list(row.scenarios),
             }
             for row in self.rows
@@ -133,11 +138,11 @@ def bench(
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
-        latency, submodels, scenario_s = _measure(session.runner, candidates, half_s, seed)
+        latency, opened, scenario_s = _measure(session.runner, candidates, half_s, seed)
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits)
         throughput, _, _ = _measure(flight, candidates, half_s, seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-        found = _result(candidates, latency, throughput, submodels, timeline)
+        found = _result(candidates, latency, throughput, opened, timeline)
         rows = tuple(replace(row, scenarios=scenario_s.get(row.name, ())) for row in found.rows)
         return replace(found, rows=rows, scenarios=session.scenarios)
 
@@ -216,8 +221,8 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 def _measure(
     runner: CandidateRunner, candidates: Mapping[str, Candidate], limit_s: float, seed: int
-) -> tuple[Comparison, dict[str, int], dict[str, tuple[float | None, ...]]]:
-    """A comparison that takes all of its time; for each candidate the submodels, and the medians of the scenarios.
+) -> tuple[Comparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
+    """A comparison that takes all of its time; what opening each candidate took, and the medians of the scenarios.
 
     These are measured in the second half of the time, in common rounds too, where the objective is latency.
     """
@@ -225,14 +230,14 @@ def _measure(
     if several > 1:
         limit_s /= 2
     protocol = Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0, hopeless=0)
-    submodels: dict[str, int] = {}
+    opened: dict[str, Opened] = {}
     failures: dict[str, str] = {}
     for name, candidate in candidates.items():
         try:
-            submodels[name] = runner.open(name, candidate).submodels
+            opened[name] = runner.open(name, candidate)
         except CandidateFailed as failure:
             failures[name] = failure.reason
-    comparison = compare(runner.run, list(submodels), list(candidates), protocol, np.random.default_rng(seed))
+    comparison = compare(runner.run, list(opened), list(candidates), protocol, np.random.default_rng(seed))
     scenario_s: dict[str, tuple[float | None, ...]] = {}
     if several > 1:
         keys = {f"{name}\n{k}": (name, k) for name in comparison.samples for k in range(several)}
@@ -246,16 +251,16 @@ def _measure(
         for name in comparison.samples:
             of = [f"{name}\n{k}" for k in range(several)]
             scenario_s[name] = tuple(each.median_s(key) if key in each.samples else None for key in of)
-    for name in submodels:
+    for name in opened:
         runner.close(name)
-    return Comparison(comparison.samples, {**failures, **comparison.failures}), submodels, scenario_s
+    return Comparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
 
 
 def _result(
     candidates: Mapping[str, Candidate],
     latency: Comparison,
     throughput: Comparison,
-    submodels: Mapping[str, int],
+    opened: Mapping[str, Opened],
     timeline: Timeline | None,
 ) -> BenchResult:
     alive = [name for name in candidates if name in latency.samples]
@@ -267,7 +272,7 @@ def _result(
     rows = []
     for name in alive:
         per_s = 1.0 / throughput.median_s(name) if name in throughput.samples else None
-        rows.append(BenchRow(name, latency.samples[name].record(), ratios[name], per_s, submodels[name]))
+        rows.append(BenchRow(name, latency.samples[name].record(), ratios[name], per_s, opened[name]))
     in_flight = {name: reason for name, reason in throughput.failures.items() if name in latency.samples}
     by_latency = tuple(sorted(rows, key=lambda row: row.latency.median_s))
     return BenchResult(by_latency, latency.failures, versus, timeline, in_flight)

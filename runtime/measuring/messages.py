@@ -38,11 +38,18 @@ class WorkerSetup(Request[None]):
 
 @dataclass(frozen=True)
 class Opened:
-    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names."""
+    """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names.
+
+    ``first_s`` are the seconds of its first inference. By the end of that, ``resident_bytes`` more are in the memory of
+    the process than before compiling, and ``device_bytes`` in that of its GPUs: None where no device tells.
+    """
 
     compile_s: float
     submodels: int
     devices: tuple[str, ...]
+    first_s: float = 0.0
+    resident_bytes: int = 0
+    device_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from hsdag.runtime.measuring.messages import (
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
-from hsdag.runtime.measuring.worker_profile import COUNTERS, device_memory_bytes, op_times, probe, resident_bytes
+from hsdag.runtime.measuring.worker_profile import COUNTERS, Held, device_memory_bytes, op_times, probe
 from hsdag.runtime.platforms.devices import execution_devices, make_core
 from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
@@ -94,11 +94,17 @@ class Worker:
 
     def open(self, request: Open) -> Opened:
         """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
-        candidate = request.candidate
-        if candidate.executor == "work-conserving":
-            return self._open_side_by_side(request)
+        candidate, before = request.candidate, Held.now(self.core, self.specs)
         if candidate.target in REFERENCES:
             return self._open_reference(request)
+        is_side_by_side = candidate.executor == "work-conserving"
+        opened = self._open_side_by_side(request) if is_side_by_side else self._open_compiled(request)
+        added = Held.now(self.core, self.specs).since(before)
+        return replace(opened, first_s=self.requests[request.key].first_s, **added)
+
+    def _open_compiled(self, request: Open) -> Opened:
+        """Compile for a device, or a target of several."""
+        candidate = request.candidate
         model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
         properties = candidate.properties
         if candidate.target.startswith("HETERO:"):
@@ -180,10 +186,8 @@ class Worker:
         """Compiled with performance counters, and without where that takes no longer than ``again_s``."""
         plain = Candidate(request.target, request.devices)
         try:
-            before = resident_bytes()
-            compile_s = self.open(Open(_COUNTED, replace(plain, properties=COUNTERS))).compile_s
-            memory_bytes = max(resident_bytes() - before, 0)
-            if compile_s <= request.again_s:
+            opened = self.open(Open(_COUNTED, replace(plain, properties=COUNTERS)))
+            if opened.compile_s <= request.again_s:
                 self.open(Open(_PLAIN, plain))
             requests = self.requests[_COUNTED], self.requests.get(_PLAIN, self.requests[_COUNTED])
             names, compiled = self.graph.op_names, self.compiled[_COUNTED]
@@ -191,8 +195,8 @@ class Worker:
         finally:
             for key in (_COUNTED, _PLAIN):
                 self.close(Close(key))
-        memory = {"resident_bytes": memory_bytes, "memory_bytes": device_memory_bytes(self.core, request.of)}
-        return {**answer, **memory, "compile_s": compile_s}
+        whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
+        return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, request.of)}
 
     def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
         """Times of devices alone and side by side, each with a request of its own for the model or a small one.

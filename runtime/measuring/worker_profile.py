@@ -9,6 +9,8 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,9 +90,29 @@ def _originals(compiled: Any) -> dict[str, list[str]]:
     return found
 
 
-def resident_bytes() -> int:
-    """Bytes of memory that this process holds."""
-    return int(psutil.Process().memory_info().rss)
+@dataclass(frozen=True)
+class Held:
+    """Bytes that this process holds in the machine's memory, and in that of GPUs: None where no device tells."""
+
+    resident_bytes: int
+    device_bytes: int | None
+
+    @staticmethod
+    def now(core: Any, specs: Sequence[DeviceSpec]) -> Held:
+        """By the statistics of the process and of the GPUs among ``specs``, each counted once under all its names."""
+        by_device: dict[str, int] = {}
+        for spec in specs:
+            with suppress(RuntimeError):  # other plugins have no such property
+                kinds = core.get_property(spec.openvino_name, "GPU_MEMORY_STATISTICS")
+                by_device[spec.plugin] = sum(size for kind, size in kinds.items() if kind != "usm_host")
+        return Held(int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None)
+
+    def since(self, before: Held) -> dict[str, Any]:
+        """What was added, as fields of ``Opened``; nothing where there is less."""
+        device_bytes = None
+        if self.device_bytes is not None and before.device_bytes is not None:
+            device_bytes = max(self.device_bytes - before.device_bytes, 0)
+        return {"resident_bytes": max(self.resident_bytes - before.resident_bytes, 0), "device_bytes": device_bytes}
 
 
 def device_memory_bytes(core: Any, name: str) -> float | None:

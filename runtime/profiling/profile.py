@@ -26,8 +26,9 @@ class DeviceProfile:
     stands at the one with the most FLOPs, the others are 0, and ``fused`` lists them together. The sum over all ops
     is ``latency_s``, the measured latency of the whole model, which is None where the device does not run all of
     it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
-    ``resident_bytes`` is what compiling the model added to the process, ``memory_bytes`` what the device has,
-    ``compile_s`` how long compiling took, 0 where that is not known.
+    ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
+    it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
+    how long compiling took, ``first_s`` the first inference, 0 where that is not known.
     """
 
     time_s: FloatArray  # [N]
@@ -38,6 +39,8 @@ class DeviceProfile:
     resident_bytes: int
     memory_bytes: float | None
     compile_s: float = 0.0
+    first_s: float = 0.0
+    device_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

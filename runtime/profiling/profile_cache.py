@@ -17,7 +17,7 @@ from hsdag.ir.errors import OutputError
 from hsdag.ir.placement import write_atomically
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
-SCHEMA = 2
+SCHEMA = 3
 """Part of every key: raise it when the measurements or their meaning change."""
 
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"

@@ -203,6 +203,8 @@ class Profiler:
             resident_bytes=int(stored["resident_bytes"]),
             memory_bytes=stored["memory_bytes"],
             compile_s=float(stored.get("compile_s", 0.0)),
+            first_s=float(stored.get("first_s", 0.0)),
+            device_bytes=stored.get("device_bytes"),
         )
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:

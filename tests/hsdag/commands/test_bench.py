@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hsdag
+from hsdag.cli.app import run
 from hsdag.commands.bench import split_targets
 from hsdag.ir import OptionError, Placement, parse_devices, read_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 
 PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: Any) -> dict[str, Any]:
+    assert run([*map(str, arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +49,18 @@ def test_devices_of_a_placement_are_measured_by_their_names_or_as_it_describes_t
 def test_another_device_of_the_same_name_is_refused(tiny_resnet: Path, on_a: Placement) -> None:
     with pytest.raises(OptionError, match="p has another device named 'A'"):
         hsdag.bench(tiny_resnet, {"p": on_a}, ["A=CPU[INFERENCE_NUM_THREADS=2]"], time="0.2s")
+
+
+def test_a_row_says_what_loading_the_candidate_took(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--time", "0.2s")
+    (row,) = document["rows"]
+    assert row["compile_s"] > 0
+    assert row["first_s"] > 0
+    assert row["resident_bytes"] > 0
+    assert row["device_bytes"] is None  # the CPU's memory is the machine's
+    assert run(["bench", str(tiny_resnet), "--device", "CPU", "--time", "0.2s"]) == 0
+    table = capsys.readouterr().out
+    assert all(column in table for column in ("compile s", "first ms", "process MB", "GPU MB"))
 
 
 def test_two_names_of_one_device_are_one_device_named_twice() -> None:
