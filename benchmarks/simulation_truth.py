@@ -1,11 +1,13 @@
 """How far the simulation of HETERO can be trusted: simulated against measured latency of 60 random placements.
 
-For each model on two CPU partitions: profile it, calibrate launches and links on a few cuts, then simulate 60 other
-random placements, contiguous and not, and measure them in common rounds. Prints rank and linear correlation and the
-median relative error, with calibration and without, and a scatter plot. Exit status 1 when a bar is missed: Spearman
-and Pearson 0.9, median error 10%. Published beside it: DOPPLER's simulator against its engine, 0.69 and 0.79.
+For each model on two CPU partitions, or on other devices: profile it, calibrate launches and links on a few cuts, then
+simulate 60 other random placements, contiguous and not, and measure them in common rounds. Prints rank and linear
+correlation and the median relative error, with calibration and without, and a scatter plot. Exit status 1 when a bar is
+missed: Spearman and Pearson 0.9, median error 10%. Published beside it: DOPPLER's simulator against its engine, 0.69
+and 0.79.
 
 Usage: python benchmarks/simulation_truth.py [--models resnet50,inception_v3] [--placements 60] [--rounds 5]
+           [--devices DEVICES], and --models mixed for the model of mixed_network.py
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 from machine import machine
+from mixed_network import mixed_model
 from scipy.stats import pearsonr, spearmanr
 
 from hsdag.commands.profile import random_placements, run_profile
 from hsdag.models import save_model_files
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.worker_client import CandidateFailed
-from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
@@ -72,10 +76,13 @@ def report(label: str, simulated_s: np.ndarray, real_s: np.ndarray) -> bool:
     return bool(rank >= SPEARMAN and linear >= PEARSON and median <= ERROR)
 
 
-def one_model(name: str, folder: Path, count: int, rounds: int) -> bool:
+def one_model(name: str, folder: Path, devices: DeviceSet, count: int, rounds: int) -> bool:
     """Profile, simulate and measure one model; whether the calibrated costs meet the bars."""
-    path = save_model_files(name, folder / f"{name}.xml")
-    devices = resolve_devices("CPU", 2)
+    path = folder / f"{name}.xml"
+    if name == "mixed":
+        ov.save_model(mixed_model(), path)
+    else:
+        save_model_files(name, path)
     result = run_profile(path, devices, cache=ProfileCache(folder / "cache"))
     placements = random_placements(result.problem, count, np.random.default_rng(1))
     with Session(path, devices) as session:
@@ -96,13 +103,16 @@ def one_model(name: str, folder: Path, count: int, rounds: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="resnet50,inception_v3")
+    parser.add_argument("--devices", help="default: two partitions of the CPU")
     parser.add_argument("--placements", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     print(machine())
+    devices = resolve_devices(arguments.devices or "CPU", None if arguments.devices else 2)
+    count, rounds = arguments.placements, arguments.rounds
     print(f"bars: Spearman {SPEARMAN}, Pearson {PEARSON}, median error {ERROR:.0%}; DOPPLER's simulator 0.69 and 0.79")
     with tempfile.TemporaryDirectory() as name:
-        met = [one_model(m, Path(name), arguments.placements, arguments.rounds) for m in arguments.models.split(",")]
+        met = [one_model(m, Path(name), devices, count, rounds) for m in arguments.models.split(",")]
     return 0 if all(met) else 1
 
 
