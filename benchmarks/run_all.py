@@ -83,6 +83,9 @@ BENCHMARKS = {
     "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
     "simulator_speed": Small("--largest 10000", r"10000 ops, independent: median +[\d.]+ ms"),
     "mixed_model": Small("--devices A=CPU,B=CPU --budget 4s --runs 1", r"of 2 searches found"),
+    "random_placements": Small(
+        "--models tiny_resnet --devices A=CPU,B=CPU --placements 2", r"tiny_resnet: \d of 4 right"
+    ),
     "submodels_speed": Small("--sizes 1000", r"residual +\d+ +\d+ .* us"),
     "torch_engine_overhead": Small("--devices 2 --rounds 3", r"16 chains +\d+ +[\d.]+"),
     "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),

@@ -11,6 +11,8 @@ import pytest
 
 HERE = Path(__file__).parent
 GPUS = ("GPU.0", "GPU.1")
+F32 = "[INFERENCE_PRECISION_HINT=f32]"
+CPU, GPU_0, GPU_1 = f"CPU{F32}", f"GPU.0{F32}", f"GPU.1{F32}"
 
 
 @cache

@@ -14,13 +14,9 @@ from hsdag.models import save_model_files
 from hsdag.runtime.openvino_backend import compile_placed
 from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
 from tests.runtime.openvino_backend.placing import Arrays, placed, random_inputs
+from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
-F32 = "[INFERENCE_PRECISION_HINT=f32]"
-LISTS = {
-    "cpu-gpu": f"CPU{F32},GPU.0{F32}",
-    "gpu-gpu": f"GPU.0{F32},GPU.1{F32}",
-    "all": f"CPU{F32},A=GPU.0{F32},GPU.1{F32}",
-}
+LISTS = {"cpu-gpu": f"{CPU},{GPU_0}", "gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}
 
 
 @pytest.fixture(scope="module", params=["tiny_resnet", "tiny_llama", "tiny_bert"])

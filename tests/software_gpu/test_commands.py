@@ -1,0 +1,114 @@
+"""Every command on the CPU and two GPUs,."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from benchmarks.mixed_network import mixed_model
+from hsdag.cli.app import run
+from hsdag.ir import Placement
+from hsdag.runtime.openvino_backend import compile_placed
+from tests.software_gpu.conftest import CPU, F32, GPU_0, GPU_1
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mixed") / "mixed.xml"
+    ov.save_model(mixed_model(size=32, convolutions=3, functions=6, pools=1), path, compress_to_fp16=False)
+    return path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_devices_lists_both_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {device["name"]: device for device in answer(capsys, "devices")["openvino"]}
+    assert {"CPU", "GPU.0", "GPU.1"} <= set(found)
+    assert "Software GPU" in found["GPU.1"]["full_name"]
+
+
+def test_inspect_asks_every_device(capsys: pytest.CaptureFixture[str], mixed: Path) -> None:
+    document = answer(capsys, "inspect", mixed, "--devices", "CPU,GPU.0,GPU.1")
+    assert document["unsupported"] == {"CPU": [], "GPU.0": [], "GPU.1": []}
+
+
+def test_a_profile_finds_what_each_kind_of_device_is_fast_at(
+    capsys: pytest.CaptureFixture[str], mixed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "costs.json"
+    answer(capsys, "profile", mixed, "--devices", f"{CPU},{GPU_0}", "--cuts", 2, "-o", out)
+    ops = {op["name"]: op["time_s"] for op in json.loads(out.read_text())["ops"]}
+    chains = np.sum([ops[name] for name in ops if name.startswith("function")], axis=0)
+    filters = np.sum([ops[name] for name in ops if name.startswith(("convolution", "pool"))], axis=0)
+    assert chains[1] < chains[0]
+    assert filters[0] < filters[1]
+
+
+@pytest.mark.parametrize(
+    ("devices", "executor", "reward", "method"),
+    [
+        (f"{CPU},{GPU_0}", "hetero", "hybrid", "auto"),
+        (f"{CPU},{GPU_0}", "work-conserving", "measured", "hsdag"),
+        (f"{GPU_0},{GPU_1}", "hetero", "measured", "auto"),
+        (f"{GPU_0},{GPU_1}", "work-conserving", "simulated", "auto"),
+        (f"{CPU},{GPU_0},{GPU_1}", "hetero", "simulated", "hsdag"),
+        (f"{CPU},{GPU_0},{GPU_1}", "work-conserving", "hybrid", "auto"),
+        ("CPU,GPU.0", "work-conserving", "hybrid", "auto"),  # in the half precision that the GPU prefers
+    ],
+)
+def test_a_model_is_placed_measured_and_exported(
+    capsys: pytest.CaptureFixture[str],
+    mixed: Path,
+    tmp_path: Path,
+    devices: str,
+    executor: str,
+    reward: str,
+    method: str,
+) -> None:
+    out = tmp_path / "placement.json"
+    options = ["--executor", executor, "--reward", reward, "--method", method, "--max-evaluations", "6"]
+    document = answer(capsys, "place", mixed, "--devices", devices, "--budget", "6s", *options, "-o", out)
+    assert document["difference"]["max_relative"] <= document["tolerance"]
+    single = [row for row in document["rows"] if sum(n > 0 for n in row["ops"].values()) == 1]
+    chosen = next(row for row in document["rows"] if row["answer"])
+    assert chosen in single or chosen["ci95"][0] > 1.0
+    placement, model = Placement.load(out), ov.Core().read_model(mixed)
+    inputs = [np.random.default_rng(0).standard_normal(tuple(model.inputs[0].shape)).astype(np.float32)]
+    expected = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)[0]
+    found = (compile_placed(model, placement) if executor != "hetero" else placement.compile(ov.Core(), model))(inputs)
+    assert np.abs(found[0] - expected).max() <= document["tolerance"] * np.abs(expected).max()
+    benched = answer(capsys, "bench", mixed, "-p", out, "--device", "CPU", "--time", "0.4s")
+    assert {row["name"] for row in benched["rows"]} == {str(out), "CPU"}
+    for form, suffix in (("csv", "csv"), ("python", "py")):
+        answer(capsys, "export", out, "--format", form, "-o", tmp_path / f"exported.{suffix}")
+
+
+def test_a_killed_search_goes_on_where_it_was(mixed: Path, tmp_path: Path) -> None:
+    out, events = tmp_path / "out.json", tmp_path / "out.run" / "events.jsonl"
+    command = [sys.executable, "-m", "hsdag", "place", str(mixed), "--devices", f"CPU{F32},GPU.1{F32}", "-o", str(out)]
+    command += ["--budget", "60s", "--reward", "measured", "--seed", "1"]
+    with subprocess.Popen([*command, "--max-evaluations", "50"], stderr=subprocess.DEVNULL) as process:
+        end_s = time.monotonic() + 120
+        while not (events.exists() and len(events.read_text().splitlines()) >= 4):
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    before = events.read_text().splitlines()
+    subprocess.run([*command, "--resume", "--max-evaluations", "1"], check=True, capture_output=True)
+    after = events.read_text().splitlines()
+    assert after[: len(before) - 1] == before[:-1]
+    assert Placement.load(out).used_devices
