@@ -316,7 +316,12 @@ class _Report:
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """Which devices of the list have nothing to do, and why; at most one sentence, without a full stop."""
+        """Why nothing was simulated, and which devices have nothing to do and why; sentences without a full stop."""
+        unprofiled = self.found.unprofiled if self.found is not None else None
+        return (*filter(None, [unprofiled]), *self._idle())
+
+    def _idle(self) -> tuple[str, ...]:
+        """Which devices of the list have nothing to do, and why; at most one sentence."""
         result, answer = self.result, self.result.answer
         used = set(self._devices_of(answer) or [answer])
         idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]

@@ -53,13 +53,15 @@ LEAST_SEARCH_SHARE = 0.25
 class Ground:
     """The problem to search over, and where the reward simulates, a profile and the costs that follow from it.
 
-    ``ruled_out`` are sentences on splits that the profile leaves out of the problem.
+    ``ruled_out`` are sentences on splits that the profile leaves out of the problem; ``unprofiled`` says why there is
+    no profile where there should be one.
     """
 
     problem: Problem
     costs: PlacementCosts | None = None
     profile: ModelProfile | None = None
     ruled_out: tuple[str, ...] = ()
+    unprofiled: str | None = None
 
     @property
     def compile_s(self) -> float:
@@ -71,8 +73,9 @@ class Ground:
 class Found:
     """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
 
-    ``profile`` is what was measured of the model, where it was. ``ruled_out`` says why nothing was searched, where the
-    profile left no split to search for. ``compiling_s`` came before the search, and is not part of the budget.
+    ``profile`` is what was measured of the model, and ``unprofiled`` why it was not where it should have been.
+    ``ruled_out`` says why nothing was searched, where the profile left no split to search for. ``compiling_s`` came
+    before the search, and is not part of the budget.
     """
 
     problem: Problem
@@ -85,6 +88,7 @@ class Found:
     contributions: tuple[Contribution, ...] = ()
     compiling_s: float = 0.0
     profile: ModelProfile | None = None
+    unprofiled: str | None = None
 
 
 def search_placements(
@@ -151,7 +155,7 @@ def search_placements(
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
     found = (problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
-    return Found(*found, ground.profile)
+    return Found(*found, ground.profile, ground.unprofiled)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
@@ -172,8 +176,9 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     except DeviceError as error:
         if (options.reward is not None or options.memory_bytes) and not watcher.should_stop():
             raise
-        watcher.on_phase(f"{error}; measuring every placement instead")
-        return measured_alone
+        unprofiled = f"{error}; every placement was measured instead"
+        watcher.on_phase(unprofiled)
+        return replace(measured_alone, unprofiled=unprofiled)
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     if options.executor != "hetero":
         ruled_out: tuple[str, ...] = ()

@@ -23,10 +23,10 @@ def software_gpus() -> tuple[str, ...]:
     return tuple(f"{name}: {full}" for name, full in names.items() if full.startswith("Software GPU"))
 
 
-def pytest_report_header() -> str:
-    """What the report begins with, so that nobody takes a figure of it for one of a GPU."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the report ends with, so that nobody takes a figure of it for one of a GPU."""
     found = ", ".join(software_gpus()) or "none"
-    return f"software GPUs (their times say nothing about a GPU): {found}"
+    terminalreporter.write_line(f"These GPUs were software, their times say nothing about a GPU: {found}")
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

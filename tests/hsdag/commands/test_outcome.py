@@ -16,6 +16,7 @@ from hsdag.commands.outcome import Tally, speed_sentence, too_few_rounds
 from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.ir.errors import DeviceError
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Choices, Request
 from hsdag.runtime.measuring.worker_client import WorkerClient
@@ -105,6 +106,20 @@ def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_s
     assert outcome.tally.simulated >= 18
     assert "placement 1" in {row.name for row in outcome.rows}
     assert phases[-1].startswith("more than the budget of 2 s was spent: reading ")
+
+
+def test_a_model_that_could_not_be_profiled_is_said_to_be_measured_instead(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> ModelProfile:
+        raise DeviceError("device 'CPU_1' cannot be profiled: it hung")
+
+    monkeypatch.setattr(Session, "profile", failing)
+    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
+    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, max_evaluations=1, finalists=1, protocol=quick))
+    expected = "device 'CPU_1' cannot be profiled: it hung; every placement was measured instead"
+    assert outcome.warnings[0] == expected
+    assert f"Warning: {expected}." in outcome.sentence
 
 
 def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_not_at_all(
