@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import Placement
 from hsdag.placers.registry import begun_with
 from hsdag.runtime.problems.objectives import find_objective
@@ -120,7 +121,7 @@ def place(
 
 
 def solve(
-    problem: str | Path | ScheduleProblem,
+    problem: Any,
     method: str = "auto",
     *,
     objective: str = "latency",
@@ -136,9 +137,16 @@ def solve(
     seed: int = 0,
     watcher: Watcher | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
+    executor: str | None = None,
+    devices: str | Sequence[str] | None = None,
+    shape: InputShapes = None,
+    fresh: bool = False,
+    with_timeline: bool = False,
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
 
+    With the ``executor`` "cuda", ``problem`` may be a model or a workload too: its costs are measured on ``devices`` of
+    torch's, as ``place`` takes them, and so is the answer in the end, ``with_timeline`` with when every op ran.
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``on_update`` hears of
     every update of a method that learns, with values in the objective's unit.
@@ -162,9 +170,26 @@ def solve(
         from hsdag.commands.curves import tell_updates
 
         tell_updates(placer, on_update)
+
+    def start_of(costs: ScheduleProblem) -> Plan:
+        assert start is not None
+        return _placed(start, costs, options.semantics.order)
+
+    if executor is not None:
+        if parse_executor(executor) != "cuda":
+            raise OptionError(
+                f"solve simulates, or takes --executor cuda, not {executor}; hsdag place takes all executors"
+            )
+        from hsdag.commands.torch_solve import TorchRun, solve_on_torch
+
+        named = devices if devices is None or isinstance(devices, str) else ",".join(devices)
+        torch_run = TorchRun(named, input_shapes(shape), fresh, with_timeline)
+        return solve_on_torch(problem, placer, options, torch_run, watcher, start_of if start is not None else None)
+    if devices is not None or shape is not None or fresh:
+        raise OptionError("--devices, --shape and --fresh are for --executor cuda; a problem file has its own devices")
     costs = _problem(problem)
     if start is not None:
-        options = replace(options, start=_placed(start, costs, options.semantics.order))
+        options = replace(options, start=start_of(costs))
     return run_solve(costs, placer, options, watcher)
 
 

@@ -18,7 +18,7 @@ from hsdag.reports import CurvePoint
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solve import Solution, SolveResult
+    from hsdag.search.solve import Measured, Solution, SolveResult
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -44,12 +44,20 @@ def solve(
     trace: options.Trace = None,
     gantt: options.Gantt = None,
     curve: options.Curve = None,
+    executor: str | None = typer.Option(
+        None, "--executor", help="cuda: measure costs on torch devices, run the answer."
+    ),
+    devices: options.TorchDevices = None,
+    shape: options.Shape = None,
+    fresh: bool = typer.Option(False, "--fresh", help="With --executor: measure costs again and ignore the cache."),
     as_json: options.Json = False,
 ) -> None:
-    """Search for a placement of a problem file; every figure is simulated."""
+    """Search for a placement of a problem file; every figure is simulated, but those of --executor cuda."""
     if batch is not None or fixed_share:
         if init is not None or start is not None:
             raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
+        if executor is not None:
+            raise OptionError("--executor does not go with --batch, whose schedules are simulated")
         _refuse_beside_batch(
             batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt or curve)
         )
@@ -78,13 +86,18 @@ def solve(
             seed=seed,
             watcher=progress.watcher,
             on_update=points.append if curve is not None else None,
+            executor=executor,
+            devices=devices,
+            shape=shape,
+            fresh=fresh,
+            with_timeline=bool(trace or gantt),
         )
     write_timeline(solution.timeline, trace, gantt)
     value = solution.options.objective.value_name.replace("_", ", ")
     write_learning_curve(points, f"{method} on {solution.problem.name} (simulated)", value, curve)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    if solution.problem.devices and execution == "work-conserving":
+    if solution.problem.devices and execution == "work-conserving" and executor is None:
         say(
             "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
             "ops run one after another, with a launch at every change of device instead of for every submodel"
@@ -167,8 +180,28 @@ def _show(solution: SolveResult, output: Path | None) -> None:
         typer.echo(f"All on {name}: {milliseconds(seconds)} ms")
     print_members(solution.contributions)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
+    if solution.measured is not None:
+        _show_measured(solution.measured)
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")
+
+
+def _show_measured(measured: Measured) -> None:
+    columns = ["measured", "median ms", "p95 ms", "x best device", "95% interval"]
+    cells = [
+        [
+            f"{name} *" if name == measured.name else name,
+            milliseconds(record.median_s),
+            milliseconds(record.p95_s),
+            f"{measured.ratios[name].value:.3f}",
+            measured.ratios[name].interval_text,
+        ]
+        for name, record in measured.records.items()
+    ]
+    print_table(None, columns, cells)
+    for name, reason in measured.comparison.failures.items():
+        typer.echo(f"{name} did not run: {reason}")
+    typer.echo(measured.sentence)
 
 
 def _show_schedule(solution: SolveResult, run: Simulation) -> None:

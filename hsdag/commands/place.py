@@ -21,6 +21,7 @@ from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.ir.state import variable_of
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
+from hsdag.runtime.measuring.references import ReferenceName
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -162,7 +163,7 @@ def _conclude(
         {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large},
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
-        _check(session, options),
+        check_of(session, options.reference, options.tolerance),
         start=start,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
@@ -188,12 +189,12 @@ def _conclude(
     )
 
 
-def _check(session: Session, options: PlaceOptions) -> Check:
-    """What outputs are compared with; those of workloads with NumPy's."""
+def check_of(session: Session, reference: ReferenceName = "cpu", tolerance: float | None = None) -> Check:
+    """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
     if not session.is_on_torch:
-        return Check.over(session.devices.all, options.reference, options.tolerance)
-    reference = "numpy" if session.subject.is_workload else options.reference
-    return Check(session.subject.reduces_precision, reference, options.tolerance)
+        return Check.over(session.devices.all, reference, tolerance)
+    own = "numpy" if session.subject.is_workload else reference
+    return Check(session.subject.reduces_precision, own, tolerance)
 
 
 def _automatic(session: Session) -> dict[str, Candidate]:

@@ -104,7 +104,7 @@ def run_profile(
         names, own = problem.devices, {record.name: record for record in session.device_records}
         by_op = ScheduleProblem.from_graph(session.graph, costs.costs, names, profile.memory_bytes)
         records = tuple(own[name] for name in names)
-        schedule = replace(_tied(by_op, problem.units), model=session.model_record, devices=records)
+        schedule = replace(tied(by_op, problem.units), model=session.model_record, devices=records)
         return ProfileResult(session.graph, problem, profile, costs, measured_s, schedule)
 
 
@@ -160,10 +160,10 @@ def assumed_costs(
     problem = ScheduleProblem.from_graph(
         graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
     )
-    return replace(_tied(problem, units), model=ModelRecord.of(graph, name or Path(source).stem))
+    return replace(tied(problem, units), model=ModelRecord.of(graph, name or Path(source).stem))
 
 
-def _tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
+def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
     """Every op of a problem tied to its unit, so that answers fit the model's own ops."""
     names = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
     return replace(problem, labels=replace(problem.labels, colocate=names))

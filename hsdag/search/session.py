@@ -32,7 +32,7 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import unit_edges
+from hsdag.runtime.problems.units import problem_of, unit_edges
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler, identity, torch_identity
@@ -174,6 +174,9 @@ class Session:
         if len(nowhere):
             op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
             raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
+        if profile is not None and self.subject.labels is not None:
+            by_op = ScheduleProblem.from_graph(self.graph, profile.costs(), names, self._memory_bytes(profile))
+            return problem_of(replace(by_op, labels=self.subject.labels), self.objective)
         problem = Problem(units, names, supported, self.objective)
         return problem if profile is None else with_costs(problem, profile.costs(), self._memory_bytes(profile))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import PlacementError, SearchError
 from hsdag.ir.graph import IntArray
-from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
+from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result, Status
+from hsdag.runtime.measuring.latency import Comparison, Ratio
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.plan import Plan
@@ -81,6 +82,44 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """An answer as an executor runs it, beside every single device, in common rounds.
+
+    ``name`` is the answer's among the samples; ``ratios`` are over the fastest single device, ``versus``, which the
+    ``sentence`` compares the answer with. ``timeline`` is that of the answer's median run, where it was requested.
+    """
+
+    executor: ExecutorName
+    name: str
+    comparison: Comparison
+    ratios: Mapping[str, Ratio]
+    versus: str | None
+    sentence: str
+    timeline: Timeline | None = None
+
+    @property
+    def records(self) -> dict[str, LatencyRecord]:
+        """By candidate that ran, the fastest first."""
+        names = sorted(self.comparison.samples, key=self.comparison.median_s)
+        return {name: self.comparison.samples[name].record() for name in names}
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer."""
+        rows = [
+            {"name": name, **record.model_dump(), "ratio": self.ratios[name].value, "ci95": self.ratios[name].interval}
+            for name, record in self.records.items()
+        ]
+        return {
+            "executor": self.executor,
+            "answer": self.name,
+            "versus": self.versus,
+            "rows": rows,
+            "failures": dict(self.comparison.failures),
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
     """The end of a search; ``value_s`` is the makespan, or the period for throughput.
 
@@ -96,6 +135,7 @@ class SolveResult(Solution):
     single_s: dict[str, float]
     contributions: tuple[Contribution, ...]
     note: str
+    measured: Measured | None = None
 
     @property
     def semantics(self) -> Semantics:
@@ -120,7 +160,9 @@ class SolveResult(Solution):
 
     @property
     def timeline(self) -> Timeline | None:
-        """The timeline of ``run``."""
+        """The measured one where there is one, else that of ``run``."""
+        if self.measured is not None and self.measured.timeline is not None:
+            return self.measured.timeline
         return Timeline.of(self.run, self.problem) if self.run is not None else None
 
     @property
@@ -150,6 +192,8 @@ class SolveResult(Solution):
             "members": [each.document() for each in self.contributions],
             "note": self.note or None,
         }
+        if self.measured is not None:
+            document["measured"] = self.measured.document()
         return document | ({"priority": self.ranks} if self.ranks is not None else {})
 
     def placement(self) -> Placement:
@@ -158,6 +202,12 @@ class SolveResult(Solution):
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
         names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
+        simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
+        executor: ExecutorName = "hetero" if sequential else "work-conserving"
+        latency, baselines = _record(self.value_s), simulated
+        if self.measured is not None:
+            executor, baselines = self.measured.executor, self.measured.records
+            latency = baselines.pop(self.measured.name, None)
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
@@ -166,9 +216,9 @@ class SolveResult(Solution):
             method=options.method,
             seed=options.seed,
             objective=options.objective.name,
-            executor="hetero" if sequential else "work-conserving",
-            latency=_record(self.value_s),
-            baselines={name: record for name, s in self.single_s.items() if (record := _record(s)) is not None},
+            executor=executor,
+            latency=latency,
+            baselines=baselines,
             priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )

@@ -30,7 +30,7 @@ from hsdag.runtime.problems.units import graph_of_problem, problem_of
 class Subject:
     """A graph, the file that the worker reads it from, its name where it has one, fixed shapes, and scenarios.
 
-    ``units`` are what is placed, where that is not left to the graph.
+    ``units`` are what is placed, and ``labels`` what is known of each op, where that is not left to the graph.
     """
 
     graph: ComputationGraph
@@ -39,6 +39,7 @@ class Subject:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scenarios: tuple[Scenario, ...] = ()
     units: CoarseGraph | None = None
+    labels: OpLabels | None = None
 
     @property
     def is_workload(self) -> bool:
@@ -98,14 +99,11 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
     elif names_workload(str(source)):
         name, workload = workload_called(str(source), num_devices)
     else:
-        problem = read_problem(Path(source))
-        return _checked(Subject(graph_of_problem(problem), Path(source), problem.name, units=problem_of(problem).units),
-                        problem.labels.expressions)  # fmt: skip
-    problem = _as_problem(workload)
-    path = folder / "workload.json"
+        problem, path = read_problem(Path(source)), Path(source)
+        return _checked(Subject(graph_of_problem(problem), path, problem.name), problem)
+    problem, path = _as_problem(workload), folder / "workload.json"
     write_problem(problem, path)
-    units = replace(problem_of(problem).units, fine=workload.graph)
-    return _checked(Subject(workload.graph, path, name, units=units), workload.expressions)
+    return _checked(Subject(workload.graph, path, name), problem)
 
 
 def _as_problem(workload: Workload) -> ScheduleProblem:
@@ -118,10 +116,12 @@ def _as_problem(workload: Workload) -> ScheduleProblem:
     return replace(ScheduleProblem.from_graph(graph, costs, ("any",)), labels=labels)
 
 
-def _checked(subject: Subject, expressions: tuple[str, ...]) -> Subject:
-    for op, text in zip(subject.graph.op_names, expressions, strict=True):
+def _checked(subject: Subject, problem: ScheduleProblem) -> Subject:
+    """A subject with the units and labels of its problem, whose ops must have expressions."""
+    for op, text in zip(problem.op_names, problem.labels.expressions, strict=True):
         if not text:
             raise ModelError(
                 f"op {op!r} of {subject.name!r} has no expression, so it cannot be run: the problem holds costs alone"
             )
-    return subject
+    units = replace(problem_of(problem).units, fine=subject.graph)
+    return replace(subject, units=units, labels=replace(problem.labels, canonical=subject.graph.canonical_names))

@@ -13,9 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.commands.workload import first_devices, workload_problem
-from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.torch import Mode, RunPlan, problem_graph, random_inputs, run_workload, workload_graph
-from hsdag.evaluators.torch.measured import TorchEvaluator, TorchMeasurement
 from hsdag.ir.errors import ExecutionError, ModelError, OptionError
 from hsdag.ir.graph import graph_from_edges
 from hsdag.models import Workload
@@ -24,9 +22,8 @@ from hsdag.models.ffnn import FeedForwardSizes, ffnn
 from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
 from hsdag.models.workload_numpy import execute as execute_in_double
 from hsdag.runtime.platforms import load_platform
-from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program, logical_devices
+from hsdag.runtime.torch_backend import TorchExecutor, build_program, logical_devices
 from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
 
 Array = NDArray[np.float64]
@@ -149,33 +146,3 @@ def test_a_randomly_placed_openvino_model_equals_openvino(model: str, request: p
     placement = rng.integers(0, 3, graph.num_nodes)
     with TorchExecutor(build_program(graph, placement, logical_devices(3))) as executor:
         assert_close(executor.infer(inputs), wanted, 1e-4)
-
-
-def test_the_evaluator_runs_no_placement_twice_and_times_it() -> None:
-    workload, _ = expected("chainmm")
-    evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2))
-    n = workload.graph.num_ops
-    plans = [Plan(np.zeros(n, dtype=np.int64)), Plan(np.arange(n) % 2), Plan(np.zeros(n, dtype=np.int64))]
-    recorder = RecordingEvaluator(evaluator)
-    found = recorder.evaluate(plans)
-    assert recorder.num_evaluations == 2
-    assert found[0] is found[2]
-    assert all(0 < evaluation.value < 60 for evaluation in found)
-
-
-def test_the_evaluator_says_why_a_placement_fails() -> None:
-    workload, _ = expected("chainmm")
-    devices = (LogicalDevice("roomy"), LogicalDevice("tight", memory_bytes=100))
-    evaluator = TorchEvaluator(workload_graph(workload), devices, measurement=TorchMeasurement(limit_s=5))
-    n = workload.graph.num_ops
-    good, bad = evaluator.evaluate([Plan(np.zeros(n, dtype=np.int64)), Plan(np.ones(n, dtype=np.int64))])
-    assert good.failure is None
-    assert "on device tight: out of memory" in (bad.failure or "")
-
-
-def test_the_evaluator_expands_units() -> None:
-    workload, _ = expected("ffnn")
-    units = np.arange(workload.graph.num_ops) % 3
-    evaluator = TorchEvaluator(workload_graph(workload), logical_devices(2), unit_of_op=units)
-    (found,) = evaluator.evaluate([Plan(np.array([0, 1, 0]))])
-    assert found.failure is None
