@@ -93,6 +93,21 @@ def _show(document: dict[str, Any]) -> None:
     typer.echo(f"{document['ops']} ops in {document['units']} placement units{calibrated}")
 
 
+def _show_hand_over(names: list[str], hand_over: dict[str, Any]) -> None:
+    """What one tensor takes from part to part under the work-conserving executor, where a GPU takes part."""
+    known = {way: tables for way, tables in hand_over.items() if tables is not None}
+    if not known:
+        return
+    cells = []
+    for a, b in itertools.product(range(len(names)), repeat=2):
+        figures = [(table["latency_s"][a][b], table["bandwidth_bytes_per_s"][a][b]) for table in known.values()]
+        shown = [["-", "-"] if s is None else [f"{1e6 * s:.3g}", f"{rate / 1e9:.3g}"] for s, rate in figures]
+        if any(s is not None for s, _ in figures):
+            cells.append([f"{names[a]} -> {names[b]}", *itertools.chain(*shown)])
+    columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
+    print_table("tensors of the work-conserving executor", ["link", *columns], cells)
+
+
 def _show_pairs(document: dict[str, Any]) -> None:
     """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
     names, links, slowdown = [device["name"] for device in document["devices"]], document["links"], document["slowdown"]
@@ -102,6 +117,7 @@ def _show_pairs(document: dict[str, Any]) -> None:
         [f"{names[a]} -> {names[b]}", f"{1e6 * latency_s[a][b]:.3g}", f"{bandwidth[a][b] / 1e9:.3g}"] for a, b in pairs
     ]
     print_table(None, ["link", "latency us", "GB/s"], cells)
+    _show_hand_over(names, document["hand_over"])
     factors = [[table[a][b] for table in slowdown.values()] for a, b in pairs]
     beside = [
         [f"{names[a]} beside {names[b]}", *("-" if x is None else f"{x:.2f}" for x in row)]

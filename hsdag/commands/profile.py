@@ -22,6 +22,7 @@ from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.profiling.links import WAYS
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
@@ -64,11 +65,22 @@ class ProfileResult:
             "source": costs.source.value,
             "devices": devices,
             "links": {"latency_s": costs.link_latency_s.tolist(), "bandwidth_bytes_per_s": bandwidth},
+            "hand_over": {way: _handed(getattr(self.profile.links, way)) for way in WAYS},
             "slowdown": slowdown,
             "ops": self.graph.num_ops,
             "units": self.problem.num_units,
             "cuts_measured": int(np.isfinite(self.measured_s).sum()),
         }
+
+
+def _handed(table: FloatArray | None) -> dict[str, list[list[float | None]]] | None:
+    """What one tensor costs, launch of the reader included, and bytes; null for pairs without a GPU."""
+    if table is None or np.isnan(table).all():
+        return None
+    launch_s, latency_s, s_per_byte = table
+    bandwidth = 1.0 / np.maximum(s_per_byte, 1e-12)
+    tables = {"latency_s": launch_s + latency_s, "bandwidth_bytes_per_s": bandwidth}
+    return {name: _numbers_or_null(each) for name, each in tables.items()}
 
 
 def _numbers_or_null(table: FloatArray) -> list[list[float | None]]:

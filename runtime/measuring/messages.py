@@ -130,10 +130,12 @@ class Probed:
 
 
 @dataclass(frozen=True)
-class Probe(Request[Probed]):
+class Probe(Request[Probed | None]):
     """Run a small model on one device, or cut between two so that ``tensors`` of about ``size_bytes`` cross.
 
     ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
+    HETERO runs it; or, as the work-conserving executor does, two requests with common tensors, "ordinary" ones or
+    "shared" ones, which spare copies. The answer is None where there are no such tensors.
     """
 
     devices: tuple[str, ...]
@@ -142,6 +144,7 @@ class Probe(Request[Probed]):
     size_bytes: int
     runs: int
     for_s: float
+    way: str = "hetero"
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,11 @@ from hsdag.runtime.measuring.messages import (
     Throughput,
     WorkerSetup,
 )
+from hsdag.runtime.measuring.probes import probe
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
-from hsdag.runtime.measuring.worker_profile import COUNTERS, Held, device_memory_bytes, op_times, probe
+from hsdag.runtime.measuring.worker_profile import COUNTERS, Held, device_memory_bytes, op_times
 from hsdag.runtime.platforms.devices import execution_devices, make_core
 from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline

@@ -1,4 +1,4 @@
-"""The worker's part in a profile: times of ops from performance counters, and of tensors between devices.
+"""The worker's part in a profile: times of ops from performance counters, and the memory that is held.
 
 Legend: N ops of the model.
 """
@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import openvino as ov
 import psutil
-from openvino import opset13
 
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.prepared import COPY_MARK
 from hsdag.runtime.measuring.exercise import Exercise
-from hsdag.runtime.measuring.messages import Probe, Probed
-from hsdag.runtime.platforms.inference import device_calls, infer_checked
+from hsdag.runtime.platforms.inference import device_calls
 
 COUNTERS = {"PERF_COUNT": True}
 _SUBMODEL = re.compile(r"subgraph(\d+): ")
-CHANNELS = 64
-"""Channels of a probe's tensors."""
 
 
 def op_times(
@@ -121,65 +116,3 @@ def device_memory_bytes(core: Any, name: str) -> float | None:
         return float(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
     except RuntimeError:
         return float(psutil.virtual_memory().total) if "CPU" in name else None
-
-
-def probe(core: Any, specs: Sequence[DeviceSpec], request: Probe) -> Probed:
-    """Seconds that a small model takes beside its ops, on one device or cut between two.
-
-    What is left of each run's wall time when the counters of its ops are taken away covers launches, conversions of
-    inputs and outputs, and the crossings. The median over runs is given, with its standard error.
-    """
-    names = request.devices
-    model, tensor_bytes = _probe_model(request.kind, request.tensors, request.size_bytes, names)
-    target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
-    kept = hetero_properties(specs) if len(names) > 1 else {}
-    rest_s: list[float] = []
-    with device_calls():
-        infer = core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
-        for _ in range(3):
-            infer_checked(infer)
-        end = time.perf_counter() + request.for_s
-        while len(rest_s) < request.runs and (len(rest_s) < 5 or time.perf_counter() < end):
-            begin = time.perf_counter()
-            infer.infer()
-            wall_s = time.perf_counter() - begin
-            times_s = [p.real_time.total_seconds() for p in infer.profiling_info if p.node_type.lower() != "reorder"]
-            rest_s.append(wall_s - sum(times_s))
-    return Probed(float(np.median(rest_s)), median_error_s(rest_s), tensor_bytes)
-
-
-def median_error_s(seconds: Sequence[float]) -> float:
-    """Standard error of a median: 1.2533 s / sqrt(n), s the interquartile range over 1.349, as of normal samples."""
-    low, high = np.quantile(seconds, [0.25, 0.75])
-    return float(1.2533 * (high - low) / 1.349 / np.sqrt(len(seconds)))
-
-
-def _probe_model(kind: str, tensors: int, size_bytes: int, devices: Sequence[str]) -> tuple[ov.Model, int]:
-    """A stem and ``tensors`` branches of two products each, added up; branches are cut between their products."""
-    rows = max(1, size_bytes // (4 * CHANNELS))
-    weight = np.eye(CHANNELS, dtype=np.float32)
-    side = max(1, round(rows**0.5))
-    shape = [1, CHANNELS, side, side] if kind == "image" else [1, rows, CHANNELS]
-
-    def product(x: Any, device: str) -> Any:
-        constant = opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1)) if kind == "image" else weight)
-        if kind == "image":
-            node = opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1])
-        else:
-            node = opset13.matmul(x, constant, False, False)
-        for made in (constant, node):
-            made.get_rt_info()["affinity"] = device
-        return node
-
-    near, far = devices[0], devices[-1]
-    given = opset13.parameter(shape, np.float32, name="x")
-    given.get_rt_info()["affinity"] = near
-    stem = product(given, near)
-    ends = [product(product(stem, near), far) for _ in range(tensors)]
-    total = ends[0]
-    for end in ends[1:]:
-        total = opset13.add(total, end)
-        total.get_rt_info()["affinity"] = far
-    result = opset13.result(total)
-    result.get_rt_info()["affinity"] = far
-    return ov.Model([result], [given], "probe"), int(4 * np.prod(shape))

@@ -50,11 +50,32 @@ class LinkProfile:
     ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; conversions that the
     plugins make at the boundary are in it. The diagonals, from one submodel to another on the same device, are
     means over the device's links, since HETERO cannot be made to part ops of one device.
+
+    ``ordinary`` and ``shared`` are ``[launch_s, latency_s, s_per_byte]`` of the work-conserving executor, where a GPU
+    takes part: through the tensor of the request that wrote it, and through memory that spares copies. They are NaN for
+    all other pairs, and where there is no such way.
     """
 
     launch_s: FloatArray  # [D]
     latency_s: FloatArray  # [D, D]
     bandwidth_bytes_per_s: FloatArray  # [D, D]
+    ordinary: FloatArray | None = None  # [3, D, D]
+    shared: FloatArray | None = None  # [3, D, D]
+
+    def side_by_side(self) -> LinkProfile:
+        """The links of the work-conserving executor: as it hands tensors on where that is known, else HETERO's."""
+        if self.ordinary is None or self.shared is None:
+            return self
+        launch_s, latency_s, s_per_byte = np.where(np.isnan(self.shared), self.ordinary, self.shared)
+        known = ~np.isnan(latency_s)
+        counts = known.sum(axis=0)
+        own_launch_s = np.divide(np.nansum(launch_s, axis=0), counts, out=self.launch_s.copy(), where=counts > 0)
+        bandwidth = 1.0 / np.maximum(s_per_byte, 1e-12)
+        return LinkProfile(
+            own_launch_s,
+            np.where(known, latency_s, self.latency_s),
+            np.where(known, bandwidth, self.bandwidth_bytes_per_s),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +99,20 @@ class ModelProfile:
         known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
 
-    def costs(self) -> CostModel:
+    def costs(self, *, side_by_side: bool = False) -> CostModel:
         """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
 
-        Pairs of devices that were not measured side by side are taken not to slow each other down.
+        Links are HETERO's, or ``side_by_side`` those of the work-conserving executor. Pairs of devices that were not
+        measured side by side are taken not to slow each other down.
         """
+        links = self.links.side_by_side() if side_by_side else self.links
         total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
         share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
         return CostModel(
             time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
-            launch_s=self.links.launch_s,
-            link_latency_s=self.links.latency_s,
-            link_bandwidth_bytes_per_s=self.links.bandwidth_bytes_per_s,
+            launch_s=links.launch_s,
+            link_latency_s=links.latency_s,
+            link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
             source=CostSource.MEASURED,
             slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
         )

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
-from scipy.optimize import nnls
 
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
@@ -25,18 +24,9 @@ from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
 from hsdag.runtime.measuring.side_by_side import LEAST_ROUNDS
 from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.profiling.contention import KINDS, Contention
+from hsdag.runtime.profiling.links import PROBE_LIMIT_S, PROBES, WAYS, has_gpu, measure_hand_overs, measure_links
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
-
-PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
-"""Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
-
-PROBE_LIMIT_S = 60.0
-"""How long a probe may take before the worker counts as hanging."""
-
-MODEL_ERROR, FLOOR_S = 0.05, 1e-6
-"""What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
-
 
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
@@ -115,7 +105,7 @@ class Profiler:
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
     def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
-        """Times on all devices and links between them, and ``side_by_side`` how much devices slow each other down.
+        """Times on all devices and links between them; ``side_by_side`` also hand-overs of tensors, and slow-downs.
 
         ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
         Raises DeviceError when a device cannot be profiled.
@@ -126,6 +116,8 @@ class Profiler:
             for d, spec in enumerate(devices)
         )
         links = self._links(devices)
+        if side_by_side and has_gpu(devices):
+            links = replace(links, **self._hand_overs(devices))
         contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
         return ModelProfile(tuple(devices), times, links, contention)
 
@@ -208,16 +200,38 @@ class Profiler:
         )
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
-        kind = "image" if "Convolution" in self._graph.op_types else "matrix"
+        kind = self._probe_kind
         key = {"what": "links", "kind": kind, "devices": [self._identify(spec) for spec in devices]}
         stored = self._cache.get(key, self._effort.probe_limit_s)
         if stored is None:
             self._step("profiling transfers")
-            stored = self._probe_all([spec.openvino_name for spec in devices], kind)
+            stored = measure_links(self._probe, devices, kind)
             self._cache.put(key, stored, self._effort.probe_limit_s)
-        return LinkProfile(
-            np.array(stored["launch_s"]), np.array(stored["latency_s"]), np.array(stored["bandwidth_bytes_per_s"])
-        )
+        tables = (np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s"))
+        return LinkProfile(*tables)
+
+    def _hand_overs(self, devices: Sequence[DeviceSpec]) -> dict[str, FloatArray]:
+        key = {"what": "hand-overs", "kind": self._probe_kind, "devices": [self._identify(spec) for spec in devices]}
+        stored = self._cache.get(key, self._effort.probe_limit_s)
+        if stored is None:
+            self._step("profiling how tensors are handed over")
+            stored = measure_hand_overs(self._probe, devices, self._probe_kind)
+            self._cache.put(key, stored, self._effort.probe_limit_s)
+        return {way: np.array(stored[way]) for way in WAYS}
+
+    @property
+    def _probe_kind(self) -> str:
+        return "image" if "Convolution" in self._graph.op_types else "matrix"
+
+    def _probe(
+        self, names: tuple[str, ...], kind: str, tensors: int, size_bytes: int, way: str = "hetero"
+    ) -> Probed | None:
+        """A probe on one device, or cut between two; None where it does not run."""
+        runs, for_s = self._effort.probe_runs, self._effort.probe_limit_s
+        try:
+            return self._client.call(Probe(names, kind, tensors, size_bytes, runs, for_s, way), PROBE_LIMIT_S)
+        except CandidateFailed:
+            return None
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
@@ -253,81 +267,6 @@ class Profiler:
             return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
-
-    def _probe_all(self, names: Sequence[str], kind: str) -> dict[str, Any]:
-        """Launches, latencies and bandwidths; where a device does not run the probe, those of the others' means."""
-        d = len(names)
-        alone = [[self._probe([name], kind, *size) for size in PROBES] for name in names]
-        launch, latency, inverse = (np.full((d, d), np.nan) for _ in range(3))
-        for a, b in itertools.permutations(range(d), 2):
-            rest = [self._probe([names[a], names[b]], kind, *size) for size in PROBES]
-            fitted = fit_link(PROBES, alone[a], alone[b], rest)
-            if fitted is not None:
-                launch[a, b], latency[a, b], inverse[a, b] = fitted
-        for table in (latency, inverse):
-            _fill(table)
-        launch_s = np.array([_mean(launch[:, b], launch) for b in range(d)])
-        inverse = np.maximum(inverse, 1e-12)
-        return {
-            "launch_s": launch_s.tolist(),
-            "latency_s": latency.tolist(),
-            "bandwidth_bytes_per_s": (1.0 / inverse).tolist(),
-        }
-
-    def _probe(self, names: list[str], kind: str, tensors: int, size_bytes: int) -> Probed | None:
-        """A probe on one device, or cut between two; None where it does not run."""
-        effort = self._effort
-        try:
-            return self._client.call(
-                Probe(tuple(names), kind, tensors, size_bytes, effort.probe_runs, effort.probe_limit_s),
-                PROBE_LIMIT_S,
-            )
-        except CandidateFailed:
-            return None
-
-
-def fit_link(
-    sizes: Sequence[tuple[int, int]],
-    sender: Sequence[Probed | None],
-    receiver: Sequence[Probed | None],
-    both: Sequence[Probed | None],
-) -> tuple[float, float, float] | None:
-    """Launch, latency per tensor and seconds per byte, none negative, from probes of several sizes.
-
-    What a probe takes cut in two, less the mean of what it takes whole on either device, is a launch, and latency and
-    bytes for each tensor. Least squares, each probe weighed by its own standard error and by what the model leaves
-    out, MODEL_ERROR of its figure and FLOOR_S. None where fewer than three sizes ran.
-    """
-    rows, extra_s, error_s = [], [], []
-    for (tensors, _), a, b, cut in zip(sizes, sender, receiver, both, strict=True):
-        if a is not None and b is not None and cut is not None:
-            extra = cut.rest_s - 0.5 * (a.rest_s + b.rest_s)
-            rows.append([1.0, tensors, tensors * cut.tensor_bytes])
-            extra_s.append(extra)
-            errors_s = (cut.error_s, 0.5 * a.error_s, 0.5 * b.error_s, MODEL_ERROR * extra, FLOOR_S)
-            error_s.append(float(np.linalg.norm(errors_s)))
-    if len(rows) < 3:
-        return None
-    scale = np.array([1e-6, 1e-6, 1e-12])
-    weights = 1.0 / np.array(error_s)
-    solution, _ = nnls(np.array(rows) * scale * weights[:, None], np.array(extra_s) * weights)
-    launch_s, latency_s, per_byte_s = (solution * scale).tolist()
-    return launch_s, latency_s, per_byte_s
-
-
-def _fill(table: FloatArray) -> None:
-    """Give the diagonal, and pairs without figures, means of those there are: of their devices', else of all."""
-    known = table.copy()
-    for a, b in itertools.product(range(len(table)), repeat=2):
-        if np.isnan(known[a, b]):
-            table[a, b] = _mean(np.concatenate([known[a], known[:, b]]), known)
-
-
-def _mean(values: FloatArray, others: FloatArray) -> float:
-    for candidates in (values, others):
-        if not np.isnan(candidates).all():
-            return float(np.nanmean(candidates))
-    return 0.0
 
 
 def identity(spec: DeviceSpec) -> dict[str, Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hsdag
-from hsdag.ir import parse_devices, read_graph
+from hsdag.ir import DeviceSpec, parse_devices, read_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.runtime.measuring.candidate import Candidate, Open
-from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.messages import Probe, WorkerSetup
+from hsdag.runtime.measuring.probes import handing_over, probe
 from hsdag.runtime.measuring.worker_client import WorkerClient
-from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.platforms.devices import make_core, resolve_devices
+from tests.software_gpu.conftest import GPUS
 
 F32 = "INFERENCE_PRECISION_HINT=f32"
 DEVICES = f"A=GPU.0[{F32}],B=GPU.1[{F32}],CPU"
@@ -52,3 +55,20 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
     with WorkerClient(WorkerSetup(tiny_resnet, found.all)) as client:
         for spec in found.all:
             assert client.call(Open("k", Candidate.on_device(spec)), 300.0).devices == (spec.openvino_name,)
+
+
+@pytest.mark.parametrize("way", ["ordinary", "shared"])
+@pytest.mark.parametrize(("writer", "reader"), [("CPU", "GPU.0"), ("GPU.0", "CPU"), ("GPU.0", "GPU.0"), GPUS])
+def test_what_a_gpu_writes_or_reads_is_handed_over_both_ways(writer: str, reader: str, way: str) -> None:
+    specs = tuple(DeviceSpec.parse(f"{name}[{F32}]") for name in dict.fromkeys((writer, reader)))
+    what = Probe((writer, reader), "matrix", 2, 1 << 12, 5, 0.05, way)
+    core = make_core(specs)
+    made = handing_over(core, specs, what)
+    assert made is not None
+    (first, second), infer = made
+    first.get_input_tensor(0).data[...] = 3.0
+    infer()
+    assert np.allclose(second.get_output_tensor(0).data, 6.0)
+    found = probe(core, specs, what)
+    assert found is not None
+    assert np.isfinite([found.rest_s, found.error_s]).all()

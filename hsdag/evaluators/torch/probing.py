@@ -10,7 +10,7 @@ import torch
 
 from hsdag.evaluators.torch.requests import TorchRequest
 from hsdag.runtime.measuring.messages import Probed
-from hsdag.runtime.measuring.worker_profile import median_error_s
+from hsdag.runtime.measuring.probes import median_error_s
 from hsdag.runtime.torch_backend import (
     Feed,
     LogicalDevice,

@@ -19,9 +19,10 @@ from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.profiling.contention import KINDS, Contention
+from hsdag.runtime.profiling.links import fit_link
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, Profiler, fit_link
+from hsdag.runtime.profiling.profiler import Effort, Profiler
 from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
