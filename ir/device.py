@@ -138,8 +138,13 @@ def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | No
 
 
 def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
-    """Set the properties that ``spec`` does not give back to what the plugin has in a new core."""
+    """Set the properties that ``spec`` does not give back to what the plugin has in a new core.
+
+    There the properties of ``spec`` are set, too: some give others a value.
+    """
     default = ov.Core()
+    if spec.properties:
+        default.set_property(spec.plugin, dict(spec.properties))
     for key, access in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES").items():
         if access == "RW" and key not in spec.properties:
             value = default.get_property(spec.plugin, key)

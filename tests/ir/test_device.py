@@ -104,6 +104,13 @@ def test_a_device_that_is_registered_again_has_the_properties_of_its_last_spec_a
     assert core.get_property("CPU_ONE", "INFERENCE_PRECISION_HINT") == ov.Type.f32
 
 
+def test_a_device_that_is_registered_again_keeps_what_its_properties_give_others() -> None:
+    core, spec = ov.Core(), DeviceSpec.parse("ONE=CPU[KV_CACHE_PRECISION=f32]")
+    for _ in range(2):
+        spec.register(core)
+        assert core.get_property("CPU_ONE", "KEY_CACHE_PRECISION") == ov.Type.f32
+
+
 def test_a_callers_device_properties_are_merged_with_the_devices_own() -> None:
     specs = (DeviceSpec.parse("ONE=CPU[INFERENCE_NUM_THREADS=1]"), DeviceSpec("GPU", "GPU"))
     given = {"DEVICE_PROPERTIES": {"CPU_ONE": {"PERF_COUNT": "YES"}, "GPU": {"PERF_COUNT": "NO"}}, "CACHE_DIR": "c"}

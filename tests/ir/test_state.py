@@ -63,18 +63,6 @@ def test_only_the_residual_stream_and_the_inputs_cross_between_layers(graph: Com
     assert found.num.tolist() == [[[0, 1 + 4], [0, 0]]]
 
 
-@pytest.mark.parametrize("name", ["tiny_stateful_llama_int4", "tiny_stateful_moe_int8"])
-def test_hetero_makes_two_submodels_of_a_split_between_layers_and_generates_the_same(name: str) -> None:
-    model = build_model(name)
-    compiled = placement_of(model, split_after(graph_of(model), AFTER_LAYER_1)).compile(ov.Core(), model)
-    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
-    request = compiled.create_infer_request()
-    found = generate(request)
-    assert found.tokens == unsplit(model).tokens
-    assert len(set(found.tokens)) > 8
-    assert len(request.query_state()) == 8
-
-
 def test_every_device_has_its_own_copy_of_what_is_repeated(model: ov.Model, graph: ComputationGraph) -> None:
     names = [CPUS[d].openvino_name for d in split_after(graph, AFTER_LAYER_1)]
     nodes = {node.get_friendly_name(): node for node in prepare(model, graph).place(names).get_ordered_ops()}
