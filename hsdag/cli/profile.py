@@ -12,6 +12,9 @@ from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
+MOST_SUBMODELS = 8
+"""How many submodels a table shows."""
+
 
 def profile(
     model: Model,
@@ -61,14 +64,15 @@ def profile(
         print_json({"costs": str(written), **document})
         return
     if platform is None:
-        _show(document)
+        show_profile(document)
     else:
         source = f"{problem.source.value} costs of {platform}, nothing measured"
         typer.echo(f"{problem.num_ops} ops on {', '.join(problem.device_names)}: {source}")
     typer.echo(f"The costs are in {written}; hsdag solve and hsdag simulate read them.")
 
 
-def _show(document: dict[str, Any]) -> None:
+def show_profile(document: dict[str, Any]) -> None:
+    """A profile, from its JSON answer, as tables."""
     rows = [
         [
             device["name"],
@@ -89,6 +93,7 @@ def _show(document: dict[str, Any]) -> None:
     print_table(None, ["device", "model ms", "spread", "runs", "launch us", *loading, "unsupported ops"], rows)
     if len(document["devices"]) > 1:
         _show_pairs(document)
+    _show_submodels(document["submodels"])
     calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if len(rows) > 1 else ""
     typer.echo(f"{document['ops']} ops in {document['units']} placement units{calibrated}")
 
@@ -106,6 +111,26 @@ def _show_hand_over(names: list[str], hand_over: dict[str, Any]) -> None:
             cells.append([f"{names[a]} -> {names[b]}", *itertools.chain(*shown)])
     columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
     print_table("tensors of the work-conserving executor", ["link", *columns], cells)
+
+
+def _show_submodels(submodels: list[dict[str, Any]]) -> None:
+    """What compiling the cuts took, the submodels that took longest first."""
+    shown = submodels[:MOST_SUBMODELS]
+    cells = [
+        [
+            part["device"],
+            str(part["cut"]),
+            str(part["num_ops"]),
+            f"{part['compile_s']:.3g}",
+            megabytes(part["resident_bytes"]),
+            megabytes(part["device_bytes"]),
+            part["first_op"],
+        ]
+        for part in shown
+    ]
+    if cells:
+        title = f"compiling the cuts: the {len(shown)} slowest of {len(submodels)} submodels"
+        print_table(title, ["device", "cut", "num ops", "compile s", "process MB", "GPU MB", "first op"], cells)
 
 
 def _show_pairs(document: dict[str, Any]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from hsdag.ir.placement import ModelRecord
 from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import read_sized
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.measuring.messages import CompiledPart
+from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.devices import DeviceSet
@@ -26,6 +30,11 @@ from hsdag.runtime.profiling.links import WAYS
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
+
+PARTS_LIMIT_S = 60.0
+"""Once cuts have been compiled part by part for so long, no other one is."""
+
+_PARTS = "part by part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +47,12 @@ class ProfileResult:
     costs: HeteroCosts
     measured_s: FloatArray
     schedule: ScheduleProblem
+    parts: tuple[tuple[int, CompiledPart], ...] = ()  # the cut, and a part of it
 
     def document(self) -> dict[str, Any]:
         """The JSON answer of ``hsdag profile``."""
         costs, devices = self.costs.costs, []
+        shown = {spec.openvino_name: spec.name for spec in self.profile.devices}
         for spec, times, launch_s in zip(self.profile.devices, self.profile.times, costs.launch_s, strict=True):
             device = {
                 "name": spec.name,
@@ -70,6 +81,7 @@ class ProfileResult:
             "ops": self.graph.num_ops,
             "units": self.problem.num_units,
             "cuts_measured": int(np.isfinite(self.measured_s).sum()),
+            "submodels": [{"cut": cut, **asdict(part), "device": shown[part.device]} for cut, part in self.parts],
         }
 
 
@@ -113,11 +125,34 @@ def run_profile(
             scores = evaluator.evaluate([Plan(placement) for placement in placements])
             measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
             costs = costs.calibrated(problem.expand(placements), measured_s)
+        parts = _compiled_parts(session, problem, placements, on_step)
         names, own = problem.devices, {record.name: record for record in session.device_records}
         by_op = ScheduleProblem.from_graph(session.graph, costs.costs, names, profile.memory_bytes)
         records = tuple(own[name] for name in names)
         schedule = replace(tied(by_op, problem.units), model=session.model_record, devices=records)
-        return ProfileResult(session.graph, problem, profile, costs, measured_s, schedule)
+        return ProfileResult(session.graph, problem, profile, costs, measured_s, schedule, parts)
+
+
+def _compiled_parts(
+    session: Session, problem: Problem, placements: IntArray, on_step: Callable[[str], None]
+) -> tuple[tuple[int, CompiledPart], ...]:
+    """Parts of placements [B, U], from 1 on, with what compiling each took; those that fail have none.
+
+    The work-conserving executor's, for HETERO compiles all of its submodels in one. Placements of fewest changes of
+    device come first, and none is begun after PARTS_LIMIT_S.
+    """
+    crossing = [int((np.diff(problem.expand(placement)) != 0).sum()) for placement in placements]
+    found: list[tuple[int, CompiledPart]] = []
+    begin_s = time.monotonic()
+    for number, b in enumerate(np.argsort(crossing, kind="stable").tolist()):
+        if time.monotonic() - begin_s > PARTS_LIMIT_S:
+            on_step(f"{len(placements) - number} cuts were not compiled part by part: {PARTS_LIMIT_S:.0f} s are over")
+            break
+        candidate = session.placed(problem, Plan(placements[b]), "work-conserving")
+        with suppress(CandidateFailed):
+            found += [(b + 1, part) for part in session.runner.open(_PARTS, candidate).parts]
+            session.runner.close(_PARTS)
+    return tuple(sorted(found, key=lambda each: -each[1].compile_s))
 
 
 def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:

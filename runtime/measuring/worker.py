@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
+    CompiledPart,
     Compiling,
     Difference,
     InFlight,
@@ -48,6 +49,9 @@ from hsdag.runtime.measuring.worker_profile import COUNTERS, Held, device_memory
 from hsdag.runtime.platforms.devices import execution_devices, make_core
 from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from hsdag.runtime.cutting.cut import Subgraph
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
 
@@ -244,7 +248,18 @@ class Worker:
         names = candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
         options = CutOptions(limit_s=request.inference_limit_s, objective=candidate.objective)
-        given = (candidate.devices or (), candidate.priority, options, candidate.properties)
+        parts: list[CompiledPart] = []
+
+        @contextlib.contextmanager
+        def recording(part: Subgraph) -> Iterator[None]:
+            before, begin = Held.now(self.core, used), time.perf_counter()
+            yield
+            compile_s, first, last = time.perf_counter() - begin, part.ops[0], part.ops[-1]
+            ops = len(part.ops), self.graph.op_names[first], self.graph.op_names[last]
+            added = Held.now(self.core, used).since(before)
+            parts.append(CompiledPart(names[part.device], *ops, compile_s, **added))
+
+        given = (candidate.devices or (), candidate.priority, options, candidate.properties, recording)
         try:
             with self._compiling(candidate.target):
                 compiled = compile_on(self.core, self.model, self.graph, used, *given)
@@ -252,7 +267,8 @@ class Worker:
             raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled, is_side_by_side=True)
-        return Opened(compile_s, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device)))
+        ran_on = tuple(names[d] for d in np.unique(compiled.cut.device))
+        return Opened(compile_s, len(compiled.cut.subgraphs), ran_on, parts=tuple(parts))
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
         """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""

@@ -5,7 +5,8 @@ Legend: N ops, D devices, S subgraphs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import last_line
-from hsdag.runtime.cutting.cut import Cut, Instances, cut_of, initial_parts, instances_of, running_order
+from hsdag.runtime.cutting.cut import Cut, Instances, Subgraph, cut_of, initial_parts, instances_of, running_order
 from hsdag.runtime.cutting.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
@@ -112,11 +113,13 @@ def compile_on(
     ranks: Sequence[int | None] | None = None,
     options: CutOptions | None = None,
     properties: Mapping[str, Any] | None = None,
+    around: Callable[[Subgraph], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> WorkConservingModel:
     """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
 
-    ``model``, which the graph is of, is not changed. Raises PlacementError as ``plan_cut`` does, DeviceError when a
-    device does not compile its part, and ModelError for models that cannot be cut.
+    ``model``, which the graph is of, is not changed. Each part is compiled within ``around(part)``. Raises
+    PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part, and ModelError for models
+    that cannot be cut.
     """
     options = options or CutOptions()
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
@@ -130,7 +133,8 @@ def compile_on(
     def compile_submodel(s: int) -> Any:
         part = plan.cut.subgraphs[s]
         try:
-            return core.compile_model(submodels[s].model, specs[part.device].openvino_name, dict(properties or {}))
+            with around(part):
+                return core.compile_model(submodels[s].model, specs[part.device].openvino_name, dict(properties or {}))
         except RuntimeError as error:
             first, last = graph.op_names[part.ops[0]], graph.op_names[part.ops[-1]]
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.cli.profile import show_profile
 from hsdag.commands.per_op import report_ops
 from hsdag.commands.profile import random_placements
 from hsdag.ir import DeviceSpec, Placement, graph_from_edges, parse_devices, placement_units, read_graph
@@ -31,10 +34,19 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
 
 
 @pytest.fixture(scope="module")
-def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def told(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The JSON answer of a profile."""
     written = tmp_path_factory.mktemp("costs") / "costs.json"
-    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "--cuts", "2", "-o", str(written), "--json"]) == 0
-    return written
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        asked = ["--partition-cpu", "2", "--cuts", "2", "-o", str(written), "--json"]
+        assert run(["profile", str(tiny_resnet), *asked]) == 0
+    document: dict[str, Any] = json.loads(printed.getvalue())
+    return document
+
+
+@pytest.fixture(scope="module")
+def costs(told: dict[str, Any]) -> Path:
+    return Path(told["costs"])
 
 
 def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
@@ -50,6 +62,32 @@ def test_the_costs_say_how_much_devices_slow_each_other_down(costs: Path) -> Non
     assert slowdown is not None
     assert slowdown.shape == (2, 2)
     assert slowdown.min() >= 1.0
+
+
+def test_what_compiling_the_cuts_took_is_said_of_every_submodel(told: dict[str, Any], tiny_resnet: Path) -> None:
+    submodels = told["submodels"]
+    assert {part["cut"] for part in submodels} == {1, 2}
+    assert {part["device"] for part in submodels} == {"CPU_0", "CPU_1"}
+    names = set(read_graph(tiny_resnet).op_names)
+    assert all({part["first_op"], part["last_op"]} <= names and part["num_ops"] > 0 for part in submodels)
+    compile_s = [part["compile_s"] for part in submodels]
+    assert compile_s == sorted(compile_s, reverse=True)
+    assert compile_s[-1] > 0
+    assert all(part["resident_bytes"] >= 0 and part["device_bytes"] is None for part in submodels)
+
+
+def test_tables_show_what_loading_took_and_how_tensors_are_handed_over(
+    told: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing, some = [[None, None], [None, None]], [[None, 2e-6], [None, None]]
+    shared = {"latency_s": some, "bandwidth_bytes_per_s": [[None, 5e9], [None, None]]}
+    ordinary = {"latency_s": nothing, "bandwidth_bytes_per_s": nothing}
+    show_profile({**told, "hand_over": {"ordinary": ordinary, "shared": shared}})
+    table = capsys.readouterr().out
+    assert all(words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "slowest of"))
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    assert "CPU_0 -> CPU_1 - - 2 5" in rows
+    assert sum(row.startswith("CPU_1 -> CPU_0") for row in rows) == 1  # among HETERO's alone
 
 
 def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
