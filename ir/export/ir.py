@@ -28,6 +28,7 @@ class IrExporter(Exporter):
             raise OptionError(
                 f"--format ir writes FILE.xml and FILE.bin: end the output's name in .xml, not {out_path}"
             )
+        placement.check_openvino()
         placed = unplaced_clone(placement, model)
         placed.set_rt_info(placement.to_json(), RT_INFO_PATH)
         return write_ir(placed, out_path)

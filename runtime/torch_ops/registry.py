@@ -19,11 +19,13 @@ def supported_types() -> tuple[str, ...]:
 def build_op(node: ov.Node) -> TorchOp:
     """What runs the op on torch tensors (see TorchOp for the contract).
 
-    Raises UnsupportedOpError, which names the op and what is supported, for other types, attributes, element
+    Raises UnsupportedOpError, which names the op, for other types, attributes, element
     types, dynamic shapes, and limits that are not constants.
     """
     op = Op(node)
     if op.type not in _BUILDERS:
-        known = ", ".join(supported_types())
-        raise UnsupportedOpError(f"the torch op library does not run {op.label}; it runs {known}")
+        raise UnsupportedOpError(
+            f"the torch op library does not run {op.label}; it runs {len(_BUILDERS)} other types, which "
+            "hsdag.runtime.torch_ops.supported_types() lists; place the model on OpenVINO's devices"
+        )
     return _BUILDERS[op.type](op)

@@ -92,13 +92,19 @@ def test_openvino_is_not_given_a_placement_for_torch(folder: Path, tiny_resnet: 
         (["bench", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--per-op"], "--per-op reports on OpenVINO's"),
         (["bench", "MODEL", "-p", "PLACEMENT", "--executor", "hetero"], "for the CUDA engine"),
         (["export", "PLACEMENT", "--format", "python", "-o", "FOLDER/x.py"], "for the CUDA engine"),
+        (["export", "PLACEMENT", "--format", "cpp", "-o", "FOLDER/x.cpp"], "for the CUDA engine"),
+        (["export", "PLACEMENT", "--format", "ir", "-o", "FOLDER/x.xml", "--model", "MODEL"], "for the CUDA engine"),
+        (
+            ["place", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--data-shape", "[1,3,9,9]"],
+            "of fixed shapes",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
     arguments: list[str], message: str, folder: Path, tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = {"MODEL": str(tiny_resnet), "PLACEMENT": str(folder / "p.json"), "FOLDER/x.py": str(folder / "x.py")}
-    assert run([texts.get(each, each) for each in arguments]) == 2
+    texts = {"MODEL": str(tiny_resnet), "PLACEMENT": str(folder / "p.json")}
+    assert run([texts.get(each, each.replace("FOLDER", str(folder))) for each in arguments]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hsdag: ")
     assert message in last

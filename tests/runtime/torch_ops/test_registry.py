@@ -26,11 +26,11 @@ def _image(element_type: Any = np.float32) -> ov.Node:
     return ops.parameter(list(IMAGE), element_type)
 
 
-def test_unknown_type_is_refused_with_name_type_and_the_choices() -> None:
+def test_unknown_type_is_refused_with_name_and_type() -> None:
     node = ops.reverse_sequence(_image(), np.array([1]), 0, 1)
     node.set_friendly_name("turned")
     with pytest.raises(
-        UnsupportedOpError, match=r"does not run ReverseSequence \(opset1\) 'turned'; it runs Abs, .*MVN"
+        UnsupportedOpError, match=r"does not run ReverseSequence \(opset1\) 'turned'; it runs 1\d\d other types"
     ):
         build_op(node)
 
