@@ -24,10 +24,44 @@ def doctor(
     shape: Shape = None,
     data_shapes: DataShapes = None,
     tokens: Tokens = None,
+    cuda: bool = typer.Option(
+        False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,... Default: all GPUs."
+    ),
     budget: str = typer.Option("60s", "--budget", help="Time for all that compiles: 60s, 5m."),
     as_json: Json = False,
 ) -> None:
     """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
+    if cuda:
+        _check_cuda(model, devices, as_json=as_json)
+    else:
+        _examine(model, devices, partition_cpu, shape, data_shapes, tokens, budget, as_json=as_json)
+
+
+def _check_cuda(model: Path | None, devices: str | None, *, as_json: bool) -> None:
+    from hsdag.commands.cuda_check import check_cuda
+    from hsdag.ir import OptionError
+
+    if model is not None:
+        raise OptionError(f"--cuda checks the engine itself: leave out {model}")
+    report = check_cuda(devices, on_step=say)
+    if as_json:
+        print_json(report.document())
+        return
+    typer.echo(report.text())
+    typer.echo(f"\nTo paste into an issue:\n\n{report.markdown()}")
+
+
+def _examine(
+    model: Path | None,
+    devices: str | None,
+    partition_cpu: int | None,
+    shape: str | None,
+    data_shapes: list[str] | None,
+    tokens: str | None,
+    budget: str,
+    *,
+    as_json: bool,
+) -> None:
     from hsdag.commands.doctor.examination import examine
     from hsdag.ir.reader import check_model_path
     from hsdag.search.options import input_scenarios, input_shapes, parse_duration

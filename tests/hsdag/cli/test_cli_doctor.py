@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.commands import cuda_check
 from hsdag.commands.doctor import machine
 
 
@@ -40,3 +42,13 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert run(["doctor", "--budget", "soon"]) == 2
     assert run(["doctor", "--devices", "A=B=C"]) == 2
     assert capsys.readouterr().err.count("\nhsdag: ") == 2  # the first one is at the start
+
+
+def test_cuda_prints_the_check_of_the_engine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_check, "check_cuda", partial(cuda_check.check_cuda, only=["launch cost"]))
+    assert run(["doctor", "--cuda", "--devices", "A=cpu,B=cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "| launch cost | pass |" in shown
+    assert run(["doctor", "model.xml", "--cuda"]) == 2
