@@ -8,6 +8,8 @@ from pathlib import Path
 
 from hsdag.commands.doctor.model import ModelReport
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
+from hsdag.ir.reader import Shapes
+from hsdag.ir.scenario import Scenario
 
 
 def next_commands(
@@ -16,8 +18,9 @@ def next_commands(
     devices: Sequence[DeviceSpec],
     parts: int | None,
     threads: int,
+    shapes: Sequence[str],
 ) -> tuple[str, ...]:
-    """Commands for devices, the most useful first.
+    """Commands for devices, the most useful first; ``shapes`` are options that were given.
 
     The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
     """
@@ -25,15 +28,26 @@ def next_commands(
     if parts is None and threads > 1 and [spec.name for spec in devices] == ["CPU"]:
         parts = 2
     in_f32 = report.overflowing if report is not None else ()
-    rest = [_listed(spec, in_f32=spec.name in in_f32) for spec in devices if parts is None or spec.plugin != "CPU"]
+    made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
+    rest = [_listed(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
     open_inputs = report.open_inputs if report is not None else ()
-    shape = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
-    commands = [["hsdag", "place", file, *where, *shape]]
+    still = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
+    commands = [["hsdag", "place", file, *where, *shapes, *still]]
     if model is None:
         commands.insert(0, ["hsdag", "doctor", file, *where])
     return tuple(shlex.join(command) for command in commands) if devices else ()
+
+
+def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
+    """Shapes and scenarios as the options that gave them."""
+    fixed = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    options = ["--shape", fixed] if shapes else []
+    tokens = [scenario.tokens for scenario in scenarios if scenario.tokens is not None]
+    if tokens:
+        return [*options, "--tokens", ",".join(tokens)]
+    return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]
 
 
 def _listed(spec: DeviceSpec, *, in_f32: bool) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import openvino as ov
 import psutil
 
-from hsdag.commands.doctor.advice import next_commands
+from hsdag.commands.doctor.advice import next_commands, shape_options
 from hsdag.commands.doctor.findings import Finding, Severity
 from hsdag.commands.doctor.machine import Device, Pair, examined_device, examined_pairs, listed_devices
 from hsdag.commands.doctor.model import ModelReport, examined_model
@@ -87,7 +87,9 @@ def examine(
         report = None if model is None else examined_model(questions, model, typical, loaded)
     found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
-    commands = next_commands(path, report, [device.spec for device in loaded], partition_cpu, threads)
+    given = shape_options(shapes or {}, scenarios)
+    file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
+    commands = next_commands(file, report, [device.spec for device in loaded], partition_cpu, threads, given)
     return Examination(
         ov.get_version(), threads, memory, usable_memory_bytes(), asked, pairs, report, tuple(found), commands
     )

@@ -145,8 +145,8 @@ def of_half_precision(
     if beyond:
         v = next(iter(beyond))
         op = f"{graph.op_names[v]!r} ({graph.op_types[v]}, {beyond[v]:.3g})"
-        text = f"{len(beyond)} ops give numbers beyond {F16_MOST:g}, which become infinite in f16; the first is {op}"
-        findings.append(danger(names, text))
+        text = f"{len(beyond)} ops give numbers beyond {F16_MOST:g}, which may become infinite in f16"
+        findings.append(danger(names, f"{text}; the first is {op}"))
     return findings
 
 

@@ -27,7 +27,6 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import input_name
 from hsdag.ir.scenario import Scenario
-from hsdag.ir.sizing import sized
 from hsdag.runtime.examining.messages import AskHetero, AskSupport, CompareOutputs, LargestValues
 
 ENDS = ("Parameter", "Result", "Constant")
@@ -84,7 +83,7 @@ def examined_model(
 ) -> ModelReport:
     """A model, with findings on what HETERO would do with it and on its numbers."""
     name_uniquely(model)
-    graph = sized(graph_of(model), model, scenarios) if scenarios else graph_of(model)
+    graph = graph_of(model)
     specs = tuple(device.spec for device in devices)
     memory = {each.spec.openvino_name: each.facts.memory_bytes for each in devices if each.facts is not None}
     refused = _refused(questions, graph, specs)
