@@ -122,10 +122,10 @@ def first_share(devices: Sequence[str], memory_bytes: Mapping[str, float | None]
     The CPU is taken to hold everything, and so is a device that does not tell its memory, and the last one.
     """
     first, memory = devices[0], {name: memory_bytes.get(name) or 0.0 for name in devices if "GPU" in name}
-    if len(devices) < 2 or not memory.get(first) or memory[first] >= ROOM * counted or counted < memory[first]:
+    if len(devices) < 2 or not memory.get(first) or memory[first] >= ROOM * counted:
         return 1.0
     if sum(memory.values()) >= ROOM * counted or any("CPU" in name for name in devices):
-        return memory[first] / (ROOM * counted)
+        return 1.0 if counted < memory[first] else memory[first] / (ROOM * counted)
     return memory[first] / sum(memory.values())
 
 

@@ -38,6 +38,7 @@ def test_four_bits_count_as_a_byte() -> None:
     [
         (GPUS, {"GPU.0": 120.0, "GPU.1": 50.0}, 1.0),  # it holds 1.2 times the weights
         (GPUS, {"GPU.0": 119.0, "GPU.1": 50.0}, 1.0),  # it holds the weights
+        (GPUS, {"GPU.0": 114.0, "GPU.1": 5.0}, 114 / 119),  # both together do not hold 1.2 times the weights
         (GPUS, {"GPU.0": 60.0, "GPU.1": 60.0}, 0.5),  # both hold 1.2 times the weights
         (GPUS, {"GPU.0": 60.0, "GPU.1": 20.0}, 0.75),  # they do not: by memory
         (("GPU.0", "CPU"), {"GPU.0": 60.0, "CPU": 10.0}, 0.5),  # a CPU holds the rest
