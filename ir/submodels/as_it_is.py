@@ -20,7 +20,8 @@ from hsdag.ir.submodels.rules import split
 
 def placed_submodels(graph: ComputationGraph, devices: IntArray) -> IntArray:
     """[N] the submodel of every op of a model whose ops all have an affinity, as ``devices`` [N]; -1 for constants."""
-    return _numbered(np.where(_is_type(graph, "Constant"), -1, _joined(graph, devices, _none(graph))))
+    joined = _joined(graph, with_results(graph, devices), _none(graph))
+    return _numbered(np.where(_is_type(graph, "Constant"), -1, joined))
 
 
 def automatic_submodels(graph: ComputationGraph, devices: IntArray) -> IntArray:
@@ -28,6 +29,7 @@ def automatic_submodels(graph: ComputationGraph, devices: IntArray) -> IntArray:
 
     It is -1 for constants, and for ops whose submodel gives no tensor to anything, which HETERO drops.
     """
+    devices = with_results(graph, devices)
     piece, own = _none(graph), ~_is_type(graph, "Constant")
     for k in range(int(devices.max(initial=0)) + 1):
         known = np.minimum(devices, k + 1)  # the ops that are left join as if they had one device
@@ -36,6 +38,13 @@ def automatic_submodels(graph: ComputationGraph, devices: IntArray) -> IntArray:
     giving = piece[graph.edge_src[piece[graph.edge_src] != piece[graph.edge_dst]]]
     kept = np.isin(piece, np.concatenate((giving, piece[_is_type(graph, "Result")])))
     return _numbered(np.where(kept, piece, -1))
+
+
+def with_results(graph: ComputationGraph, devices: IntArray) -> IntArray:
+    """[N] the devices of ops, where a Result goes with what it reads, whatever was chosen for it."""
+    found, into = devices.copy(), _is_type(graph, "Result")[graph.edge_dst]
+    found[graph.edge_dst[into]] = devices[graph.edge_src[into]]
+    return found
 
 
 def _none(graph: ComputationGraph) -> IntArray:
@@ -87,7 +96,6 @@ def _split(
     is_input[place[alone]] = np.isin(graph.op_types, ["Parameter", "Constant"])[alone]
     is_result[place[alone]] = _is_type(graph, "Result")[alone]
     src, dst = place[src], place[dst]
-    device[dst[is_result[dst]]] = device[src[is_result[dst]]]  # a Result goes with what it reads
     order = ranked_order(count, src, dst, rank)
     new = inverse_of(order)
     ends, edge = np.stack((new[src], new[dst]), axis=1), np.arange(len(src))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.graph import ComputationGraph, IntArray
-from hsdag.ir.submodels import automatic_submodels, placed_submodels
+from hsdag.ir.submodels import automatic_submodels, placed_submodels, with_results
 
 PIPELINE_PARALLEL = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 ROOM = 1.2
@@ -79,15 +79,11 @@ def given_distribution(graph: ComputationGraph, affinities: Sequence[str]) -> Di
     devices = tuple(dict.fromkeys(filter(None, affinities)))
     index = {name: d for d, name in enumerate(devices)}
     device = np.array([index.get(name, -1) for name in affinities], dtype=np.int64)
-    is_result = np.isin(graph.op_types, ["Result"])
-    into = is_result[graph.edge_dst]
-    device[graph.edge_dst[into]] = np.where(
-        device[graph.edge_dst[into]] >= 0, device[graph.edge_src[into]], -1
-    )  # a Result goes with what it reads
     missing = [graph.op_names[v] for v in np.flatnonzero(device < 0).tolist()]
     if missing:
         reason = f"{len(missing)} of {graph.num_ops} ops have no affinity, for example {missing[0]!r}"
         return Distribution(devices, None, device, np.full(graph.num_ops, -1, dtype=np.int64), reason)
+    device = with_results(graph, device)
     return Distribution(devices, None, device, placed_submodels(graph, device))
 
 
@@ -106,6 +102,7 @@ def automatic_distribution(
         op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
         reason = f"no device of {', '.join(devices)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
         return Distribution(names, policy, device, np.full(graph.num_ops, -1, dtype=np.int64), reason)
+    device = with_results(graph, device)
     return Distribution(names, policy, device, automatic_submodels(graph, device))
 
 

@@ -12,8 +12,8 @@ from benchmarks.hetero_members import actual_choice
 from hsdag.ir import DeviceSpec, graph_from_edges
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import hetero_properties
-from hsdag.ir.submodels import automatic_submodels, placed_submodels
-from tests.ir.submodels.hetero_rules import Nodes, hetero_split
+from hsdag.ir.submodels import automatic_submodels, placed_submodels, with_results
+from tests.ir.submodels.hetero_rules import Nodes, hetero_choice, hetero_split
 from tests.ir.submodels.random_models import random_devices, random_model
 
 SPECS = tuple(DeviceSpec.parse(f"Q{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(2))
@@ -29,13 +29,24 @@ def test_members_are_those_of_the_plain_rules_wherever_shared_constants_are(seed
     rng = np.random.default_rng(seed)
     model = random_model(rng, num_ops)
     graph = graph_of(model)
-    devices = rng.integers(0, 3, graph.num_ops)
-    into = np.isin(graph.op_types, ["Result"])[graph.edge_dst]
-    devices[graph.edge_dst[into]] = devices[graph.edge_src[into]]
+    devices = with_results(graph, rng.integers(0, 3, graph.num_ops))
     found, expected = placed_submodels(graph, devices), np.array(hetero_split(Nodes.of(model), devices.tolist()))
     own = ~np.isin(graph.op_types, ["Constant"])
     assert same_groups(found[own], expected[own])
     assert set(found[~own].tolist()) <= {-1}
+
+
+@given(st.integers(0, 2**32), st.integers(3, 40))
+def test_own_choice_is_that_of_the_plain_rules(seed: int, num_ops: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, num_ops)
+    graph = graph_of(model)
+    devices = with_results(graph, random_devices(graph, 3, rng) if seed % 2 else rng.integers(0, 3, graph.num_ops))
+    is_constant = np.isin(graph.op_types, ["Constant"])
+    expected = hetero_choice(Nodes.of(model), is_constant.tolist(), devices.tolist())
+    found = automatic_submodels(graph, devices)
+    kept = found >= 0
+    assert same_groups(found[kept], np.array([-1 if each is None else each for each in expected])[kept])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -75,3 +86,9 @@ def test_a_submodel_that_gives_nothing_is_dropped() -> None:
     """As HETERO does with an Assign on a device of its own, and does not count an input that nothing reads."""
     graph = graph_from_edges(["Parameter", "X", "Assign", "Result", "Parameter"], [(0, 1), (1, 2), (1, 3)])
     assert automatic_submodels(graph, np.array([0, 0, 1, 0, 0])).tolist() == [0, 0, -1, 0, -1]
+
+
+def test_a_result_goes_with_what_it_reads() -> None:
+    graph = graph_from_edges(["Parameter", "X", "Result"], [(0, 1), (1, 2)])
+    assert placed_submodels(graph, np.array([0, 0, 1])).tolist() == [0, 0, 0]
+    assert automatic_submodels(graph, np.array([0, 0, 1])).tolist() == [0, 0, 0]
