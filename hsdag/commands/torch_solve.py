@@ -78,7 +78,7 @@ def measured_costs(session: Session, watcher: Watcher, *, fresh: bool = False) -
     cache = ProfileCache(None) if fresh else None
     profile = session.profile(cache, Effort(), watcher.on_phase, watcher.should_stop, side_by_side=True)
     problem = session.problem(profile=profile)
-    by_op = OpByOpCosts.of(session.graph, profile.costs(), problem.devices).problem
+    by_op = OpByOpCosts.of(session.graph, profile.op_by_op_costs(), problem.devices).problem
     records, labels = {record.name: record for record in session.device_records}, session.subject.labels
     return replace(
         tied(by_op, problem.units) if labels is None else replace(by_op, labels=labels),

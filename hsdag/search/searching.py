@@ -185,7 +185,9 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         if profile.contention is not None:
             problem, ruled_out = without_ruled_out(problem, profile.contention)
         if session.is_on_torch:
-            return Ground(problem, OpByOpCosts.of(session.graph, profile.costs(), problem.devices), profile, ruled_out)
+            return Ground(
+                problem, OpByOpCosts.of(session.graph, profile.op_by_op_costs(), problem.devices), profile, ruled_out
+            )
         own = WorkConservingCosts.of(session.graph, profile.costs(side_by_side=True))
         return Ground(problem, own, profile, ruled_out)
     costs = HeteroCosts.of(session.graph, profile.costs())

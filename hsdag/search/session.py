@@ -175,10 +175,13 @@ class Session:
             op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
             raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
         if profile is not None and self.subject.labels is not None:
-            by_op = ScheduleProblem.from_graph(self.graph, profile.costs(), names, self._memory_bytes(profile))
+            by_op = ScheduleProblem.from_graph(self.graph, profile.op_by_op_costs(), names, self._memory_bytes(profile))
             return problem_of(replace(by_op, labels=self.subject.labels), self.objective)
         problem = Problem(units, names, supported, self.objective)
-        return problem if profile is None else with_costs(problem, profile.costs(), self._memory_bytes(profile))
+        if profile is None:
+            return problem
+        costs = profile.op_by_op_costs() if self.is_on_torch else profile.costs()
+        return with_costs(problem, costs, self._memory_bytes(profile))
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""

@@ -5,7 +5,7 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -115,4 +115,18 @@ class ModelProfile:
             link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
             source=CostSource.MEASURED,
             slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
+        )
+
+    def op_by_op_costs(self) -> CostModel:
+        """The same for an executor that starts every op by itself.
+
+        A model on one device has no launch beside its ops then. What a probe takes for all of its tensors together, the
+        way from one device's work to the other's, is taken by every crossing.
+        """
+        costs = self.costs()
+        return replace(
+            costs,
+            time_s=np.stack([profile.time_s for profile in self.times], axis=1),
+            launch_s=np.zeros_like(costs.launch_s),
+            link_latency_s=costs.link_latency_s + costs.launch_s[None, :],
         )

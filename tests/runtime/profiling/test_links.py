@@ -11,7 +11,7 @@ from hsdag.runtime.measuring.messages import Probe, Probed
 from hsdag.runtime.measuring.probes import handing_over
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.profiling.links import measure_hand_overs
-from hsdag.runtime.profiling.profile import LinkProfile
+from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 
 DEVICES = (DeviceSpec("CPU", "CPU"), DeviceSpec("GPU.0", "GPU.0"))
 TRUTH = {"ordinary": (2e-4, 3e-5, 1 / 2e9), "shared": (1e-4, 2e-5, 1 / 8e9)}
@@ -69,3 +69,14 @@ def test_what_one_request_writes_is_what_the_other_reads(kind: str) -> None:
 def test_cpu_devices_have_no_memory_that_spares_copies() -> None:
     what = Probe(("CPU", "CPU"), "matrix", 1, 1 << 12, 1, 0.0, "shared")
     assert handing_over(ov.Core(), (DEVICES[0],), what) is None
+
+
+def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> None:
+    ops_s = np.array([[1e-3, 2e-3], [3e-3, 5e-3]])
+    times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 3, 0, None) for d in range(2))
+    links = LinkProfile(np.array([1e-4, 2e-4]), np.full((2, 2), 1e-5), np.full((2, 2), 1e9))
+    specs = (DeviceSpec("A", "cpu"), DeviceSpec("B", "cpu"))
+    costs = ModelProfile(specs, times, links).op_by_op_costs()
+    assert costs.time_s.tolist() == ops_s.tolist()
+    assert costs.launch_s.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(costs.link_latency_s[[0, 1], [1, 0]], [1e-5 + 2e-4, 1e-5 + 1e-4])
