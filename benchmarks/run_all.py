@@ -55,6 +55,9 @@ BENCHMARKS = {
     "hybrid_acquisition": Small("--seeds 2 --rounds 2", r"expected improvement +[\d.]+"),
     "hybrid_cost": Small("--seeds 1 --budget 12s", r"hybrid over measured: [\d.]+ times"),
     "inspect_large": Small("--ops 5000", r"5000 ops: +[\d.]+ s, [\d.]+ GB"),
+    "language_models": Small(
+        "--models tiny_stateful_llama_int8 --tokens 8,1+8 --method pipeline --budget 20s", r"\d of 1 models as promised"
+    ),
     "local_search_hetero": Small(
         "--problems resnet50 --proposals 10000", r"resnet50 +176 units 2 devices .*whole annealing +[\d,]+/s"
     ),

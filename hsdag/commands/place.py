@@ -346,7 +346,7 @@ class _Report:
         devices = self._devices_of(self.result.answer) or [self.result.answer] * self.session.graph.num_ops
         if not set(devices) <= set(index):
             return {}
-        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), len(index))
+        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), self.session.widens)
         return dict(zip(self.problem.devices, held.tolist(), strict=True))
 
     def _why_uncompared(self, found: Found) -> str | None:

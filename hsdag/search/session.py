@@ -19,13 +19,14 @@ from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.held import half_constants, widened
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, WORKER_COMMAND, CandidateFailed, WorkerClient
-from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -89,7 +90,11 @@ class Session:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
             self._stack = self._stack.pop_all()
         self.scenarios = self.subject.scenarios
-        self.graph: ComputationGraph = self.subject.graph
+        graph = self.subject.graph
+        in_half = not self.is_on_torch and bool(half_constants(graph).any())
+        widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
+        self.graph: ComputationGraph = widened(graph) if widens.all() else graph
+        self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
         self.model_record = ModelRecord.of(self.graph, self.subject.name)
         kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
         self._digest = _digest(self.subject.path, inputs, kinds)
