@@ -6,8 +6,10 @@ MODEL := artifacts/resnet50.xml
 BUDGET ?= 45s
 GPU_VENV := .venv-gpu
 SOFTWARE_GPU := tests/software_gpu
+OPTIMUM_VENV := .venv-optimum
+INTEGRATIONS := tests/integrations
 
-.PHONY: place test test-gpu gpu hunt benchmarks lint types check clean
+.PHONY: place test test-gpu gpu test-optimum hunt benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -29,6 +31,17 @@ $(GPU_VENV)/.installed: $(SOFTWARE_GPU)/requirements.txt
 
 $(GPU_VENV)/lib/software_gpu.so: $(SOFTWARE_GPU)/layer.c $(GPU_VENV)/.installed
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -shared -fPIC -pthread -o $@ $<
+
+# What needs optimum-intel, in an environment that lies over the one for development.
+test-optimum: $(OPTIMUM_VENV)/.installed
+	PYTHONPATH=. HF_HUB_OFFLINE=1 $(OPTIMUM_VENV)/bin/python -m pytest $(INTEGRATIONS)
+
+$(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
+	$(PYTHON) -m venv $(OPTIMUM_VENV)
+	$(OPTIMUM_VENV)/bin/python -m pip install --quiet --no-deps -r $<
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> "$$($(OPTIMUM_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/development.pth"
+	touch $@
 
 # The same with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
@@ -58,4 +71,4 @@ $(MODEL): | $(VENV)/.installed
 	$(BIN)/hsdag models build resnet50 -o $(MODEL)
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) artifacts build dist *.egg-info
+	rm -rf $(VENV) $(OPTIMUM_VENV) $(GPU_VENV) artifacts build dist *.egg-info

@@ -136,8 +136,11 @@ class WorkConservingRequest:
         self.wait()
         return self.results
 
-    def start_async(self, inputs: Any = None, userdata: Any = None) -> None:
-        """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs."""
+    def start_async(self, inputs: Any = None, userdata: Any = None, share_inputs: bool = False) -> None:  # noqa: ARG002
+        """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs.
+
+        Arrays are copied whatever ``share_inputs`` says, which OpenVINO's requests take; tensors never are.
+        """
         self._check_idle()
         self._check_state()
         for key, value in named_inputs(inputs, self._input_ports):

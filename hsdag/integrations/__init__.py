@@ -1,0 +1,1 @@
+"""hsdag inside other packages, each an optional extra."""
