@@ -19,7 +19,6 @@ from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
-from hsdag.ir.state import variable_of
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.references import ReferenceName
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
@@ -76,8 +75,7 @@ def run_place(
         executor=options.executor,
     ) as session:
         start = _start(session, options)
-        keeps_state = variable_of(session.graph) is not None
-        if len(devices.placed) == 1 or (keeps_state and options.executor != "hetero"):
+        if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             return _conclude(session, session.problem(), options, None, start, watcher)
@@ -371,10 +369,6 @@ class _Report:
         """The sentence where nothing was searched."""
         only, name = self.session.devices.placed[0].name, self.result.answer
         figure = f"{name} takes {1e3 * self.result.comparison.median_s(name):.3g} ms"
-        variable = variable_of(self.session.graph)
-        if variable is not None and len(self.session.devices.placed) > 1:
-            state = f"The model keeps state between inferences (variable {variable!r})"
-            return f"{state}, which only HETERO can split; {figure}."
         advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
         if self.session.is_on_torch:
             advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"
