@@ -150,9 +150,9 @@ class Probed:
 class Probe(Request[Probed | None]):
     """Run a small model on one device, or cut between two so that ``tensors`` of about ``size_bytes`` cross.
 
-    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
-    HETERO runs it; or, as the work-conserving executor does, two requests with common tensors, "ordinary" ones or
-    "shared" ones, which spare copies. The answer is None where there are no such tensors.
+    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own), "matrix" (products), or
+    "elementwise", which takes least. HETERO runs it; or, as the work-conserving executor does, two requests with common
+    tensors, "ordinary" ones or "shared" ones, which spare copies. The answer is None where there are no such tensors.
     """
 
     devices: tuple[str, ...]

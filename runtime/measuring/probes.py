@@ -24,7 +24,11 @@ CHANNELS = 64
 
 
 def probe(core: Any, specs: Sequence[DeviceSpec], request: Probe) -> Probed | None:
-    """Median seconds that a crossing takes beside its ops, with their standard error; None where it has no tensors."""
+    """Seconds that a probe takes beside its ops, with their standard error; None where it has no such tensors.
+
+    The median; of elementwise ones the least, with their ops: counters of so small ops err by more than these take.
+    """
+    is_light = request.kind == "elementwise"
     with device_calls():
         run_by = under_hetero if request.way == "hetero" else handing_over
         made = run_by(core, specs, request)
@@ -41,10 +45,10 @@ def probe(core: Any, specs: Sequence[DeviceSpec], request: Probe) -> Probed | No
             infer()
             wall_s = time.perf_counter() - begin
             counters = [counter for each in requests for counter in each.profiling_info]
-            rest_s.append(
-                wall_s - sum(c.real_time.total_seconds() for c in counters if c.node_type.lower() != "reorder")
-            )
-    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(_shape(request))))
+            ops_s = [c.real_time.total_seconds() for c in counters if c.node_type.lower() != "reorder"]
+            rest_s.append(wall_s if is_light else wall_s - sum(ops_s))
+    typical_s = min(rest_s) if is_light else float(np.median(rest_s))
+    return Probed(typical_s, median_error_s(rest_s), 4 * int(np.prod(_shape(request))))
 
 
 Made = tuple[list[Any], Callable[[], Any]]
@@ -134,6 +138,10 @@ def _second_half(what: Probe, halfway: Sequence[Any]) -> list[Any]:
 
 
 def _product(x: Any, kind: str, device: str) -> Any:
+    if kind == "elementwise":
+        node = opset13.floor(x)
+        node.get_rt_info()["affinity"] = device
+        return node
     weight = np.eye(CHANNELS, dtype=np.float32)
     if kind == "image":
         constant = opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1)))

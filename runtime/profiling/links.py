@@ -29,7 +29,7 @@ WAYS = ("ordinary", "shared")
 """How the work-conserving executor hands a tensor on: in the tensor of the request that wrote it, which GPUs copy, or
 in memory that spares copies, as ``SharedMemory`` makes it."""
 
-HANDED = ((1, 1 << 12), (1, 1 << 18), (4, 1 << 12))
+HANDED = ((1, 1 << 12), (1, 1 << 21), (4, 1 << 12))
 """Probes of these: three tell a launch, a latency and a bandwidth apart."""
 
 
@@ -59,19 +59,18 @@ def measure_links(
     }
 
 
-def measure_hand_overs(
-    probe: Callable[..., Probed | None], devices: Sequence[DeviceSpec], kind: str
-) -> dict[str, list[Any]]:
+def measure_hand_overs(probe: Callable[..., Probed | None], devices: Sequence[DeviceSpec]) -> dict[str, list[Any]]:
     """By way ``[launch_s, latency_s, s_per_byte]`` [3, D, D] where a GPU takes part, with itself too; NaN elsewhere.
 
     ``probe(names, kind, tensors, size_bytes, way)`` is as for ``measure_links``; a way that a pair lacks stays NaN.
+    Probes are elementwise: what products take varies by more than a copy takes.
     """
     d, names = len(devices), [spec.openvino_name for spec in devices]
-    alone = [[probe((name,), kind, *size) for size in HANDED] for name in names]
+    alone = [[probe((name,), "elementwise", *size) for size in HANDED] for name in names]
     handed = {way: np.full((3, d, d), np.nan) for way in WAYS}
     for a, b in itertools.product(range(d), repeat=2):
         for way in WAYS if has_gpu((devices[a], devices[b])) else ():
-            cut = [probe((names[a], names[b]), kind, *size, way) for size in HANDED]
+            cut = [probe((names[a], names[b]), "elementwise", *size, way) for size in HANDED]
             handed[way][:, a, b] = fit_link(HANDED, alone[a], alone[b], cut) or np.nan
     return {way: table.tolist() for way, table in handed.items()}
 

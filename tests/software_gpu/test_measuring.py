@@ -61,7 +61,7 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
 @pytest.mark.parametrize(("writer", "reader"), [("CPU", "GPU.0"), ("GPU.0", "CPU"), ("GPU.0", "GPU.0"), GPUS])
 def test_what_a_gpu_writes_or_reads_is_handed_over_both_ways(writer: str, reader: str, way: str) -> None:
     specs = tuple(DeviceSpec.parse(f"{name}[{F32}]") for name in dict.fromkeys((writer, reader)))
-    what = Probe((writer, reader), "matrix", 2, 1 << 12, 5, 0.05, way)
+    what = Probe((writer, reader), "elementwise", 2, 1 << 12, 5, 0.05, way)
     core = make_core(specs)
     made = handing_over(core, specs, what)
     assert made is not None

@@ -19,7 +19,7 @@ TRUTH = {"ordinary": (2e-4, 3e-5, 1 / 2e9), "shared": (1e-4, 2e-5, 1 / 8e9)}
 
 def answer(names: tuple[str, ...], kind: str, tensors: int, size_bytes: int, way: str = "hetero") -> Probed | None:
     """What a machine would answer on which hand-overs take TRUTH, twice that from a GPU; nothing is shared with it."""
-    assert kind == "matrix"
+    assert kind == "elementwise"
     if len(names) == 1:
         return Probed(1e-5, 1e-7, size_bytes)
     if names == ("GPU.0", "GPU.0") and way == "shared":
@@ -31,7 +31,7 @@ def answer(names: tuple[str, ...], kind: str, tensors: int, size_bytes: int, way
 
 @pytest.fixture(scope="module")
 def handed() -> dict[str, np.ndarray]:
-    return {way: np.array(table) for way, table in measure_hand_overs(answer, DEVICES, "matrix").items()}
+    return {way: np.array(table) for way, table in measure_hand_overs(answer, DEVICES).items()}
 
 
 def test_hand_overs_are_known_by_pair_direction_and_way_where_a_gpu_takes_part(handed: dict[str, np.ndarray]) -> None:
@@ -54,7 +54,7 @@ def test_the_executors_links_are_shared_ones_then_ordinary_ones_then_heteros(han
     assert own.launch_s == pytest.approx([2e-4, 0.5 * (1e-4 + 4e-4)], rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["image", "matrix"])
+@pytest.mark.parametrize("kind", ["image", "matrix", "elementwise"])
 def test_what_one_request_writes_is_what_the_other_reads(kind: str) -> None:
     specs = parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]")
     core, what = make_core(specs), Probe(("CPU_A", "CPU_B"), kind, 3, 1 << 12, 1, 0.0, "ordinary")
