@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,20 @@ def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]
 
 
 def values_of(
-    expressions: Sequence[str], sources: Sequence[Sequence[int]], order: Sequence[int], inputs: Mapping[str, Array]
+    expressions: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    order: Sequence[int],
+    inputs: Mapping[str, Array],
+    wanted: Collection[int] | None = None,
 ) -> list[Array]:
     """The results of ops, each of which sees nothing but those of its ``sources``; they come in topological ``order``.
 
-    Raises ValueError for an expression that breaks the grammar.
+    Where only those of ``wanted`` count, the others are dropped after their last use. Raises ValueError for an
+    expression that breaks the grammar.
     """
-    values: list[Array] = [np.zeros(())] * len(expressions)
+    nothing = np.zeros(())
+    values: list[Array] = [nothing] * len(expressions)
+    last = {u: v for v in order for u in sources[v]}
     for v in order:
         text = expressions[v]
         if text.startswith("input:"):
@@ -54,6 +62,9 @@ def values_of(
             values[v] = inputs[name][ranges]
         else:
             values[v] = evaluate(parse_expression(text, len(sources[v])), [values[u] for u in sources[v]])
+        for u in sources[v]:
+            if wanted is not None and last[u] == v and u not in wanted:
+                values[u] = nothing
     return values
 
 
@@ -69,7 +80,7 @@ def evaluate(expression: Expression, values: list[Array]) -> Array:
     if name in _PLAIN:
         return np.asarray(_PLAIN[name](*operands))
     if name == "einsum":
-        return np.asarray(np.einsum(argument, *operands))
+        return np.asarray(_einsum(argument, *operands))
     if name == "affine":
         return float(settings["factor"]) * operands[0] + float(settings["offset"])
     if name in ("max", "sum"):
@@ -83,6 +94,23 @@ def evaluate(expression: Expression, values: list[Array]) -> Array:
     assert name == "causal"
     rows = np.arange(int(settings["rows"]))[:, None] + int(settings["first_row"])
     return np.where(np.arange(int(settings["columns"])) <= rows, 0.0, -np.inf)
+
+
+def _einsum(argument: str, *operands: Array) -> Array:
+    """``np.einsum``; of two operands as products of matrices, which BLAS computes, where none of their axes is lost."""
+    ends, _, out = argument.partition("->")
+    a, _, b = ends.partition(",")
+    batch, summed = ([c for c in a if c in b and (c in out) is kept] for kept in (True, False))
+    left, right = [c for c in a if c not in b], [c for c in b if c not in a]
+    if len(operands) != 2 or set(out) != {*batch, *left, *right} or len({*a}) < len(a) or len({*b}) < len(b):
+        return np.asarray(np.einsum(argument, *operands))
+    size = dict(zip(a + b, operands[0].shape + operands[1].shape, strict=True))
+    sizes = [math.prod(size[c] for c in axes) for axes in (batch, left, summed, right)]
+    first = np.einsum(f"{a}->{''.join(batch + left + summed)}", operands[0]).reshape(sizes[0], sizes[1], sizes[2])
+    second = np.einsum(f"{b}->{''.join(batch + summed + right)}", operands[1]).reshape(sizes[0], sizes[2], sizes[3])
+    made = [*batch, *left, *right]
+    product = (first @ second).reshape([size[c] for c in made])
+    return np.asarray(np.einsum(f"{''.join(made)}->{out}", product))
 
 
 def _sum(*operands: Array) -> Array:

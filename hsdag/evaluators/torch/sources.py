@@ -89,8 +89,10 @@ class WorkloadSource(Source):
         before = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
         sources = [before.of(v).tolist() for v in range(problem.num_ops)]
         wide = {name: _widened(torch.as_tensor(x)) for name, x in self.inputs.items()}
-        values = values_of(problem.labels.expressions, sources, problem.topological_order.tolist(), wide)
-        return [values[v] for v, _ in self.graph.outputs.values()]
+        wanted = [v for v, _ in self.graph.outputs.values()]
+        order = problem.topological_order.tolist()
+        values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
+        return [values[v] for v in wanted]
 
 
 def _read(path: Path, graph: TorchGraph) -> Inputs:
