@@ -92,7 +92,7 @@ def _split(
     device[place[node]] = devices
     is_input, is_result = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     alone = ids[ids < graph.num_ops]
-    device[place[alone]] = devices[alone]
+    rank[place[alone]], device[place[alone]] = graph.position[alone], devices[alone]
     is_input[place[alone]] = np.isin(graph.op_types, ["Parameter", "Constant"])[alone]
     is_result[place[alone]] = _is_type(graph, "Result")[alone]
     src, dst = place[src], place[dst]

@@ -110,7 +110,7 @@ class Examiner:
         found = {name: 0.0 for name, _ in ordered_ops(self.model)}
         names = [""] * own + [port.get_node().get_friendly_name() for port in ports]
         for name, array in zip(itertools.cycle(names), self.outputs(_CPU, SINGLE, watched), strict=False):
-            if name:
+            if name and np.isfinite(array):
                 found[name] = max(found[name], float(array))
         return list(found.values())
 

@@ -136,7 +136,7 @@ class AskSupport(Request[list[bool]]):
 
 @dataclass(frozen=True)
 class LargestValues(Request[list[float]]):
-    """[N] the largest magnitude of what every op gives on the CPU in f32, for random inputs; 0 for other types.
+    """[N] the largest finite magnitude of what every op gives on the CPU in f32, for random inputs; 0 for other types.
 
     Constants are cut off at ``most``, as plugins do with what half precision does not hold.
     """

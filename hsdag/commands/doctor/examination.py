@@ -73,7 +73,8 @@ def examine(
     ``budget_s`` seconds in all. A model of dynamic shapes is run on those of the ``scenarios``. Raises ModelError for a
     model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
     """
-    model = None if source is None else load_model(source, shapes, dynamic=True)
+    own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
+    model = None if source is None else load_model(own, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if source is None else _file_of(source, model, stack)

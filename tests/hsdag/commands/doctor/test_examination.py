@@ -94,7 +94,10 @@ def test_affinities_of_a_model_in_memory_are_examined() -> None:
     given = opset13.parameter([2], np.float32, name="x")
     node = opset13.relu(given, name="r")
     node.get_rt_info()["affinity"] = "CPU"
-    found = examine(ov.Model([opset13.result(node, name="y")], [given], "m"), "CPU")
+    model = ov.Model([opset13.result(node, name="y")], [given], "m")
+    node.set_friendly_name("x")
+    found = examine(model, "CPU")
+    assert node.get_friendly_name() == "x"
     (text,) = texts(found, Severity.DANGER)
     assert text == "HETERO:CPU: does not compile the model: 2 of 3 ops have no affinity, for example 'x'"
 
