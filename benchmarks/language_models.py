@@ -1,10 +1,10 @@
 """Language models over two devices that hold them only together: where they are cut, and what each device holds.
 
 Each model is placed with 0.7 times the memory that its weights and largest state take on each device. The placement is
-then compiled and run in a process of its own, which counts the submodels and the memory of each device: what the GPU
-plugin says it holds; for devices over the CPU plugin the memory of a process that compiles the parts of one device
-alone, less what such processes take beside weights, which the two parts tell together with the whole model. Beside it
-the rival: HETERO with its policy PIPELINE_PARALLEL.
+then compiled in a process of its own, which counts the submodels and the memory of each device for weights: what the
+GPU plugin says that it holds before the first inference; for devices over the CPU plugin the memory of a process that
+compiles and runs the parts of one device alone, less what such processes take beside weights, which the two parts tell
+together with the whole model. Beside it the rival: HETERO with its policy PIPELINE_PARALLEL.
 
 Exit status 1 where a device is empty, where there are more submodels than devices, or where a device holds over 5%
 more or less than was promised. Where the CPU plugin holds copies of weights in other forms, the figure says so.
@@ -33,13 +33,14 @@ from machine import machine
 from hsdag import Placement, place
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import parse_devices
+from hsdag.ir.held import held_bytes
 from hsdag.ir.reader import load_model
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.exercise import Exercise, make_courses
 from hsdag.runtime.openvino_backend.compiling import plan_cut
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
-from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
 from hsdag.search.session import Session
 
 SHARE = 0.7
@@ -82,15 +83,16 @@ def measure(path: Path, placement_file: Path, what: str, tokens: str) -> dict[st
     names = [specs[name].openvino_name for name in placement.used_devices]
     if what == "placement":
         compiled = placement.compile(core, model)
-        run(compiled, model, tokens)
     elif what == "rival":
         policy = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
         compiled = core.compile_model(model, "HETERO:" + ",".join(names), policy)
-        run(compiled, model, tokens)
     else:
         return {"bytes": part_bytes(core, model, placement, what.removeprefix("part:"))}
-    found = {"submodels": int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))}
-    return {**found, "bytes": gpu_bytes(core, names) if all("GPU" in name for name in names) else None}
+    is_told = all("GPU" in name for name in names)
+    compiled_bytes = gpu_bytes(core, names) if is_told else None
+    run(compiled, model, tokens)
+    after = {"run_bytes": gpu_bytes(core, names)} if is_told else {}
+    return {"submodels": int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")), "bytes": compiled_bytes, **after}
 
 
 def part_bytes(core: Any, model: ov.Model, placement: Placement, device: str) -> float:
@@ -134,22 +136,35 @@ def judge(name: str, path: Path, folder: Path, options: argparse.Namespace) -> b
         limit = int(SHARE * float(session.graph.weight_bytes.sum()))
     limited = [*(spec.name for spec in devices), *dict.fromkeys(spec.plugin for spec in devices if spec.is_added)]
     memory = ",".join(f"{each}={limit}" for each in limited)
-    given = {"method": options.method, "budget": options.budget, "tokens": options.tokens, "memory": memory}
+    given = {"method": options.method, "budget": options.budget, "candidate_limit": "300s"}
+    given |= {"tokens": options.tokens, "memory": memory}
     outcome = place(path, options.devices, **given)
     file = folder / f"{name}.placement.json"
     outcome.save(file)
     found, rival = (measured(path, file, what, options.tokens) for what in ("placement", "rival"))
     holds = found.get("bytes") or on_cpus(path, file, outcome.used_devices, options.tokens)
+    weights = promised_bytes(path, outcome.placement)
     print(f"{name}: {outcome.sentence}")
     print(f"  {found['submodels']} submodels on {len(outcome.used_devices)} devices of {len(devices)}")
     is_close = True
-    for device, promised in outcome.held_bytes.items():
-        off = holds[device] / promised - 1 if promised else 0.0
+    for device, promised in weights.items():
+        off = holds[device] / promised - 1
         is_close &= abs(off) <= CLOSE
-        print(f"  {device}: promised {promised / 1e6:.1f} MB, holds {holds[device] / 1e6:.1f} MB, {100 * off:+.1f}%")
+        told = f"weights of {promised / 1e6:.1f} MB promised, {holds[device] / 1e6:.1f} MB held, {100 * off:+.1f}%"
+        print(f"  {device}: {told}")
+    print(f"  after a run: {found.get('run_bytes', 'not known')}")
     print(f"  HETERO's PIPELINE_PARALLEL: {rival}")
     none_empty = len(outcome.used_devices) == len(devices)
     return is_close and none_empty and found["submodels"] == len(devices)
+
+
+def promised_bytes(path: Path, placement: Placement) -> dict[str, float]:
+    """Weights by used device."""
+    graph, used = graph_of(load_model(path, dynamic=True)), list(placement.used_devices)
+    specs = [record.spec() for record in placement.devices if record.name in used]
+    widens = np.array([not reduces_precision((spec,)) for spec in specs])
+    on = np.array([used.index(name) for name in placement.devices_of(graph)])
+    return dict(zip(used, held_bytes(graph, on, widens).tolist(), strict=True))
 
 
 def on_cpus(path: Path, file: Path, used: Sequence[str], tokens: str) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.worker_profile import op_times
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from tests.ir.growing import growing_model, saved
 
@@ -27,10 +28,14 @@ TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))
 
 
 class Recorder:
-    """A request that notes what is done with it; inference of tensor k takes k times 2 ms."""
+    """A request that notes what is done with it; inference of tensor k takes k seconds on its own clock."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
 
     def set_tensor(self, port: str, tensor: ov.Tensor) -> None:
         assert port == "x"
@@ -41,7 +46,7 @@ class Recorder:
 
     def infer(self) -> None:
         self.done.append(self.bound)
-        time.sleep(2e-3 * self.bound)
+        self.now_s += self.bound
 
 
 def exercise(*courses: Course, stateful: bool = True) -> tuple[Exercise, Recorder]:
@@ -49,18 +54,41 @@ def exercise(*courses: Course, stateful: bool = True) -> tuple[Exercise, Recorde
     return Exercise(request, ["x"], courses, stateful=stateful), request
 
 
-def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed() -> None:
-    course = Course((TENSORS[3], TENSORS[3], TENSORS[0]))
+def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Course((TENSORS[3], TENSORS[3], TENSORS[1]))
     trained, request = exercise(course)
-    assert trained.seconds(course) < 4e-3
-    assert request.done == ["reset", 3, 3, 0]
+    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    assert trained.seconds(course) == 1.0
+    assert request.done == ["reset", 3, 3, 1]
 
 
-def test_seconds_are_means_by_the_weights_of_scenarios() -> None:
+def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, request = exercise(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
-    found = trained.weighted_s()
+    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    assert trained.weighted_s() == 0.75 * 2 + 0.25 * 1
     assert request.done == [2, 1]
-    assert found >= 0.75 * 4e-3 + 0.25 * 2e-3
+
+
+class Counting(Recorder):
+    """A request whose only primitive, an op called "a", takes as long as the inference."""
+
+    @property
+    def profiling_info(self) -> list[Any]:
+        real_time = SimpleNamespace(total_seconds=lambda: float(self.bound))
+        return [SimpleNamespace(node_name="a", node_type="MatMul", real_time=real_time)]
+
+    def get_runtime_model(self) -> None:
+        raise RuntimeError
+
+
+def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+    courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
+    request = Counting()
+    trained = Exercise(request, ["x"], courses, stateful=False)
+    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    answer = op_times(trained, trained, request, ["a"], 3, 60.0)
+    assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
+    assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
 
 
 def test_streams_run_whole_scenarios_side_by_side() -> None:
