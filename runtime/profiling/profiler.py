@@ -107,17 +107,21 @@ class Profiler:
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
-    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
+    def profile(
+        self,
+        devices: Sequence[DeviceSpec],
+        carriers: IntArray,
+        stages: IntArray | None = None,
+        *,
+        side_by_side: bool = False,
+    ) -> ModelProfile:
         """Times on all devices and links between them; ``side_by_side`` also hand-overs of tensors, and slow-downs.
 
-        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
-        Raises DeviceError when a device cannot be profiled.
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. A device
+        that does not take the whole model, as one whose memory is too small, is profiled on one of D ``stages`` [N]
+        after another, while the other devices run the others. Raises DeviceError when a device cannot be profiled.
         """
-        names = [spec.openvino_name for spec in devices]
-        times = tuple(
-            self._device(spec, devices, [names[c] for c in carriers[:, d].tolist()], carriers[:, d] == d)
-            for d, spec in enumerate(devices)
-        )
+        times = tuple(self._device(d, devices, carriers, stages) for d in range(len(devices)))
         links = self._links(devices)
         if side_by_side and has_gpu(devices):
             links = replace(links, **self._hand_overs(devices))
@@ -130,7 +134,11 @@ class Profiler:
             raise DeviceError("profiling was interrupted")
         self._on_step(what)
 
-    def _device(self, spec: DeviceSpec, devices: Sequence[DeviceSpec], on: list[str], own: np.ndarray) -> DeviceProfile:
+    def _device(
+        self, d: int, devices: Sequence[DeviceSpec], carriers: IntArray, stages: IntArray | None
+    ) -> DeviceProfile:
+        spec, own = devices[d], carriers[:, d] == d
+        on = [devices[c].openvino_name for c in carriers[:, d].tolist()]
         key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(spec)}
         if not own.all():
             key["carriers"] = [self._identify(other) for other in devices if other.openvino_name in set(on)]
@@ -146,26 +154,40 @@ class Profiler:
                 self._on_step(f"{reason}; its ops are taken to run as on {self._whole[spec.plugin][0]}")
                 return self._device_profile(self._whole[spec.plugin][1], own)
             self._step(f"profiling {spec.name}")
-            stored = self._named(self._measure(spec, on))
+            try:
+                stored = self._measure(spec, on)
+            except DeviceError as failure:
+                if stages is None or len(devices) < 2:
+                    raise
+                self._step(f"{failure}; profiling it in {len(devices)} stages instead")
+                stored = {"stages": [self._stage(d, devices, carriers, stages - k) for k in range(len(devices))]}
             self._longest_s = max(self._longest_s, self._clock() - begin_s)
             self._cache.put(key, stored, self._effort.limit_s)
         else:
             self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
+        if "stages" in stored and stages is not None:
+            return _merged([self._device_profile(s, own & (stages == k)) for k, s in enumerate(stored["stages"])])
         if own.all():
             self._whole[spec.plugin] = spec.name, stored
         return self._device_profile(stored, own)
+
+    def _stage(self, d: int, devices: Sequence[DeviceSpec], carriers: IntArray, ahead: IntArray) -> dict[str, Any]:
+        """Device d on the stage that ``ahead`` [N] is 0 for, the devices that follow it on the stages that follow."""
+        on = carriers[np.arange(len(carriers)), (d + ahead) % len(devices)].tolist()
+        return self._measure(devices[d], [devices[c].openvino_name for c in on])
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
         candidate, effort = Candidate.placed(on), self._effort
         measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
         try:
-            return self._client.call(
+            answer = self._client.call(
                 OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured),
                 effort.call_limit_s,
                 COMPILING_LIMIT_S,
             )
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
+        return self._named(answer)
 
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """The answer with ops by name: another file of the same model may number them otherwise."""
@@ -272,6 +294,20 @@ class Profiler:
             return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
+
+
+def _merged(stages: Sequence[DeviceProfile]) -> DeviceProfile:
+    """What one device takes for a model, from profiles of its stages, each without figures for the other stages."""
+    return replace(
+        stages[0],
+        time_s=np.fmax.reduce([stage.time_s for stage in stages]),
+        fused=tuple(ops for stage in stages for ops in stage.fused),
+        latency_s=None,
+        spread=max(stage.spread for stage in stages),
+        runs=min(stage.runs for stage in stages),
+        resident_bytes=max(stage.resident_bytes for stage in stages),
+        compile_s=max(stage.compile_s for stage in stages),
+    )
 
 
 def identity(spec: DeviceSpec) -> dict[str, Any]:

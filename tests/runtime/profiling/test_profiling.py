@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -154,6 +155,35 @@ def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
         found = Profiler(*given, effort=QUICK, on_step=steps.append).contention(PARTS, [SLOW] * 2)
     assert np.isnan(found.slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+
+
+def test_a_device_that_does_not_take_the_whole_model_is_profiled_stage_by_stage(
+    tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, asked, cache = list[str](), list[tuple[str, ...]](), ProfileCache(tmp_path)
+    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
+        call = session.client.call
+
+        def without_memory(request: Any, *limits: float) -> Any:
+            if isinstance(request, OpTimes) and request.of == "CPU_P1" and request.devices is None:
+                raise CandidateFailed("out of memory")
+            if isinstance(request, OpTimes) and request.devices is not None:
+                asked.append(request.devices)
+            return call(request, *limits)
+
+        monkeypatch.setattr(session.client, "call", without_memory)
+        found = session.profile(cache, QUICK, steps.append).times[1]
+        again = session.profile(cache, QUICK).times[1]
+        weight_bytes = session.graph.weight_bytes
+    assert "device 'P1' cannot be profiled: out of memory; profiling it in 2 stages instead" in steps
+    on_p1 = np.array([[device == "CPU_P1" for device in devices] for devices in asked])
+    assert len(on_p1) == 2
+    assert (on_p1[0] ^ on_p1[1]).all()
+    assert all(0.2 < weight_bytes[mine].sum() / weight_bytes.sum() < 0.8 for mine in on_p1)
+    assert found.latency_s is None
+    assert np.isfinite(found.time_s).all()
+    assert all(found.time_s[mine].sum() > 0 for mine in on_p1)
+    assert np.array_equal(again.time_s, found.time_s)
 
 
 def fails(request: object, limit_s: float, compiling_s: float = 0.0) -> None:
