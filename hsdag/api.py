@@ -256,7 +256,7 @@ def compile_work_conserving(
     ExecutionError that names the op and the device it waited for.
 
     Raises PlacementError when the placement is for another model, DeviceError when a device is absent or does not
-    compile its part, and ModelError for models with state or without fixed shapes.
+    compile its part, and ModelError where ``model`` cannot be read.
     """
     import openvino as ov
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir import ComputationGraph, Placement, colocate, graph_of
@@ -12,7 +13,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.models import StatefulSizes, build_model
 from hsdag.models.stateful_graph import stateful_model
 from hsdag.runtime.cutting.cut import MODEL_INPUT
-from hsdag.runtime.openvino_backend import WorkConservingModel
+from hsdag.runtime.openvino_backend import WorkConservingModel, slots
 from tests.stateful import Generated, generate, placement_of, split_after, unsplit
 
 AFTER_LAYER_1 = "model.layers.1/output"
@@ -84,6 +85,24 @@ def test_wherever_sets_lie_no_part_divides_a_variable(seed: int) -> None:
         kinds = [(graph.variables[v], graph.op_types[v]) for v in part.ops if graph.variables[v]]
         assert {name for name, kind in kinds if kind == "ReadValue"} == {n for n, kind in kinds if kind == "Assign"}
     assert generate(found.create_infer_request(), 8, (3, 1, 4)).tokens == unsplit(model, 8, (3, 1, 4)).tokens
+
+
+def test_parts_with_state_never_run_a_second_time_where_an_inference_may_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What runs in the calling thread is run again where it leaves no mark, which would change state twice."""
+
+    def infer_without_a_mark(request: ov.InferRequest) -> None:
+        request.infer()
+        request.get_output_tensor(len(request.model_outputs) - 1).data[:] = 0.0
+
+    monkeypatch.setattr(slots, "infer_unchecked", infer_without_a_mark)
+    x = op.parameter([1], np.float32, name="x")
+    total = op.add(op.read_value(op.constant(np.zeros(1, np.float32)), "count", np.float32, [1]), x)
+    model = ov.Model([op.result(op.relu(total, name="relu"))], [op.assign(total, "count")], [x], "counter")
+    devices = [int(kind in ("Relu", "Result")) for kind in graph_of(model).op_types]
+    request = compiled(model, placement_of(model, devices)).create_infer_request()
+    assert [float(request.infer([np.ones(1, np.float32)])[0][0]) for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def test_after_an_inference_that_failed_half_way_state_must_be_reset(
