@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir import HsdagError, parse_devices, placement_units, read_graph
+from hsdag.ir import parse_devices, placement_units, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Throughput, WorkerSetup
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
@@ -102,11 +102,15 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(client
     assert runner.open("whole", Candidate("CPU_A")).devices == ("CPU_A",)
 
 
-def test_a_model_with_state_is_a_users_error(stateful: Path) -> None:
+def test_a_model_with_state_is_split_around_its_variable(stateful: Path) -> None:
     graph = read_graph(stateful)
     late = [ORDER[int(graph.op_names[v].startswith("late"))] for v in range(graph.num_ops)]
-    with WorkerClient(WorkerSetup(stateful, SPECS)) as client, pytest.raises(HsdagError, match="keeps state"):
-        CandidateRunner(client, LATENCY).open("split", Candidate.side_by_side(late, ORDER))
+    with WorkerClient(WorkerSetup(stateful, SPECS)) as client:
+        runner = CandidateRunner(client, LATENCY)
+        runner.open("whole", Candidate("CPU_A"))
+        runner.open("split", Candidate.side_by_side(late, ORDER))
+        assert len(runner.run("split", 3)) == 3
+        assert runner.difference("split", "whole")["max_abs"] == 0.0
 
 
 def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny_resnet: Path) -> None:
