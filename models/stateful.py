@@ -58,11 +58,6 @@ class StatefulSizes:
         feed_forward = 3 * self.hidden * self.intermediate * max(self.experts, 1) + self.hidden * self.experts
         return self.layers * (attention + feed_forward + 2 * self.hidden) + (2 * self.vocabulary + 1) * self.hidden
 
-    @property
-    def cache_bytes_per_token(self) -> int:
-        """Bytes of keys and values in single precision that one more token of one sequence adds."""
-        return 4 * 2 * self.layers * self.key_heads * self.head_size
-
 
 @dataclass(frozen=True)
 class StatefulSpec:
