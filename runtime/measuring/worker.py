@@ -108,9 +108,12 @@ class Worker:
         return replace(opened, first_s=self.requests[request.key].first_s, **added)
 
     def _open_compiled(self, request: Open) -> Opened:
-        """Compile for a device, or a target of several."""
+        """Compile for a device, or a target of several. Raises ExecutionError for what HETERO would get wrong, too."""
         candidate = request.candidate
-        model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
+        try:
+            model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
+        except PlacementError as error:
+            raise ExecutionError(str(error)) from error
         properties = candidate.properties
         if candidate.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)

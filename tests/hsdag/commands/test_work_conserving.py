@@ -263,7 +263,7 @@ def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) 
 def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def even(profile: ModelProfile) -> CostModel:
+    def even(profile: ModelProfile, **_: bool) -> CostModel:
         """Costs under which two branches are faster on two devices, whatever else the machine does."""
         free, fast = np.zeros((2, 2)), np.full((2, 2), 1e12)
         return CostModel(np.full((len(profile.times[0].time_s), 2), 1e-3), np.zeros(2), free, fast, CostSource.MEASURED)

@@ -23,6 +23,7 @@ from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.search import session
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")
@@ -158,7 +159,7 @@ def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
 def test_a_defect_in_the_worker_ends_the_command_with_exit_code_1(
     tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(WorkerClient.__init__, "__defaults__", (faulty("defect", 1),))
+    monkeypatch.setattr(session, "WORKER_COMMAND", faulty("defect", 1))
     assert run(["bench", str(tiny_resnet), "--device", "CPU"]) == 1
     assert "this is a defect of hsdag" in capsys.readouterr().err
 

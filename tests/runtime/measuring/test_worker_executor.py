@@ -12,11 +12,16 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir import parse_devices, placement_units, read_graph
+from hsdag.ir.scenario import parse_scenarios
+from hsdag.models import save_model_files
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Throughput, WorkerSetup
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.search.session import Session
+from tests.stateful import CPUS, split_after
 
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 SPECS = parse_devices(f"A=CPU[{ONE}],B=CPU[{ONE}]")
@@ -111,6 +116,17 @@ def test_a_model_with_state_is_split_around_its_variable(stateful: Path) -> None
         runner.open("split", Candidate.side_by_side(late, ORDER))
         assert len(runner.run("split", 3)) == 3
         assert runner.difference("split", "whole")["max_abs"] == 0.0
+
+
+def test_a_split_with_which_hetero_would_lose_state_is_a_candidate_that_failed(tmp_path: Path) -> None:
+    model = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
+    with Session(model, DeviceSet(CPUS, ()), scenarios=parse_scenarios((), "4")) as session:
+        first, second = (np.array(split_after(session.graph, f"model.layers.{k}/output")) for k in (0, 1))
+        there_and_back = [CPUS[d].openvino_name for d in (first & ~second & 1).tolist()]
+        with pytest.raises(CandidateFailed, match="HETERO would lose what variable"):
+            session.runner.open("split", Candidate.placed(there_and_back))
+        order = [spec.openvino_name for spec in CPUS]
+        assert session.runner.open("ours", Candidate.side_by_side(there_and_back, order)).submodels == 3
 
 
 def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny_resnet: Path) -> None:
