@@ -11,6 +11,14 @@ NORM_EPS = 1e-5
 ROTARY_BASE = 10_000.0
 
 
+def check_heads(hidden: int, heads: int, key_heads: int) -> None:
+    """Raise OptionError where heads do not divide the width into even parts, or key heads the query heads."""
+    if hidden % (2 * heads):
+        raise OptionError(f"the width {hidden} must be a multiple of twice the {heads} heads")
+    if heads % key_heads:
+        raise OptionError(f"the {heads} query heads must be a multiple of the {key_heads} key heads")
+
+
 @dataclass(frozen=True)
 class LlamaDecoderSizes:
     """Layers, width of a token, query heads, key and value heads, width inside the feed-forward part, vocabulary,
@@ -28,10 +36,7 @@ class LlamaDecoderSizes:
     tokens: int
 
     def __post_init__(self) -> None:
-        if self.hidden % (2 * self.heads):
-            raise OptionError(f"the width {self.hidden} must be a multiple of twice the {self.heads} heads")
-        if self.heads % self.key_heads:
-            raise OptionError(f"the {self.heads} query heads must be a multiple of the {self.key_heads} key heads")
+        check_heads(self.hidden, self.heads, self.key_heads)
 
     @property
     def head_size(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from hsdag.ir.errors import OptionError
+from hsdag.models.llama_decoder import check_heads
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -37,10 +38,7 @@ class StatefulSizes:
     active: int = 0
 
     def __post_init__(self) -> None:
-        if self.hidden % (2 * self.heads):
-            raise OptionError(f"the width {self.hidden} must be a multiple of twice the {self.heads} heads")
-        if self.heads % self.key_heads:
-            raise OptionError(f"the {self.heads} query heads must be a multiple of the {self.key_heads} key heads")
+        check_heads(self.hidden, self.heads, self.key_heads)
         if self.hidden % self.group or self.intermediate % self.group:
             raise OptionError(f"the widths must be multiples of the group of {self.group} weights")
         if not 0 <= self.active <= self.experts or bool(self.experts) != bool(self.active):
