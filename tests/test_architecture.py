@@ -59,7 +59,7 @@ LAYERS = {
     "learning": {"evaluators", "learning"},
     "placers": {"evaluators", "learning", "placers", "policies"},
     "batching": {"batching", "evaluators", "placers"},
-    "reports": {"reports"},
+    "reports": {"evaluators", "placers", "reports", "search"},
     "search": {"evaluators", "placers", "search"},
     "commands": {"batching", "commands", "evaluators", "learning", "placers", "reports", "search"},
     "cli": {"cli", "commands", "evaluators", "placers", "reports", "search"},

@@ -14,6 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.commands.bench import placed_candidate
+from hsdag.commands.kept_result import keep_result
 from hsdag.commands.outcome import NO_SINGLE, PlaceResult, Row, Tally, idle_sentence, speed_sentence, too_few_rounds
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
@@ -154,11 +155,12 @@ def _conclude(
     if found is not None:
         baselines |= _automatic(session)
     too_large = session.too_large(found.profile if found is not None else None) if found is not None else {}
+    singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
     limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
     result = final_comparison(
         session.runner,
         placed,
-        {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large},
+        singles,
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
         check_of(session, options.reference, options.tolerance),
@@ -171,7 +173,7 @@ def _conclude(
     sentence, warnings = report.sentence(), report.warnings()
     if interrupted and not plans:
         sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
-    return PlaceResult(
+    outcome = PlaceResult(
         placement=report.placement(),
         rows=report.rows(),
         failures={**{name: f"it was left out: {why}" for name, why in too_large.items()}, **result.comparison.failures},
@@ -185,6 +187,10 @@ def _conclude(
         held_bytes=report.held_bytes(),
         contributions=found.contributions if found is not None else (),
     )
+    if found is not None and found.folder is not None:
+        answer = {**placed, **singles, **start}[result.answer]
+        keep_result(found, session, outcome, result, answer, options)
+    return outcome
 
 
 def check_of(session: Session, reference: ReferenceName = "cpu", tolerance: float | None = None) -> Check:

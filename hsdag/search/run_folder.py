@@ -18,12 +18,19 @@ from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.graph_file import write_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.runtime.profiling.profile_file import write_profile
 
 if TYPE_CHECKING:
     import torch
 
+
+RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
+"""Files of a run folder: what the search is about, its model, what was measured of it, how it ended, its events."""
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
@@ -38,6 +45,8 @@ class RunRecord(BaseModel):
     version: Literal[2] = 2
     model: ModelRecord
     devices: list[DeviceRecord]
+    placed: list[str] = []
+    """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
     method: str
     preset: str
     changes: dict[str, str] = {}
@@ -47,6 +56,9 @@ class RunRecord(BaseModel):
     executor: str = "hetero"
     num_units: int
     data_shapes: tuple[str, ...] = ()
+    memory_bytes: dict[str, float] = {}
+    labels: dict[str, list[str]] | None = None
+    """Of a workload, the columns of its ``OpLabels``."""
 
 
 class _PlanRecord(BaseModel):
@@ -78,6 +90,7 @@ _R = TypeVar("_R", bound=_PlanRecord)
 class RunFolder:
     """A folder with ``run.json``, ``events.jsonl``, ``candidates.jsonl`` and ``policy.safetensors``.
 
+    The graph and the profile of the model lie beside them, and in the end ``result.json``; ``KeptRun`` reads all that.
     Events, and simulated plans that were among the best when they came, are appended and fsynced, one JSON object a
     line; a line cut short by a kill is dropped when the run is resumed. The last file has the placer's state.
     """
@@ -85,7 +98,7 @@ class RunFolder:
     def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
         self.record = record
-        self.events_path, self.candidates_path = path / "events.jsonl", path / "candidates.jsonl"
+        self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
         self.policy_path = path / "policy.safetensors"
         self._state = StateFile(self.policy_path)
         weakref.finalize(self, os.close, _locked(path))  # the lock ends with this object
@@ -99,7 +112,7 @@ class RunFolder:
         """
         try:
             if path.exists():
-                if not (path / "run.json").is_file():
+                if not (path / RUN).is_file():
                     raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
                 os.close(_locked(path))
                 names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
@@ -107,25 +120,30 @@ class RunFolder:
             path.mkdir(parents=True)
         except OSError as error:
             raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error
-        write_atomically(path / "run.json", (record.model_dump_json(indent=1) + "\n").encode())
+        write_atomically(path / RUN, (record.model_dump_json(indent=1) + "\n").encode())
         return RunFolder(path, record)
 
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
         """Go on with a run. Raises SearchError when there is none, or it is about something else."""
-        if not (path / "run.json").exists():
+        if not (path / RUN).exists():
             raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
-        try:
-            found = RunRecord.model_validate_json(read_text(path / "run.json"))
-        except ValidationError as error:
-            raise FileFormatError(f"{path / 'run.json'}: {first_problem(error)}") from error
+        found = read_run_record(path)
         for name in RunRecord.model_fields:
             if getattr(found, name) != getattr(record, name):
                 raise SearchError(
                     f"{path} is a search with another {name}; resume it with the settings it was started with, "
                     "or start again without --resume"
                 )
-        return RunFolder(path, record)
+        folder = RunFolder(path, record)
+        (path / RESULT).unlink(missing_ok=True)  # of the part before, whose end is not that of the search any more
+        return folder
+
+    def keep_model(self, graph: ComputationGraph, profile: ModelProfile | None) -> None:
+        """Write what the search is about beside its record. Raises OutputError."""
+        write_graph(graph, self.path / GRAPH)
+        if profile is not None:
+            write_profile(profile, self.path / PROFILE)
 
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
@@ -137,8 +155,7 @@ class RunFolder:
 
     def events(self) -> list[Event]:
         """All events. Raises FileFormatError."""
-        records = _records(self.events_path, _EventRecord, "not an event of a search")
-        return [Event(self._plan(record, where), record.score, record.elapsed_s) for where, record in records]
+        return read_events(self.path, self.record, mends=True)
 
     def keep(self, plans: Sequence[Plan]) -> None:
         """Write simulated plans to the disk. Raises OutputError."""
@@ -146,8 +163,8 @@ class RunFolder:
 
     def kept(self) -> list[Plan]:
         """The simulated plans that were kept, in order. Raises FileFormatError."""
-        records = _records(self.candidates_path, _PlanRecord, "not a plan of a search")
-        return [self._plan(record, where) for where, record in records]
+        records = _records(self.candidates_path, _PlanRecord, "not a plan of a search", mends=True)
+        return [_plan(self.record, record, where) for where, record in records]
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
@@ -162,13 +179,28 @@ class RunFolder:
         short = "".join(_ALPHABET[d] for d in devices) if len(self.record.devices) <= len(_ALPHABET) else devices
         return {"placement": short, "order": None if plan.order is None else plan.order.tolist()}
 
-    def _plan(self, record: _PlanRecord, where: str) -> Plan:
-        written, order = record.placement, record.order
-        devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
-        fits = len(devices) == self.record.num_units and 0 <= min(devices) <= max(devices) < len(self.record.devices)
-        if not fits or (order is not None and len(order) != len(devices)):
-            raise FileFormatError(f"{where}: the placement does not fit the model")
-        return Plan(np.asarray(devices), None if order is None else np.asarray(order))
+
+def read_run_record(path: Path) -> RunRecord:
+    """What the search in a run folder is about. Raises FileFormatError."""
+    try:
+        return RunRecord.model_validate_json(read_text(path / RUN))
+    except ValidationError as error:
+        raise FileFormatError(f"{path / RUN}: {first_problem(error)}") from error
+
+
+def read_events(path: Path, record: RunRecord, *, mends: bool = False) -> list[Event]:
+    """All events in a run folder; ``mends`` cuts a last line off that was never finished. Raises FileFormatError."""
+    records = _records(path / EVENTS, _EventRecord, "not an event of a search", mends=mends)
+    return [Event(_plan(record, written, where), written.score, written.elapsed_s) for where, written in records]
+
+
+def _plan(run: RunRecord, record: _PlanRecord, where: str) -> Plan:
+    written, order = record.placement, record.order
+    devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
+    fits = len(devices) == run.num_units and 0 <= min(devices) <= max(devices) < len(run.devices)
+    if not fits or (order is not None and len(order) != len(devices)):
+        raise FileFormatError(f"{where}: the placement does not fit the model")
+    return Plan(np.asarray(devices), None if order is None else np.asarray(order))
 
 
 def _append(path: Path, records: Sequence[BaseModel]) -> None:
@@ -182,11 +214,11 @@ def _append(path: Path, records: Sequence[BaseModel]) -> None:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _records(path: Path, kind: type[_R], otherwise: str) -> Iterator[tuple[str, _R]]:
-    """Where every record of a file is, and the record, after cutting off a last line that was never finished."""
+def _records(path: Path, kind: type[_R], otherwise: str, *, mends: bool) -> Iterator[tuple[str, _R]]:
+    """Where every record of a file is, and the record, but for a last line that was never finished."""
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
+    if mends and len(whole) < len(content):
         os.truncate(path, len(whole))
     for number, line in enumerate(whole.splitlines(), start=1):
         where = f"{path}, line {number}"

@@ -22,9 +22,7 @@ from hsdag.ir.graph import inverse_of
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -35,9 +33,10 @@ from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
+from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
-from hsdag.search.session import Session, with_costs
+from hsdag.search.session import Session
 
 FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
 """Shares of the budget: a search in slices begins with the first, and ends where less than the last is left for one."""
@@ -73,7 +72,8 @@ class Ground:
 class Found:
     """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
 
-    ``profile`` is what was measured of the model, and ``unprofiled`` why it was not where it should have been.
+    ``profile`` is what was measured of the model, and ``unprofiled`` why it was not where it should have been;
+    ``costs`` is what the measurements of the search made of it.
     ``ruled_out`` says why nothing was searched, where the profile left no split to search for. ``compiling_s`` came
     before the search, and is not part of the budget.
     """
@@ -89,6 +89,7 @@ class Found:
     compiling_s: float = 0.0
     profile: ModelProfile | None = None
     unprofiled: str | None = None
+    costs: PlacementCosts | None = None
 
 
 def search_placements(
@@ -107,6 +108,8 @@ def search_placements(
     placer = options.placer(is_cheap=ground.costs is not None)
     placer.check(problem)
     folder = _open_folder(run_folder, session, problem, options, resume)
+    if folder is not None:
+        folder.keep_model(session.graph, ground.profile)
     measurement = options.chosen_preset.measurement
     inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
     compiling_s = 0.0
@@ -155,7 +158,7 @@ def search_placements(
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
     found = (problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
-    return Found(*found, ground.profile, ground.unprofiled)
+    return Found(*found, ground.profile, ground.unprofiled, None if hybrid is None else hybrid.costs)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
@@ -180,18 +183,12 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         watcher.on_phase(unprofiled)
         return replace(measured_alone, unprofiled=unprofiled)
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
-    if options.executor != "hetero":
-        ruled_out: tuple[str, ...] = ()
-        if profile.contention is not None:
-            problem, ruled_out = without_ruled_out(problem, profile.contention)
-        if session.is_on_torch:
-            return Ground(
-                problem, OpByOpCosts.of(session.graph, profile.op_by_op_costs(), problem.devices), profile, ruled_out
-            )
-        own = WorkConservingCosts.of(session.graph, profile.costs(side_by_side=True))
-        return Ground(problem, own, profile, ruled_out)
-    costs = HeteroCosts.of(session.graph, profile.costs())
-    return Ground(replace(problem, hetero=costs), costs, profile)
+    costs, ruled_out = session.costs(profile, options.executor), tuple[str, ...]()
+    if isinstance(costs, HeteroCosts):
+        return Ground(replace(problem, hetero=costs), costs, profile)
+    if profile.contention is not None:
+        problem, ruled_out = without_ruled_out(problem, profile.contention)
+    return Ground(problem, costs, profile, ruled_out)
 
 
 def _hybrid(
@@ -272,9 +269,11 @@ def _open_folder(
 ) -> RunFolder | None:
     if path is None:
         return None
+    labels = session.subject.labels
     record = RunRecord(
         model=session.model_record,
         devices=session.device_records,
+        placed=list(problem.devices),
         method=options.method,
         preset=options.preset,
         changes=dict(options.changes),
@@ -284,6 +283,8 @@ def _open_folder(
         executor=options.executor,
         num_units=problem.num_units,
         data_shapes=tuple(scenario.text for scenario in session.scenarios),
+        memory_bytes=dict(options.memory_bytes),
+        labels=None if labels is None else {name: list(column) for name, column in vars(labels).items()},
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 

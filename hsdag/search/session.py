@@ -7,15 +7,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.coarsen import DEFAULT_SHARE, placement_units
-from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
@@ -23,20 +20,19 @@ from hsdag.ir.held import half_constants, widened
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
+from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import Choices, WorkerSetup
 from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, WORKER_COMMAND, CandidateFailed, WorkerClient
 from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
-from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of, unit_edges
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort, Profiler, identity, torch_identity
+from hsdag.search.placed_model import PlacedModel
 from hsdag.search.subject import read_for_torch, read_model
 
 SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
@@ -167,27 +163,18 @@ class Session:
 
         Raises DeviceError when an op runs on none of the devices.
         """
-        together = profile.fused if profile is not None else ()
-        share = DEFAULT_SHARE if max_share is None else max_share
-        units = self.subject.units or placement_units(self.graph, max_share=share, together=together)
-        names = tuple(spec.name for spec in self.devices.placed)
-        supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
-        works = ~floating_ops(self.graph) & ~np.isin(self.graph.op_types, ["Parameter", "Result"])
-        for d, spec in enumerate(self.devices.placed):
-            refused = self.unsupported_ops(spec)
-            supported[units.partition.labels[refused[works[refused]]], d] = False
-        nowhere = np.flatnonzero(~supported.any(axis=1))
-        if len(nowhere):
-            op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
-            raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
-        if profile is not None and self.subject.labels is not None:
-            by_op = ScheduleProblem.from_graph(self.graph, profile.op_by_op_costs(), names, self._memory_bytes(profile))
-            return problem_of(replace(by_op, labels=self.subject.labels), self.objective)
-        problem = Problem(units, names, supported, self.objective)
-        if profile is None:
-            return problem
-        costs = profile.op_by_op_costs() if self.is_on_torch else profile.costs()
-        return with_costs(problem, costs, self._memory_bytes(profile))
+        refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
+        memory_bytes = None if profile is None else self._memory_bytes(profile)
+        return self._placed_model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+
+    def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
+        """What placements take under an executor, by the profile."""
+        return self._placed_model.costs(profile, executor)
+
+    @property
+    def _placed_model(self) -> PlacedModel:
+        subject = self.subject
+        return PlacedModel(self.graph, self.devices.placed, self.objective, subject.units, subject.labels)
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
@@ -255,26 +242,6 @@ def in_bytes(size: float) -> str:
     """A size in words."""
     power = min(int(np.log10(max(size, 1.0)) // 3), 4)
     return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
-
-
-def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
-    """The problem with costs by op as the costs of its units.
-
-    Between units goes what HETERO sends: each tensor, but none to or from ops that float.
-    """
-    fine, units, labels = problem.units.fine, problem.units.graph, problem.units.partition.labels
-    columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
-    time_s = np.stack(columns, axis=1).astype(np.float64)
-    time_s[~problem.supported] = np.nan
-    by_unit = ScheduleProblem.from_graph(units, replace(costs, time_s=time_s), problem.devices, memory_bytes)
-    floats = floating_ops(fine)
-    sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
-    tensors = (fine.edge_src, fine.edge_dst, fine.edge_src_port, fine.edge_bytes)
-    edges, edge_bytes, edge_port = unit_edges(*tensors, labels, sent)
-    src, dst = edges.T.copy()
-    return replace(
-        problem, costs=replace(by_unit, edge_src=src, edge_dst=dst, edge_bytes=edge_bytes, edge_port=edge_port)
-    )
 
 
 def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:

@@ -22,8 +22,8 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution, Semantics
 from hsdag.search.driver import Driver, Watcher
+from hsdag.search.placed_model import with_costs
 from hsdag.search.searching import LEAST_SLICE, search_in_slices
-from hsdag.search.session import with_costs
 
 NUM = 12
 GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)

@@ -27,7 +27,7 @@ from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution, Semantics
-from hsdag.search.session import with_costs
+from hsdag.search.placed_model import with_costs
 from tests.ir.submodels.random_models import random_model
 from tests.runtime.costs.plain_latency import plain_latency_s
 

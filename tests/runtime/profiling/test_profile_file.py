@@ -1,0 +1,50 @@
+"""Profile files: what was measured comes back as it was, with what is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.ir import FileFormatError
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.profiling.contention import Contention
+from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.profiling.profile_file import read_profile, write_profile
+
+TIMES = (
+    DeviceProfile(np.array([1e-3, np.nan]), ((0, 1),), None, 0.1, 5, 100, None, 0.5, 0.01, 7),
+    DeviceProfile(np.array([2e-3, 0.0]), (), 2e-3, 0.0, 9, 0, 1e9),
+)
+LINKS = LinkProfile(np.array([1e-5, 2e-5]), np.full((2, 2), 3e-6), np.array([[1e9, np.inf], [2e9, 1e9]]))
+SPECS = (DeviceSpec("A", "CPU", {"INFERENCE_NUM_THREADS": "1"}), DeviceSpec("GPU.0", "GPU.0"))
+FULL = ModelProfile(SPECS, TIMES, LINKS, Contention.of({"model": [[[], [(1.0, 2.0), (1.0, 2.5)]], [[], []]]}, 2))
+
+
+def test_every_figure_of_a_profile_comes_back(tmp_path: Path) -> None:
+    write_profile(FULL, tmp_path / "profile.json")
+    found = read_profile(tmp_path / "profile.json")
+    assert found.devices == SPECS
+    np.testing.assert_equal([vars(times) for times in found.times], [vars(times) for times in TIMES])
+    np.testing.assert_equal(vars(found.links), vars(LINKS))
+    assert found.contention is not None
+    assert FULL.contention is not None
+    np.testing.assert_equal(vars(found.contention), vars(FULL.contention))
+
+
+def test_hand_overs_of_gpus_come_back(tmp_path: Path) -> None:
+    handed = np.arange(12.0).reshape(3, 2, 2)
+    links = LinkProfile(
+        LINKS.launch_s, LINKS.latency_s, LINKS.bandwidth_bytes_per_s, handed, np.full((3, 2, 2), np.nan)
+    )
+    write_profile(ModelProfile(SPECS, TIMES, links), tmp_path / "profile.json")
+    np.testing.assert_equal(vars(read_profile(tmp_path / "profile.json").links), vars(links))
+
+
+def test_a_negative_time_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    write_profile(FULL, path)
+    path.write_text(path.read_text().replace("0.001", "-0.001"))
+    with pytest.raises(FileFormatError, match=r"profile\.json: devices\[0\]\.time_s\[0\]"):
+        read_profile(path)
