@@ -18,7 +18,8 @@ from machine import machine
 
 from hsdag.commands.workload import build_problem
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.placers.registry import make_placer, method_names
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT

@@ -8,30 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement import Placement
-from hsdag.placers.registry import begun_with
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.search.options import (
-    DataShape,
-    InputShapes,
-    PlaceOptions,
-    SolveOptions,
-    input_scenarios,
-    input_shapes,
-    parse_duration,
-    parse_executor,
-    parse_memory,
-)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.simulate import SimulateResult
+    from hsdag.ir.placement import Placement
     from hsdag.reports import CurvePoint
     from hsdag.runtime.openvino_backend import WorkConservingModel
     from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
     from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
+    from hsdag.search.options import DataShape, InputShapes
     from hsdag.search.solve import SolveResult
 
 
@@ -87,9 +76,18 @@ def place(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     from hsdag.commands.place import run_place
+    from hsdag.ir.placement import Placement
     from hsdag.ir.reader import load_model
     from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
+    from hsdag.search.options import (
+        PlaceOptions,
+        input_scenarios,
+        input_shapes,
+        parse_duration,
+        parse_executor,
+        parse_memory,
+    )
 
     is_file = isinstance(model, str | Path)
     options = PlaceOptions(
@@ -153,6 +151,7 @@ def solve(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
+    from hsdag.search.options import SolveOptions, input_shapes, parse_duration, parse_executor
     from hsdag.search.solve import solve as run_solve
 
     options = SolveOptions(
@@ -232,7 +231,9 @@ def export(
     caller can put right.
     """
     from hsdag.ir.export import export_placement
+    from hsdag.ir.placement import Placement
     from hsdag.ir.reader import load_model
+    from hsdag.search.options import input_shapes
 
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
@@ -270,6 +271,8 @@ def compile_work_conserving(
 
 def _changes(method: str, settings: Mapping[str, object] | None, init: str | Path | None) -> dict[str, str]:
     """Hyper-parameters as text, with the policy to begin with."""
+    from hsdag.placers.registry import begun_with
+
     changes = {name: str(value) for name, value in (settings or {}).items()}
     return changes if init is None else begun_with(method, init, changes)
 

@@ -110,7 +110,8 @@ def test_modules_import_each_other_in_no_circle(part: str) -> None:
 
 def test_the_portfolio_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
     code = (
-        "import sys; from hsdag.placers.registry import find_method, method_names; method_names()\n"
+        "import sys; from hsdag.placers.names import method_names; method_names()\n"
+        "from hsdag.placers.registry import find_method\n"
         "assert 'ortools' not in sys.modules\n"
         "[find_method(name) for name in ('auto', 'heft', 'mincut', 'sa', 'cpsat', 'milp')]\n"
         "assert 'torch' not in sys.modules"
@@ -121,7 +122,7 @@ def test_the_portfolio_exact_and_local_methods_load_no_torch_and_placers_no_solv
 def test_simulating_placing_and_learning_load_no_openvino() -> None:
     code = (
         "import sys, hsdag.runtime.simulator, hsdag.learning.training\n"
-        "from hsdag.placers.registry import find_method, method_names\n"
+        "from hsdag.placers.names import method_names; from hsdag.placers.registry import find_method\n"
         "[find_method(name) for name in method_names()]\n"
         "assert 'openvino' not in sys.modules"
     )
@@ -131,6 +132,16 @@ def test_simulating_placing_and_learning_load_no_openvino() -> None:
 def test_the_command_line_and_the_api_load_no_torch_before_a_learned_method_runs() -> None:
     code = "import sys, hsdag.cli.app, hsdag.api, hsdag.commands.place\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_help_loads_no_openvino_compiler_solver_or_array_library() -> None:
+    code = (
+        "import sys; from hsdag.cli.app import run\n"
+        "heavy = {'openvino', 'numba', 'torch', 'ortools', 'scipy', 'numpy', 'networkx', 'rich'}\n"
+        "run(['--help']); assert not {'pydantic', *heavy} & set(sys.modules), heavy & set(sys.modules)\n"
+        "run(['place', '--help']); run(['bench', '--help']); assert not heavy & set(sys.modules)"  # typer has pydantic
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 def test_the_measuring_process_begins_without_compilers_solvers_and_torch() -> None:

@@ -13,7 +13,6 @@ import typer
 import hsdag
 import hsdag.cli
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.reader import EXTENSIONS_VARIABLE
 
 app = typer.Typer(
     name="hsdag",
@@ -49,9 +48,11 @@ def _options(
     extension: list[Path] = typer.Option([], "--extension", help="A library of custom operations; may be repeated."),
 ) -> None:
     """Libraries go to the environment, from which the measuring process takes them too."""
-    given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
-    libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]
-    if libraries:
+    if extension:
+        from hsdag.ir.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
+
+        given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
+        libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]
         os.environ[EXTENSIONS_VARIABLE] = os.pathsep.join(libraries)
 
 
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
     except HsdagError as error:
         return _complain(str(error), USER_ERROR)
     except (KeyboardInterrupt, typer.Abort):

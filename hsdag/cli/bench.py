@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
@@ -22,7 +23,10 @@ def bench(
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
     devices: Devices = None,
     executor: str | None = typer.Option(
-        None, "--executor", help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name."
+        None,
+        "--executor",
+        autocompletion=completion.executors,
+        help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name.",
     ),
     time: str = typer.Option("20s", "--time", "-t", help="Total time to measure."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hsdag.cli import options
+from hsdag.cli import completion, options
 from hsdag.cli.files import check_files
 from hsdag.cli.output import print_json, print_table, say
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def compare(
-    source: str = typer.Argument(help="A problem file, a workload of 'hsdag models list', or a model file."),
+    source: str = typer.Argument(
+        autocompletion=completion.workloads, help="A problem file, a workload of 'hsdag models list', or a model file."
+    ),
     methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
     seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
     objective: options.Objective = "latency",
@@ -26,7 +28,10 @@ def compare(
     budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End a search after N placements."),
     platform: str | None = typer.Option(
-        None, "--platform", help="Workloads and models: analytic costs of a platform, by name or as a .toml file."
+        None,
+        "--platform",
+        autocompletion=completion.platforms,
+        help="Workloads and models: analytic costs of a platform, by name or as a .toml file.",
     ),
     option: list[str] | None = typer.Option(
         None, "--option", metavar="NAME=VALUE", help="An option of the workload, such as devices=8. Repeatable."

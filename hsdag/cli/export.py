@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from hsdag import api
+from hsdag.cli import completion
 from hsdag.cli.files import check_not_model
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json
@@ -14,7 +15,9 @@ from hsdag.cli.output import print_json
 
 def export(
     placement: Path = typer.Argument(help="A placement file written by 'hsdag place'."),
-    format_: str = typer.Option("json", "--format", "-f", help="json, csv, ir, python, cpp or dot."),
+    format_: str = typer.Option(
+        "json", "--format", "-f", autocompletion=completion.formats, help="json, csv, ir, python, cpp or dot."
+    ),
     output: Path = typer.Option(..., "--output", "-o", help="The file to write."),
     model: Path | None = typer.Option(None, "--model", "-m", help="The placed model; ir and dot need it."),
     shape: Shape = None,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
-from hsdag.reports import CurvePoint, check_picture, write_curve, write_gantt
-from hsdag.runtime.timeline.timeline import Timeline
-from hsdag.runtime.timeline.trace import write_trace
+
+if TYPE_CHECKING:
+    from hsdag.reports import CurvePoint
+    from hsdag.runtime.timeline.timeline import Timeline
 
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
@@ -26,6 +28,8 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures
             raise OutputError(f"{path} would be written twice; name two files")
     for picture in pictures:
         if picture is not None:
+            from hsdag.reports import check_picture
+
             check_picture(picture)
 
 
@@ -67,14 +71,20 @@ def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = 
 def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:
     """Write the requested files."""
     if timeline is not None and trace is not None:
+        from hsdag.runtime.timeline.trace import write_trace
+
         write_trace(timeline, trace)
     if timeline is not None and gantt is not None:
+        from hsdag.reports import write_gantt
+
         write_gantt(timeline, gantt)
 
 
 def write_learning_curve(points: Sequence[CurvePoint], title: str, unit: str, path: Path | None) -> None:
     """Draw it where it was requested, and say so where there was no update."""
     if path is not None and points:
+        from hsdag.reports import write_curve
+
         write_curve(points, title, unit, path)
     elif path is not None:
         say(f"{path} was not written: the method ended before its first update")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from hsdag.cli import completion
 from hsdag.cli.files import check_writable
 from hsdag.cli.options import Json
 from hsdag.cli.output import print_json, print_table
@@ -35,13 +36,18 @@ def list_(as_json: Json = False) -> None:
 
 @models.command("build")
 def build(
-    name: str = typer.Argument(help="A name from 'hsdag models list'."),
+    name: str = typer.Argument(autocompletion=completion.zoo, help="A name from 'hsdag models list'."),
     output: Path = typer.Option(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
     size: int | None = typer.Option(None, "--size", help="chainmm, ffnn: rows; llama-block, llama-layer: tokens."),
-    platform: str | None = typer.Option(None, "--platform", help="Workloads: a platform by name, or its .toml file."),
+    platform: str | None = typer.Option(
+        None,
+        "--platform",
+        autocompletion=completion.platforms,
+        help="Workloads: a platform by name, or its .toml file.",
+    ),
     devices: int | None = typer.Option(None, "--devices", help="Workloads: use the platform's first K devices."),
     family: str | None = typer.Option(None, "--family", help="random-wired: ws, er or ba."),
     nodes: int | None = typer.Option(None, "--nodes", help="random-wired: nodes per module."),

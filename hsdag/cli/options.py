@@ -7,6 +7,8 @@ from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
+from hsdag.cli import completion
+
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
 Json: TypeAlias = Annotated[bool, Option("--json", help="Print one JSON document on stdout.")]
@@ -54,7 +56,10 @@ TorchDevices: TypeAlias = Annotated[
     Option("--devices", "-d", help="With --executor cuda: cuda:0,... or NAME=cpu[threads=1],... Default: all GPUs."),
 ]
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
-Method: TypeAlias = Annotated[str, Option("--method", help="The search method; an unknown name lists the choices.")]
+Method: TypeAlias = Annotated[
+    str,
+    Option("--method", autocompletion=completion.methods, help="The search method; an unknown name lists the choices."),
+]
 Preset: TypeAlias = Annotated[
     str, Option("--preset", help="A preset of the method's hyper-parameters, such as paper for hsdag.")
 ]
@@ -72,16 +77,25 @@ Start: TypeAlias = Annotated[
     Path | None,
     Option("--start", metavar="PLACEMENT", help="Begin with a placement; the answer is never found to be slower."),
 ]
-Objective: TypeAlias = Annotated[str, Option("--objective", help="latency or throughput.")]
-Execution: TypeAlias = Annotated[str, Option("--execution", help="work-conserving, or sequential like HETERO.")]
+Objective: TypeAlias = Annotated[
+    str, Option("--objective", autocompletion=completion.objectives, help="latency or throughput.")
+]
+Execution: TypeAlias = Annotated[
+    str,
+    Option("--execution", autocompletion=completion.executions, help="work-conserving, or sequential like HETERO."),
+]
 Order: TypeAlias = Annotated[
     str | None,
     Option(
         "--order",
+        autocompletion=completion.orders,
         help="priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo.",
     ),
 ]
-Links: TypeAlias = Annotated[str, Option("--links", help="independent, egress or channel; blocking for throughput.")]
+Links: TypeAlias = Annotated[
+    str,
+    Option("--links", autocompletion=completion.links, help="independent, egress or channel; blocking for throughput."),
+]
 Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]

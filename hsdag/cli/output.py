@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from hsdag.placers.incumbent import Contribution
     from hsdag.runtime.simulator import Semantics
 
-stdout = Console()
-stderr = Console(stderr=True)
+ANSWER = " *"
+"""What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
+
+UNBROKEN = 1_000_000
+"""Columns of what is no terminal: a line of a table stays one line."""
 
 
 def say(text: str) -> None:
     """A line on stderr."""
-    stderr.print(text, markup=False, highlight=False)
+    console(is_error=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -29,16 +32,49 @@ def print_json(document: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(document, indent=1, allow_nan=False))
 
 
+def console(*, is_error: bool = False) -> Console:
+    """Standard output, or stderr, as it is now.
+
+    Colours are for terminals; NO_COLOR turns them off, FORCE_COLOR on, as rich reads them. Only a terminal has a width.
+    """
+    from rich.console import Console
+
+    stream = sys.stderr if is_error else sys.stdout
+    return Console(stderr=is_error, emoji=False, width=None if stream.isatty() else UNBROKEN)
+
+
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; figures are aligned to the right, the first column and texts to the left."""
+    """A table on stdout; figures are aligned to the right, the first column and texts to the left.
+
+    On a terminal that is too narrow for it, a row is a paragraph with a line for each column: nothing is cut off.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for idx, column in enumerate(columns):
         is_text = idx == 0 or not any(row[idx][:1].isdigit() for row in rows)
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=idx == 0)
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console = stdout if stdout.is_terminal else Console(width=160)
-    console.print(table)
+        table.add_row(*map(Text, row), style="bold green" if row[0].endswith(ANSWER) else None)
+    out = console()
+    if table.__rich_measure__(out, out.options.update(width=UNBROKEN)).maximum <= out.width:
+        out.print(table)
+    else:
+        _print_paragraphs(out, title, columns, rows)
+
+
+def _print_paragraphs(out: Console, title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A paragraph for each row: its first cell, and below it the others, each after the name of its column."""
+    from rich.text import Text
+
+    width = max(map(len, columns[1:]), default=0)
+    if title is not None:
+        out.print(Text(title, style="italic"), soft_wrap=True)
+    for row in rows:
+        out.print(Text(row[0], style="bold green" if row[0].endswith(ANSWER) else "bold"), soft_wrap=True)
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            out.print(Text(f"  {column:{width}}  {cell}"), soft_wrap=True)
 
 
 def milliseconds(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hsdag import api
+from hsdag.cli import completion
 from hsdag.cli.files import check_not_model, check_writable, workload_path
 from hsdag.cli.options import (
     DataShapes,
@@ -38,7 +39,9 @@ def place(
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     method: Method = "auto",
-    reward: str | None = typer.Option(None, "--reward", help="measured, simulated or hybrid (the default)."),
+    reward: str | None = typer.Option(
+        None, "--reward", autocompletion=completion.rewards, help="measured, simulated or hybrid (the default)."
+    ),
     fresh: bool = typer.Option(False, "--fresh", help="Profile again and ignore the cache."),
     preset: Preset = "default",
     changes: Settings = None,
@@ -46,7 +49,10 @@ def place(
     start: Start = None,
     objective: Objective = "latency",
     executor: str = typer.Option(
-        "hetero", "--executor", help="What runs the placed model: hetero, work-conserving or cuda."
+        "hetero",
+        "--executor",
+        autocompletion=completion.executors,
+        help="What runs the placed model: hetero, work-conserving or cuda.",
     ),
     budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N measured placements."),
@@ -55,7 +61,10 @@ def place(
     resume: bool = typer.Option(False, "--resume", help="Continue the search in the run folder."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
     reference: str = typer.Option(
-        "cpu", "--reference", help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op."
+        "cpu",
+        "--reference",
+        autocompletion=completion.references,
+        help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
     ),
     tolerance: float | None = typer.Option(
         None, "--tolerance", help="Allowed difference over the largest output. Default: what the model needs."

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from hsdag.cli import completion
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
@@ -22,7 +23,10 @@ def profile(
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     platform: str | None = typer.Option(
-        None, "--platform", help="Instead of measuring: analytic costs of a platform, by name or as a .toml file."
+        None,
+        "--platform",
+        autocompletion=completion.platforms,
+        help="Instead of measuring: analytic costs of a platform, by name or as a .toml file.",
     ),
     cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, Progress, TextColumn
+from hsdag.cli.output import console, milliseconds, say
 
-from hsdag.cli.output import milliseconds, say, stderr
-from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.search.driver import Watcher
+if TYPE_CHECKING:
+    from hsdag.evaluators.recording import Event, RecordingEvaluator
+    from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
@@ -24,17 +25,22 @@ class SearchProgress:
     """
 
     def __init__(self, budget_s: float) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
         self._budget_s = budget_s
         self._stop = False
         self._last_log = 0.0
         self._handler: Any = None
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-        self._bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+        shown = console(is_error=True)
+        self._bar = Progress(*columns, console=shown, transient=True, disable=not sys.stderr.isatty())
         self._task = self._bar.add_task("starting", total=budget_s, detail="")
 
     @property
     def watcher(self) -> Watcher:
         """What to hand to the search."""
+        from hsdag.search.driver import Watcher
+
         return Watcher(self._phase, self._event, self._step, self._simulated, lambda: self._stop)
 
     def __enter__(self) -> SearchProgress:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hsdag.cli import completion
 from hsdag.cli.files import check_files
 from hsdag.cli.options import Json
 from hsdag.cli.output import print_json, print_table
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    table: str | None = typer.Argument(None, help="A table by name, such as doppler-2; --list names them."),
+    table: str | None = typer.Argument(
+        None, autocompletion=completion.tables, help="A table by name, such as doppler-2; --list names them."
+    ),
     list_tables: bool = typer.Option(False, "--list", help="List the tables."),
     row: list[str] | None = typer.Option(None, "--row", help="Only this row of the table. Repeatable."),
     column: list[str] | None = typer.Option(None, "--column", help="Only this column of the table. Repeatable."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import typer
 
 from hsdag import api
@@ -13,10 +12,10 @@ from hsdag.cli import options
 from hsdag.cli.files import check_files, write_learning_curve, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError
-from hsdag.reports import CurvePoint
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
+    from hsdag.reports import CurvePoint
     from hsdag.runtime.simulator import Simulation
     from hsdag.search.solve import Measured, Solution, SolveResult
 
@@ -45,7 +44,10 @@ def solve(
     gantt: options.Gantt = None,
     curve: options.Curve = None,
     executor: str | None = typer.Option(
-        None, "--executor", help="cuda: measure costs on torch devices, run the answer."
+        None,
+        "--executor",
+        autocompletion=lambda: ["cuda"],
+        help="cuda: measure costs on torch devices, run the answer.",
     ),
     devices: options.TorchDevices = None,
     shape: options.Shape = None,
@@ -68,7 +70,8 @@ def solve(
     from hsdag.search.options import parse_duration
 
     check_files([output, trace, gantt, curve], [problem, *filter(None, [start])], [gantt, curve])
-    budget_s, points = parse_duration(budget), list[CurvePoint]()
+    points: list[CurvePoint]
+    budget_s, points = parse_duration(budget), []
     with SearchProgress(budget_s) as progress:
         solution = api.solve(
             problem,
@@ -205,6 +208,8 @@ def _show_measured(measured: Measured) -> None:
 
 
 def _show_schedule(solution: SolveResult, run: Simulation) -> None:
+    import numpy as np
+
     problem = solution.problem
     names = problem.device_names
     show_semantics(problem.name, solution.semantics)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from hsdag.cli import options
+from hsdag.cli import completion, options
 from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
-from hsdag.reports import CurvePoint, TensorBoard
+
+if TYPE_CHECKING:
+    from hsdag.reports import CurvePoint
 
 VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value over the best known"}
 """What the learning curves of trainings show."""
@@ -18,7 +21,9 @@ VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value ove
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
     output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
-    method: str = typer.Option("rules", "--method", help="What to train: rules or doppler."),
+    method: str = typer.Option(
+        "rules", "--method", autocompletion=completion.trained, help="What to train: rules or doppler."
+    ),
     problems: int = typer.Option(200, "--problems", help="Problems to train on."),
     updates: int | None = typer.Option(
         None, "--updates", help="Updates; if not given, 1500 for rules, 6000 for doppler."
@@ -40,6 +45,7 @@ def train(
     from hsdag.evaluators.base import SearchStopped
     from hsdag.ir.errors import OptionError
     from hsdag.placers.registry import parse_changes
+    from hsdag.reports import TensorBoard
     from hsdag.search.options import parse_duration
 
     if output.suffix != ".safetensors":
@@ -48,7 +54,8 @@ def train(
     given = parse_changes(changes or ())
     wanted = TrainOptions(family, method, problems, updates, parse_duration(expert, "--expert"), unseen, seed, given)
     with SearchProgress(wanted.num_updates) as progress, TensorBoard(tensorboard) as board:
-        watcher, points, title = progress.watcher, list[CurvePoint](), f"training on {family} (simulated)"
+        points: list[CurvePoint] = []
+        watcher, title = progress.watcher, f"training on {family} (simulated)"
 
         def heard(point: CurvePoint) -> None:
             points.append(point)

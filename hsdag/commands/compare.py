@@ -16,7 +16,8 @@ from scipy.special import stdtrit
 
 from hsdag.ir.errors import FileFormatError, HsdagError, OptionError, SearchError
 from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
-from hsdag.placers.registry import find_method, method_names
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import find_method
 from hsdag.reports import markdown_table
 from hsdag.runtime.problems.problem_file import problem_to_json
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

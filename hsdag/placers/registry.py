@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -18,36 +16,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import O, Placer, Preset
+from hsdag.placers.names import method_modules, method_names
 
 INITIAL = "initial"
 """The hyper-parameter of methods that can begin with a policy: its file."""
 
-_DEFINES = "\nPLACER = "
-
-
-@cache
-def _modules() -> Mapping[str, str]:
-    """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
-    families = [each for each in resources.files(__package__).iterdir() if each.joinpath("__init__.py").is_file()]
-    found = {}
-    for family in families:
-        for file in family.iterdir():
-            if file.name.endswith(".py") and _DEFINES in file.read_text(encoding="utf-8"):
-                stem = file.name.removesuffix(".py")
-                found[stem.replace("_", "-")] = f"{__package__}.{family.name}.{stem}"
-    return dict(sorted(found.items()))
-
-
-def method_names() -> tuple[str, ...]:
-    """Every method that ``--method`` takes."""
-    return tuple(_modules())
-
 
 def find_method(name: str) -> type[Placer[Any]]:
     """A method by name. Raises OptionError that lists the choices."""
-    if name not in _modules():
+    if name not in method_modules():
         raise OptionError(f"unknown method {name!r}; choose one of {', '.join(method_names())}")
-    placer: type[Placer[Any]] = importlib.import_module(_modules()[name]).PLACER
+    placer: type[Placer[Any]] = importlib.import_module(method_modules()[name]).PLACER
     return placer
 
 

@@ -17,7 +17,8 @@ from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
-from hsdag.placers.registry import make_placer, method_names
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

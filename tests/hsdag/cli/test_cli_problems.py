@@ -14,7 +14,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.ir import Placement
-from hsdag.placers.registry import method_names
+from hsdag.placers.names import method_names
 
 Json = dict[str, Any]
 Complains = Callable[..., str]

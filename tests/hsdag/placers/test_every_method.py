@@ -17,7 +17,8 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.models import find_workload
 from hsdag.placers.incumbent import Status
-from hsdag.placers.registry import find_method, method_names
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import find_method
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY

@@ -12,7 +12,8 @@ from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.options import Reward
 from hsdag.placers import registry
 from hsdag.placers.local.sa import SaOptions
-from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, method_names, parse_changes
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, parse_changes
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.search.options import PlaceOptions
 

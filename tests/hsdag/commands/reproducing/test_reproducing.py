@@ -43,7 +43,8 @@ from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.placers.learned.doppler import DopplerPlacer
 from hsdag.placers.lists.random import RandomPlacer
-from hsdag.placers.registry import changed_options, find_preset, make_placer, method_names
+from hsdag.placers.names import method_names
+from hsdag.placers.registry import changed_options, find_preset, make_placer
 from hsdag.reports import CurvePoint
 from hsdag.reports.paper_tables import PAPER_TABLES, PaperTable
 from hsdag.runtime.platforms import load_platform

@@ -1,0 +1,94 @@
+"""The values that a shell completes: functions without arguments, which load neither OpenVINO, torch nor a compiler."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pkgutil import iter_modules
+
+
+def methods() -> list[str]:
+    """Of ``--method``."""
+    from hsdag.placers.names import method_names
+
+    return list(method_names())
+
+
+def objectives() -> list[str]:
+    """Of ``--objective``."""
+    from hsdag.runtime.problems.objectives import objective_names
+
+    return list(objective_names())
+
+
+def executors() -> list[str]:
+    """Of ``--executor``."""
+    return ["hetero", "work-conserving", "cuda"]
+
+
+def executions() -> list[str]:
+    """Of ``--execution``."""
+    from hsdag.runtime.problems.semantics import Execution
+
+    return [each.value for each in Execution]
+
+
+def orders() -> list[str]:
+    """Of ``--order``."""
+    from hsdag.runtime.problems.semantics import Order
+
+    return [each.value for each in Order]
+
+
+def links() -> list[str]:
+    """Of ``--links``."""
+    from hsdag.runtime.problems.semantics import Links
+
+    return [each.value for each in Links]
+
+
+def rewards() -> list[str]:
+    """Of ``--reward``."""
+    return ["measured", "simulated", "hybrid"]
+
+
+def references() -> list[str]:
+    """Of ``--reference``."""
+    return ["cpu", "onnxruntime", "op-by-op"]
+
+
+def formats() -> list[str]:
+    """Of ``export --format``; the modules are listed, not imported."""
+    folder = str(resources.files("hsdag.ir") / "export")
+    return sorted(found.name for found in iter_modules([folder]) if found.name != "base")
+
+
+def platforms() -> list[str]:
+    """Of ``--platform``: those that come with hsdag."""
+    folder = resources.files("hsdag.runtime") / "platforms"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def workloads() -> list[str]:
+    """Names of workloads."""
+    from hsdag.models.registry import list_workloads
+
+    return [spec.name for spec in list_workloads()]
+
+
+def zoo() -> list[str]:
+    """Names of models and workloads."""
+    from hsdag.models.registry import list_language_models, list_models
+
+    return [spec.name for spec in (*list_models(), *list_language_models())] + workloads()
+
+
+def tables() -> list[str]:
+    """Of ``reproduce``."""
+    from hsdag.reports.paper_tables import PAPER_TABLES
+
+    return list(PAPER_TABLES)
+
+
+def trained() -> list[str]:
+    """Of ``train --method``."""
+    return ["rules", "doppler"]

@@ -1,0 +1,88 @@
+"""Shell completion: commands, options and the values of options that have a list of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from hsdag.cli import completion
+from hsdag.cli.app import run
+from hsdag.ir.export import export_formats
+from hsdag.ir.placement import ExecutorName
+from hsdag.placers.names import method_names
+from hsdag.reports.paper_tables import PAPER_TABLES
+from hsdag.runtime.measuring.references import REFERENCES
+from hsdag.runtime.platforms.reader import list_platforms
+from hsdag.runtime.problems.objectives import objective_names
+from hsdag.search.options import REWARDS
+
+
+def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """What bash is offered at the end of a line."""
+    patch.setenv("_HSDAG_COMPLETE", "complete_bash")
+    patch.setenv("COMP_WORDS", line)
+    patch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        run([])
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("hsdag pl", ["place"]),
+        ("hsdag models b", ["build"]),
+        ("hsdag place m.xml --execu", ["--executor"]),
+        ("hsdag place m.xml --method he", ["heft"]),
+        ("hsdag place m.xml --executor w", ["work-conserving"]),
+        ("hsdag solve p.json --links e", ["egress"]),
+        ("hsdag export p.json --format py", ["python"]),
+        ("hsdag models build inception", ["inception_v3"]),
+        ("hsdag compare chainm", ["chainmm"]),
+        ("hsdag reproduce placeto-2", ["placeto-2"]),
+        ("hsdag profile m.xml --platform p100x4-", ["p100x4-8g"]),
+        ("hsdag train --method d", ["doppler"]),
+    ],
+)
+def test_a_line_is_completed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, expected: list[str]
+) -> None:
+    assert completed(capsys, monkeypatch, line) == expected
+
+
+def test_values_offered_are_those_that_the_library_takes() -> None:
+    assert completion.methods() == list(method_names())
+    assert completion.objectives() == list(objective_names())
+    assert set(completion.executors()) == set(get_args(ExecutorName))
+    assert completion.formats() == list(export_formats())
+    assert completion.platforms() == list(list_platforms())
+    assert completion.rewards() == list(REWARDS)
+    assert completion.references() == list(REFERENCES)
+    assert completion.tables() == list(PAPER_TABLES)
+
+
+def test_completing_loads_no_openvino_torch_or_compiler() -> None:
+    code = (
+        "import sys, os\n"
+        "from hsdag.cli import app, completion\n"
+        "own = completion.__name__\n"
+        "each = [value for value in vars(completion).values() if getattr(value, '__module__', '') == own]\n"
+        "assert len(each) > 10 and all(values() for values in each)\n"
+        "assert not {'openvino', 'torch', 'numba', 'scipy', 'ortools'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish")])
+def test_completion_installs_itself(tmp_path: Path, shell: str, file: str) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [sys.executable, "-m", "hsdag", "--install-completion", shell]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert f"{shell} completion installed" in done.stdout
+    assert (tmp_path / file).exists()
