@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hsdag.ir.build import fingerprint, graph_of, read_graph
-    from hsdag.ir.coarsen import CoarseGraph, chain_partition, coarsen, placement_units
+    from hsdag.ir.coarsen import CoarseGraph, chain_partition, placement_units
     from hsdag.ir.colocation import Colocation, colocate
     from hsdag.ir.device import DeviceSpec, parse_devices
     from hsdag.ir.errors import (
@@ -45,7 +45,6 @@ __all__ = [
     "SearchError",
     "SpeedupRecord",
     "chain_partition",
-    "coarsen",
     "colocate",
     "fingerprint",
     "graph_from_edges",
@@ -60,7 +59,7 @@ __all__ = [
 
 _HOMES = {
     "build": ("fingerprint", "graph_of", "read_graph"),
-    "coarsen": ("CoarseGraph", "chain_partition", "coarsen", "placement_units"),
+    "coarsen": ("CoarseGraph", "chain_partition", "placement_units"),
     "colocation": ("Colocation", "colocate"),
     "device": ("DeviceSpec", "parse_devices"),
     "graph": ("ComputationGraph", "graph_from_edges", "topological_order"),

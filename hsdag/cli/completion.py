@@ -79,7 +79,8 @@ def zoo() -> list[str]:
     """Names of models and workloads."""
     from hsdag.models.registry import list_language_models, list_models
 
-    return [spec.name for spec in (*list_models(), *list_language_models())] + workloads()
+    models, language = list_models(), list_language_models()
+    return [spec.name for spec in models] + [spec.name for spec in language] + workloads()
 
 
 def tables() -> list[str]:

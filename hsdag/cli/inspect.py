@@ -46,7 +46,8 @@ def inspect(
 
 
 def _statistics(graph: Any) -> dict[str, Any]:
-    from hsdag.ir import chain_partition, coarsen, colocate, fingerprint, placement_units
+    from hsdag.ir import chain_partition, colocate, fingerprint, placement_units
+    from hsdag.ir.coarsen import coarsen
 
     constraints = colocate(graph)
     inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]

@@ -21,7 +21,8 @@ from hsdag.features import (
     positional_encoding,
     t_levels,
 )
-from hsdag.ir import ComputationGraph, OptionError, Partition, coarsen, graph_from_edges
+from hsdag.ir import ComputationGraph, OptionError, Partition, graph_from_edges
+from hsdag.ir.coarsen import coarsen
 
 DIAMOND = graph_from_edges(
     ["A", "B", "B", "C"], [(0, 1), (0, 2), (1, 3), (2, 3), (2, 3)], shapes=[(1,), (2, 3), (4,), ()]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, Partition, chain_partition, coarsen, graph_from_edges, placement_units
+from hsdag.ir import ComputationGraph, Partition, chain_partition, graph_from_edges, placement_units
+from hsdag.ir.coarsen import coarsen
 
 
 def chains_by_the_rule(graph: ComputationGraph) -> set[frozenset[int]]:

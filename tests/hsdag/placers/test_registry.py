@@ -10,9 +10,8 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.options import Reward
-from hsdag.placers import registry
 from hsdag.placers.local.sa import SaOptions
-from hsdag.placers.names import method_names
+from hsdag.placers.names import method_modules, method_names
 from hsdag.placers.registry import changed_options, find_method, find_preset, make_placer, parse_changes
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.search.options import PlaceOptions
@@ -100,4 +99,4 @@ def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOption
 
 def test_support_files_are_no_methods() -> None:
     assert not {"base", "tables", "highs-process"} & set(method_names())
-    assert all(re.fullmatch(r"hsdag\.placers\.\w+\.\w+", module) for module in registry._modules().values())
+    assert all(re.fullmatch(r"hsdag\.placers\.\w+\.\w+", module) for module in method_modules().values())
