@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import ExportResult, compile_work_conserving, export, place, simulate, solve
+    from hsdag.api import ExportResult, compile_work_conserving, explain, export, place, simulate, solve
     from hsdag.commands.bench import BenchResult, bench
     from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
+    from hsdag.reports.explanation import Explanation
     from hsdag.search.solve import SolveResult
 
 _HOMES = {
-    "hsdag.api": ("ExportResult", "compile_work_conserving", "export", "place", "simulate", "solve"),
+    "hsdag.api": ("ExportResult", "compile_work_conserving", "explain", "export", "place", "simulate", "solve"),
     "hsdag.commands.bench": ("BenchResult", "bench"),
     "hsdag.commands.outcome": ("PlaceResult",),
     "hsdag.commands.simulate": ("SimulateResult",),
     "hsdag.ir.errors": ("HsdagError",),
     "hsdag.ir.placement": ("Placement",),
+    "hsdag.reports.explanation": ("Explanation",),
     "hsdag.search.solve": ("SolveResult",),
 }
 
 __all__ = [
     "BenchResult",
+    "Explanation",
     "ExportResult",
     "HsdagError",
     "PlaceResult",
@@ -36,6 +39,7 @@ __all__ = [
     "__version__",
     "bench",
     "compile_work_conserving",
+    "explain",
     "export",
     "place",
     "simulate",

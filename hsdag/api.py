@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.placement import Placement
     from hsdag.reports import CurvePoint
+    from hsdag.reports.explanation import Explanation
     from hsdag.runtime.openvino_backend import WorkConservingModel
     from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -239,6 +240,27 @@ def export(
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
     network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
     return ExportResult(format, tuple(export_placement(loaded, format, output, network)))
+
+
+def explain(
+    placement: str | Path | Placement,
+    *,
+    run: str | Path | None = None,
+    model: Any = None,
+    shape: InputShapes = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Explanation:
+    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
+
+    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
+    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    """
+    from hsdag.commands.explaining.explaining import find_explanation
+    from hsdag.search.options import input_shapes
+
+    return find_explanation(placement, run, model, shapes=input_shapes(shape), on_step=on_step)
 
 
 def compile_work_conserving(

@@ -160,8 +160,9 @@ def test_placers_and_learning_know_no_openvino() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
-        "BenchResult", "ExportResult", "HsdagError", "PlaceResult", "Placement", "SimulateResult", "SolveResult",
-        "__version__", "bench", "compile_work_conserving", "export", "place", "simulate", "solve",
+        "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "SimulateResult",
+        "SolveResult", "__version__", "bench", "compile_work_conserving", "explain", "export", "place",
+        "simulate", "solve",
     ]  # fmt: skip
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)
 

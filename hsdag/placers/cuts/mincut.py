@@ -74,7 +74,7 @@ class MincutPlacer(Placer[NoOptions]):
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
-        bound_s, proven = _proven(problem, costs)
+        bound_s, proven = proven_bound(problem, costs)
         if bound_s is not None:
             incumbent.prove(Bound(bound_s, "the minimum cut"))
         cuts = _within(judge, left_s) if judge.has_limits else itertools.chain(proven, _cuts(costs))
@@ -84,7 +84,7 @@ class MincutPlacer(Placer[NoOptions]):
         yield from cuts
 
 
-def _proven(units: Problem, problem: ScheduleProblem) -> tuple[float | None, list[IntArray]]:
+def proven_bound(units: Problem, problem: ScheduleProblem) -> tuple[float | None, list[IntArray]]:
     """Seconds that no placement beats in sequential execution, and the placements [U] of the program that proved it.
 
     With two devices the bound is the cut, the optimum but for rounding, as long as memories have no limits. For more

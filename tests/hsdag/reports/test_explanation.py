@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from hsdag.reports.explanation import (
     Boundary,
     BoundSaid,
@@ -39,8 +41,8 @@ def said(found: Explanation) -> str:
 def test_the_document_is_json_and_sums_up_boundaries() -> None:
     document = json.loads(json.dumps(FOUND.document(), allow_nan=False))
     assert document["boundaries"][0]["bytes"] == 4_000_000
-    assert document["boundaries"][0]["seconds"] == 0.003
-    assert document["value"]["simulated_over_measured"] == 0.9
+    assert document["boundaries"][0]["seconds"] == pytest.approx(0.003)
+    assert document["value"]["simulated_over_measured"] == pytest.approx(0.9)
     assert document["next_best"]["ci95"] == [1.2, 1.3]
 
 
