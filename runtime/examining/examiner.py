@@ -19,10 +19,12 @@ from hsdag.ir.build import name_uniquely, ordered_ops
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import ModelError
 from hsdag.ir.reader import load_model
+from hsdag.runtime.examining.excerpt import alone, inputs_of, up_to
 from hsdag.runtime.examining.messages import (
     AskDevice,
     AskHetero,
     AskSupport,
+    CompareAt,
     CompareOutputs,
     DeviceFacts,
     ExaminerSetup,
@@ -75,6 +77,7 @@ class Examiner:
             AskDevice: lambda given: _facts(given.device),
             ProbePrecision: lambda given: _precision(given.device),
             CompareOutputs: self.compare,
+            CompareAt: self.compare_at,
             RunBeside: _beside,
             ProbeTransfer: lambda given: probe_transfer(given.writer, given.reader),
             AskHetero: self.distribution,
@@ -88,6 +91,24 @@ class Examiner:
         """Distance of a device's outputs from the CPU's in f32, over all inferences of the scenarios."""
         found, expected = self.outputs(request.device, {}), self.outputs(_CPU, SINGLE)
         return output_difference(found, expected)
+
+    def compare_at(self, request: CompareAt) -> Mapping[str, float | None]:
+        """Distance of two devices' results, of the model, up to an op, or of an op alone on equal inputs."""
+        first, second = request.devices
+        if request.op is not None and request.alone:
+            read = inputs_of(self.model, request.op)
+            excerpt = up_to(self.model, read)
+            arrays = self.outputs(second, {}, excerpt) if read else []
+            keys = [(name, k) for name in read for k in range(len(self._node(name).outputs()))]
+            tensors = {key: _tensor(array) for key, array in zip(keys, arrays, strict=False)}  # of the first inference
+            model, given = alone(self.model, request.op, tensors)
+            courses = (Course((tuple(given),)),)
+            return output_difference(*(_outputs(spec, model, courses, {}) for spec in (first, second)))
+        model = self.model if request.op is None else up_to(self.model, (request.op,))
+        return output_difference(*(self.outputs(spec, {}, model) for spec in (first, second)))
+
+    def _node(self, name: str) -> ov.Node:
+        return next(node for node in self.model.get_ordered_ops() if node.get_friendly_name() == name)
 
     def distribution(self, request: AskHetero) -> list[str]:
         """HETERO's own answer: it runs the same code when it compiles a model."""
@@ -122,7 +143,8 @@ class Examiner:
         model = model or self.model
         if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in model.inputs):
             raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
-        return _outputs(device, model, make_courses(model, self.setup.scenarios, self.setup.seed, None), properties)
+        courses = make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
+        return _outputs(device, model, courses, properties)
 
 
 _CPU = DeviceSpec("CPU", "CPU")
@@ -133,6 +155,11 @@ def _outputs(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course], prope
     compiled = make_core((spec,)).compile_model(model, spec.openvino_name, dict(properties))
     stateful = bool(model.get_variables())
     return Exercise(compiled.create_infer_request(), model.inputs, courses, stateful=stateful).outputs(model.outputs)
+
+
+def _tensor(array: Any) -> ov.Tensor:
+    """A tensor of its own with the values of an array."""
+    return ov.Tensor(np.ascontiguousarray(array))
 
 
 def _cut_off(model: ov.Model, most: float) -> None:

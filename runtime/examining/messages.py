@@ -18,13 +18,15 @@ from hsdag.runtime.measuring.messages import Request
 class ExaminerSetup(Request[None]):
     """The first request: the model's file, None where there is none, input shapes to fix, and typical data.
 
-    ``scenarios`` have all inputs of the model; there are some where shapes are dynamic and the model is to be run.
+    ``inputs`` is a file of their values, else they are random. ``scenarios`` have all inputs of the model; there are
+    some where shapes are dynamic and the model is to be run.
     """
 
     model: Path | None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scenarios: tuple[Scenario, ...] = ()
     seed: int = 0
+    inputs: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -142,3 +144,15 @@ class LargestValues(Request[list[float]]):
     """
 
     most: float
+
+
+@dataclass(frozen=True)
+class CompareAt(Request[Mapping[str, float | None]]):
+    """Run a model up to ``op``, or all of it, on two devices: how far the first one's results are from the second's.
+
+    ``alone`` has the op run by itself instead, on both devices on the inputs that the second device computes for it.
+    """
+
+    devices: tuple[DeviceSpec, DeviceSpec]
+    op: str | None
+    alone: bool = False
