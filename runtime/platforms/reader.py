@@ -46,7 +46,7 @@ class _Links(Table):
     between: list[_Between] = Field(default_factory=list)
 
 
-class _Document(Table):
+class PlatformDocument(Table):
     format: Literal["hsdag-platform"]
     version: Literal[1]
     name: Name
@@ -81,7 +81,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
 def platform_from_toml(text: str, origin: str = "platform") -> Platform:
     """The platform in a TOML document. Raises FileFormatError naming ``origin`` and the key inside the document."""
     try:
-        return _platform(_Document.model_validate(tomllib.loads(text)))
+        return _platform(PlatformDocument.model_validate(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         raise FileFormatError(f"{origin}: not TOML ({error})") from error
     except ValidationError as error:
@@ -90,7 +90,7 @@ def platform_from_toml(text: str, origin: str = "platform") -> Platform:
         raise FileFormatError(f"{origin}: {error}") from error
 
 
-def _platform(document: _Document) -> Platform:
+def _platform(document: PlatformDocument) -> Platform:
     """The platform of a document whose keys are well-formed. Raises FileFormatError naming the key."""
     index: dict[str, int] = {}
     for i, entry in enumerate(document.devices):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -48,20 +48,23 @@ class _Device(_Record):
     properties: dict[str, str] | None = None
 
 
-def _with_diagonal(value: float | None) -> BeforeValidator:
-    """Puts a value on the diagonal of a table of pairs of devices, whose entries there mean nothing."""
+def _with_diagonal(value: float | None, written: Any) -> BeforeValidator:
+    """Puts a value on the diagonal of a table of pairs of devices, whose entries there mean nothing in files.
+
+    ``written`` is the type of a table in a file.
+    """
 
     def put(rows: object) -> object:
         if not isinstance(rows, list):
             return rows
         return [[*r[:i], value, *r[i + 1 :]] if isinstance(r, list) and i < len(r) else r for i, r in enumerate(rows)]
 
-    return BeforeValidator(put)
+    return BeforeValidator(put, json_schema_input_type=written)
 
 
 class _Links(_Record):
-    bandwidth_bytes_per_s: Annotated[list[list[_Rate | None]], _with_diagonal(None)]
-    latency_s: Annotated[list[list[_Amount]], _with_diagonal(0.0)]
+    bandwidth_bytes_per_s: Annotated[list[list[_Rate | None]], _with_diagonal(None, list[list[_Rate | None]])]
+    latency_s: Annotated[list[list[_Amount]], _with_diagonal(0.0, list[list[_Amount | None]])]
 
 
 class _Op(_Record):
@@ -84,7 +87,7 @@ class _Edge(_Record):
     port: Annotated[int, Field(ge=0, lt=2**20)] | None = None
 
 
-class _Document(_Record):
+class ProblemDocument(_Record):
     format: Literal["hsdag-problem"]
     version: Literal[1]
     name: str
@@ -94,7 +97,7 @@ class _Document(_Record):
     links: _Links | None = None
     op_overhead_s: _Amount = 0.0
     transfer_overhead_s: _Amount = 0.0
-    slowdown: Annotated[list[list[_Factor]], _with_diagonal(1.0)] | None = None
+    slowdown: Annotated[list[list[_Factor]], _with_diagonal(1.0, list[list[_Factor | None]])] | None = None
     ops: list[_Op] = Field(min_length=1)
     edges: list[_Edge] = []
 
@@ -113,7 +116,7 @@ def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
     """The problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
     document = parse_document(text, origin, FORMAT_NAME, (FORMAT_VERSION,))
     try:
-        return _problem(_Document.model_validate(document))
+        return _problem(ProblemDocument.model_validate(document))
     except ValidationError as error:
         raise FileFormatError(f"{origin}: {first_problem(error)}") from error
     except FileFormatError as error:
@@ -141,7 +144,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
     bandwidth = problem.link_bandwidth_bytes_per_s.tolist()
     columns = (problem.edge_src, problem.edge_dst, problem.edge_bytes, problem.edge_port)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    document = _Document(
+    document = ProblemDocument(
         format=FORMAT_NAME,
         version=FORMAT_VERSION,
         name=problem.name,
@@ -171,7 +174,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
     return document.model_dump_json(exclude_none=True, indent=1) + "\n"
 
 
-def _problem(document: _Document) -> ScheduleProblem:
+def _problem(document: ProblemDocument) -> ScheduleProblem:
     """The problem of a document whose fields are well-formed. Raises FileFormatError naming the place."""
     k = len(document.devices)
     _check_names("devices", (device.name for device in document.devices))

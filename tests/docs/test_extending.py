@@ -14,7 +14,11 @@ import hsdag
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-EXAMPLE = re.compile(r"File `(?P<path>\S+)`:\n\n```python\n(?P<text>.*?)```\n\n```(?P<use>.*?)```", re.DOTALL)
+KIND = r"(?:<!-- [^\n]*\n\n)?"
+"""The comment that says how tests/docs/test_snippets.py takes a block."""
+EXAMPLE = re.compile(
+    rf"File `(?P<path>\S+)`:\n\n{KIND}```python\n(?P<text>.*?)```\n\n{KIND}```(?P<use>.*?)```", re.DOTALL
+)
 EXAMPLES = {match["path"]: match for match in EXAMPLE.finditer(DOCUMENT)}
 COMMANDS = """
 import shlex, sys

@@ -1,0 +1,76 @@
+"""The folder in which the blocks of a page run: small files under the names that the pages use, and what stands in."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.models import save_model_files
+from tests.docs.snippets import ROOT
+
+STANDS_IN = {
+    r"(?<=models build )(?:resnet50|inception_v3)\b": "tiny_resnet",
+    r"(?<=models build )stateful-llama\S*": "tiny_stateful_llama_int4",
+    r"\bCPU,GPU\.0\b": "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]",
+    r"(?<=--budget )\w+": "1s",
+    r"(?<=budget=)\"\w+\"": '"1s"',
+    r"(?<=--seeds )\d+": "1",
+}
+"""What a run takes in the place of what a page says: small models, devices that are there, short searches."""
+
+
+def prepare(folder: Path) -> None:
+    """The files that pages read and do not write."""
+    save_model_files("tiny_resnet", folder / "model.xml")
+    problems = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
+    diamond, split = re.findall(r"```json\n(.*?)```", problems, re.DOTALL)
+    for name, document in {"problem.json": diamond, "diamond.json": diamond, "split.json": split}.items():
+        (folder / name).write_text(document)
+    hsdag.place(
+        folder / "model.xml", partition_cpu=2, method="best-device", budget="1s", run_folder=folder / "model.run"
+    ).save(folder / "model.placement.json")
+    shutil.copy(folder / "model.placement.json", folder / "placement.json")
+    np.save(folder / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
+
+
+def adapted(text: str) -> str:
+    """A command or program with what stands in."""
+    for pattern, small in STANDS_IN.items():
+        text = re.sub(pattern, small, text)
+    return text
+
+
+def output_of(command: str) -> str:
+    """What a command prints on stdout. Commands of hsdag run in this process. Raises AssertionError where it fails."""
+    name, *arguments = shlex.split(command, comments=True)
+    printed, complaints = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaints):
+        if name == "hsdag":
+            code = run(arguments)
+            assert code == 0, f"{command}: exit code {code}: {complaints.getvalue()}"
+        elif name == "cat":
+            print("".join(Path(path).read_text() for path in arguments), end="")
+        elif name == "python" and arguments[0].endswith(".py"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", arguments)
+                runpy.run_path(arguments[0], run_name="__main__")
+        else:
+            raise AssertionError(f"{command}: nothing here runs {name!r}; say <!-- parse: REASON --> before the block")
+    return printed.getvalue()
+
+
+def run_program(text: str, names: dict[str, Any]) -> None:
+    """Run a Python block; ``names`` are those that blocks before it have left."""
+    exec(compile(text, "<block>", "exec"), names)

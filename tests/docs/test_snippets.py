@@ -1,0 +1,95 @@
+"""Every block of the documentation runs, or is checked as far as it can be; none is left out without a reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.dry import check_command, check_program
+from tests.docs.scene import adapted, output_of, prepare, run_program
+from tests.docs.snippets import DATA, PAGES, Snippet, snippets_of
+
+READERS = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+NUMBER = re.compile(r"[\d.,]*\d(?:e[+-]?\d+)?")
+SHORTENED = "..."
+"""A line of output that stands for any number of lines."""
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> Path:
+    """The files that pages read."""
+    folder = tmp_path_factory.mktemp("stock")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture
+def scene(stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for one page, in which the test works."""
+    for file in stock.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def names(path: Path) -> str:
+    return path.name
+
+
+def words(line: str) -> str:
+    """A line of output without its figures."""
+    return " ".join(NUMBER.sub("0", line).split())
+
+
+def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
+    """Each line that a page shows is printed, in whatever order, but for figures."""
+    lines = {words(line) for line in printed.splitlines()}
+    missing = [line for line in claimed if line.strip() not in ("", SHORTENED) and words(line) not in lines]
+    assert not missing, f"{snippet.where} shows what is not printed: {missing}; printed was\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_what_can_be_run_runs_and_prints_what_is_shown(page: Path, scene: Path) -> None:
+    left: dict[str, Any] = {"__name__": "__main__"}
+    for snippet in snippets_of(page):
+        if snippet.kind != "run":
+            continue
+        if snippet.language == "python":
+            run_program(adapted(snippet.text), left)
+        for command, claimed in snippet.commands():
+            check_command(command)
+            checked_output(output_of(adapted(command)), claimed, snippet)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_what_is_not_run_is_checked(page: Path) -> None:
+    for snippet in snippets_of(page):
+        if snippet.kind == "parse" and snippet.language == "python":
+            check_program(snippet.text)
+        elif snippet.kind == "parse":
+            for command, _ in snippet.commands():
+                check_command(command)
+        elif snippet.kind == "data":
+            READERS[snippet.language](snippet.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_no_command_hides_in_text(page: Path) -> None:
+    for snippet in snippets_of(page):
+        if snippet.kind == "text":
+            assert not re.search(r"^(?:\$|hsdag|make|pip|python) (?!\d)[\w-]", snippet.text, re.MULTILINE), snippet.where
+    assert not re.search(r"^    (?:\$ )?(?:hsdag|make|pip|python) [\w-]", page.read_text(), re.MULTILINE)
+
+
+def test_most_of_what_can_run_runs() -> None:
+    """The rest gives its reason, which ``snippets_of`` asks for."""
+    count = Counter(s.kind for page in PAGES for s in snippets_of(page) if s.language not in (*DATA, "text"))
+    assert count["run"] >= count["parse"] + count["show"]
