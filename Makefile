@@ -9,7 +9,7 @@ SOFTWARE_GPU := tests/software_gpu
 OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
 
-.PHONY: place test test-gpu gpu test-optimum hunt benchmarks lint types check clean
+.PHONY: place test test-gpu gpu test-optimum test-docs hunt docs schemas benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -43,7 +43,20 @@ $(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
 		> "$$($(OPTIMUM_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/development.pth"
 	touch $@
 
-# The same with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
+# The commands of the quickstart and the README as they are printed, with their models and budgets; it takes minutes.
+test-docs: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/docs --literal
+
+# The documentation as a site, in artifacts/site; no page of it fetches anything from the network.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python .ci/check_site.py
+
+# JSON schemas of the files that hsdag writes.
+schemas: $(VENV)/.installed
+	$(BIN)/python -m hsdag.commands.file_schemas docs/schemas
+
+# The tests with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0 --hypothesis-profile new_examples
 

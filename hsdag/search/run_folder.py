@@ -61,20 +61,24 @@ class RunRecord(BaseModel):
     """Of a workload, the columns of its ``OpLabels``."""
 
 
-class _PlanRecord(BaseModel):
+class PlanRecord(BaseModel):
+    """A plan: the device of every placement unit, and perhaps its rank."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     placement: str | list[int]
     order: list[int] | None = None
 
 
-class _EventRecord(_PlanRecord):
+class EventRecord(PlanRecord):
+    """A plan that was evaluated: its value in the objective's unit, or why it has none."""
+
     value: float | None = None
     failure: str | None = None
     elapsed_s: float
 
     @model_validator(mode="after")
-    def _has_a_score(self) -> _EventRecord:
+    def _has_a_score(self) -> EventRecord:
         if (self.value is None) == (self.failure is None):
             raise ValueError("an event has either a value or a failure")
         return self
@@ -84,7 +88,7 @@ class _EventRecord(_PlanRecord):
         return Score(math.inf if self.value is None else self.value, self.failure)
 
 
-_R = TypeVar("_R", bound=_PlanRecord)
+_R = TypeVar("_R", bound=PlanRecord)
 
 
 class RunFolder:
@@ -148,7 +152,7 @@ class RunFolder:
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
         value = event.score.value if event.score.failure is None else None
-        record = _EventRecord(
+        record = EventRecord(
             **self._fields(event.plan), value=value, failure=event.score.failure, elapsed_s=event.elapsed_s
         )
         _append(self.events_path, [record])
@@ -159,11 +163,11 @@ class RunFolder:
 
     def keep(self, plans: Sequence[Plan]) -> None:
         """Write simulated plans to the disk. Raises OutputError."""
-        _append(self.candidates_path, [_PlanRecord(**self._fields(plan)) for plan in plans])
+        _append(self.candidates_path, [PlanRecord(**self._fields(plan)) for plan in plans])
 
     def kept(self) -> list[Plan]:
         """The simulated plans that were kept, in order. Raises FileFormatError."""
-        records = _records(self.candidates_path, _PlanRecord, "not a plan of a search", mends=True)
+        records = _records(self.candidates_path, PlanRecord, "not a plan of a search", mends=True)
         return [_plan(self.record, record, where) for where, record in records]
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -190,11 +194,11 @@ def read_run_record(path: Path) -> RunRecord:
 
 def read_events(path: Path, record: RunRecord, *, mends: bool = False) -> list[Event]:
     """All events in a run folder; ``mends`` cuts a last line off that was never finished. Raises FileFormatError."""
-    records = _records(path / EVENTS, _EventRecord, "not an event of a search", mends=mends)
+    records = _records(path / EVENTS, EventRecord, "not an event of a search", mends=mends)
     return [Event(_plan(record, written, where), written.score, written.elapsed_s) for where, written in records]
 
 
-def _plan(run: RunRecord, record: _PlanRecord, where: str) -> Plan:
+def _plan(run: RunRecord, record: PlanRecord, where: str) -> Plan:
     written, order = record.placement, record.order
     devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
     fits = len(devices) == run.num_units and 0 <= min(devices) <= max(devices) < len(run.devices)

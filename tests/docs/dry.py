@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,5 +89,5 @@ def _check_pip(arguments: list[str]) -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for extra in re.findall(r"\w+\[([\w,]+)\]", " ".join(arguments)):
         assert all(re.search(rf"^{name} = \[", project, re.MULTILINE) for name in extra.split(",")), extra
-    for file in (after for before, after in zip(arguments, arguments[1:], strict=False) if before == "-r"):
+    for file in (after for before, after in pairwise(arguments) if before == "-r"):
         assert (ROOT / file).is_file(), file

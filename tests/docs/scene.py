@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def prepare(folder: Path) -> None:
         folder / "model.xml", partition_cpu=2, method="best-device", budget="1s", run_folder=folder / "model.run"
     ).save(folder / "model.placement.json")
     shutil.copy(folder / "model.placement.json", folder / "placement.json")
+    (folder / "artifacts").mkdir()
     np.save(folder / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
 
 
@@ -60,8 +62,13 @@ def output_of(command: str) -> str:
         if name == "hsdag":
             code = run(arguments)
             assert code == 0, f"{command}: exit code {code}: {complaints.getvalue()}"
+        elif name == "make":
+            for line in recipe(arguments):
+                printed.write(output_of(adapted(line)))
+        elif name == "." and arguments == [".venv/bin/activate"]:
+            pass
         elif name == "cat":
-            print("".join(Path(path).read_text() for path in arguments), end="")
+            printed.write("".join(Path(path).read_text() for path in arguments))
         elif name == "python" and arguments[0].endswith(".py"):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", arguments)
@@ -69,6 +76,12 @@ def output_of(command: str) -> str:
         else:
             raise AssertionError(f"{command}: nothing here runs {name!r}; say <!-- parse: REASON --> before the block")
     return printed.getvalue()
+
+
+def recipe(targets: list[str]) -> list[str]:
+    """The commands of hsdag by which make makes targets."""
+    done = subprocess.run(["make", "-n", "-B", *targets], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line.removeprefix(".venv/bin/") for line in done.stdout.splitlines() if line.startswith(".venv/bin/hsdag ")]
 
 
 def run_program(text: str, names: dict[str, Any]) -> None:

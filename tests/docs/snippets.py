@@ -1,7 +1,9 @@
 """The fenced blocks of the documentation, and what is to be done with each.
 
-A block in one of RUN is run, in a folder of its page. A comment on the line before it says otherwise, and why::
+A block in one of RUN is run, in a folder of its page, and prints what it shows, but for figures. A comment before it
+says otherwise, and why::
 
+    <!-- run: the answer differs -->       only the first line of what a command prints and heads of tables are compared
     <!-- parse: it needs two GPUs -->     options, values and names are checked, nothing is run
     <!-- show: an excerpt of the table -->  nothing is checked
 
@@ -71,7 +73,7 @@ def snippets_of(page: Path) -> list[Snippet]:
         line = content.count("\n", 0, match.start("indent")) + 1
         language, word, reason = match["language"], match["word"], match["reason"] or ""
         where = f"{page.relative_to(ROOT)}:{line}"
-        if language not in LANGUAGES or (word in ("parse", "show") and not reason):
+        if language not in LANGUAGES or (word is not None and (word not in ("run", "parse", "show") or not reason)):
             raise ValueError(f"{where}: {HOW}")
         kind: Kind = "run" if language in RUN else "text" if language == "text" else "data"
         if word in ("parse", "show"):

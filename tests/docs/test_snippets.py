@@ -18,6 +18,8 @@ from tests.docs.snippets import DATA, PAGES, Snippet, snippets_of
 
 READERS = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 NUMBER = re.compile(r"[\d.,]*\d(?:e[+-]?\d+)?")
+HEADS = ("candidate", "device", "method", "op")
+"""First words of the heads of tables."""
 SHORTENED = "..."
 """A line of output that stands for any number of lines."""
 
@@ -50,9 +52,15 @@ def words(line: str) -> str:
 
 
 def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
-    """Each line that a page shows is printed, in whatever order, but for figures."""
+    """Each line that a page shows is printed, in whatever order, but for figures.
+
+    Where the comment of a block says that the answer differs, the first line of an output and the heads of tables are.
+    """
     lines = {words(line) for line in printed.splitlines()}
-    missing = [line for line in claimed if line.strip() not in ("", SHORTENED) and words(line) not in lines]
+    shown = [line for line in claimed if line.strip() not in ("", SHORTENED)]
+    if snippet.reason:
+        shown = [line for line in shown if line is shown[0] or line.split()[0] in HEADS]
+    missing = [line for line in shown if words(line) not in lines]
     assert not missing, f"{snippet.where} shows what is not printed: {missing}; printed was\n{printed}"
 
 
@@ -85,7 +93,9 @@ def test_what_is_not_run_is_checked(page: Path) -> None:
 def test_no_command_hides_in_text(page: Path) -> None:
     for snippet in snippets_of(page):
         if snippet.kind == "text":
-            assert not re.search(r"^(?:\$|hsdag|make|pip|python) (?!\d)[\w-]", snippet.text, re.MULTILINE), snippet.where
+            assert not re.search(r"^(?:\$|hsdag|make|pip|python) (?!\d)[\w-]", snippet.text, re.MULTILINE), (
+                snippet.where
+            )
     assert not re.search(r"^    (?:\$ )?(?:hsdag|make|pip|python) [\w-]", page.read_text(), re.MULTILINE)
 
 
