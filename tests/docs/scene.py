@@ -27,6 +27,8 @@ STANDS_IN = {
     r"\bCPU,GPU\.0\b": "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]",
     r"(?<=--budget )\w+": "1s",
     r"(?<=budget=)\"\w+\"": '"1s"',
+    r"(?<=budget_s=)[\d.]+": "1",
+    r"(?<=_model\()\"resnet50\"|(?<=_model_files\()\"resnet50\"": '"tiny_resnet"',
     r"(?<=--seeds )\d+": "1",
 }
 """What a run takes in the place of what a page says: small models, devices that are there, short searches."""

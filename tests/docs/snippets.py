@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 RUN = ("console", "bash", "python")
 """console: commands after ``$``, with their output; bash: commands alone; python: a program, continued by the next."""
-DATA = ("json", "toml", "yaml")
+DATA = ("json", "toml")
 LANGUAGES = (*RUN, *DATA, "text")
 
 Kind = Literal["run", "parse", "show", "data", "text"]

@@ -14,7 +14,7 @@ from hsdag.cli.app import app
 from tests.docs.test_extending import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 MODULE = re.compile(r"(?<!/)\bhsdag(?:\.(?!md\b)[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^from (hsdag[\w.]*) import (?:\((.*?)\)|([^\n]*))", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"\b(?:hsdag|ir|features|models|runtime|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
