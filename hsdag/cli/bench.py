@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files, write_timeline
-from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, Shape, Tokens
+from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.commands.bench import BenchResult
     from hsdag.commands.per_op import OpReport
+    from hsdag.ir import DeviceSpec
+
+_TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 
 
 def bench(
-    model: Model,
+    model: Annotated[Path | None, typer.Argument(help="A model file, or a workload with --executor cuda.")] = None,
+    model_option: Path | None = typer.Option(None, "-m", metavar="MODEL", help="The same, as benchmark_app has it."),
     placement: list[Path] = typer.Option([], "--placement", "-p", help="A placement file; may be repeated."),
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
     devices: Devices = None,
@@ -28,12 +33,45 @@ def bench(
         autocompletion=completion.executors,
         help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name.",
     ),
-    time: str = typer.Option("20s", "--time", "-t", help="Total time to measure."),
+    time: str | None = typer.Option(
+        None, "--time", "-t", help="Total time to measure: 20s, 2m. Default: 20s, or as long as --niter takes."
+    ),
+    iterations: int | None = typer.Option(None, "--niter", "-niter", help="Inferences of each candidate."),
+    hint: str | None = typer.Option(
+        None,
+        "--hint",
+        "-hint",
+        autocompletion=completion.hints,
+        help="Performance hint: latency, throughput, cumulative_throughput or none. Default: what is measured.",
+    ),
+    requests: int | None = typer.Option(
+        None, "--nireq", "-nireq", help="Requests in flight for throughput. Default: as many as the device asks for."
+    ),
+    streams: str | None = typer.Option(None, "--nstreams", "-nstreams", help="Streams: 4, or CPU:4,GPU:2."),
+    threads: int | None = typer.Option(None, "--nthreads", "-nthreads", help="Threads of the CPU."),
+    pinning: str | None = typer.Option(None, "--pinning", "-pin", help="Pin threads to cores: YES or NO."),
+    precision: str | None = typer.Option(
+        None, "--infer-precision", "-infer_precision", help="Precision to compute in: f32, or CPU:bf16,GPU:f16."
+    ),
+    cache_dir: Path | None = typer.Option(
+        None, "--cache-dir", "-cdir", "-cache_dir", metavar="FOLDER", help="Keep compiled models there."
+    ),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     data_shapes: DataShapes = None,
     tokens: Tokens = None,
     inputs: Inputs = None,
+    report_type: str | None = typer.Option(
+        None,
+        "--report-type",
+        "-report_type",
+        autocompletion=completion.reports,
+        help="Write benchmark_app's files: no_counters, average_counters or detailed_counters.",
+    ),
+    report_folder: Path | None = typer.Option(
+        None, "--report-folder", "-report_folder", metavar="FOLDER", help="Where to. Default: the current folder."
+    ),
+    json_stats: bool = typer.Option(False, "--json-stats", "-json_stats", help="Write them as JSON, not CSV."),
     per_op: bool = typer.Option(False, "--per-op", help="Report the heaviest ops and the best device for each."),
     fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure again and ignore the cache."),
     top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
@@ -41,33 +79,33 @@ def bench(
     gantt: Path | None = typer.Option(None, "--gantt", help="Draw a single candidate's run: FILE.png or FILE.svg."),
     as_json: Json = False,
 ) -> None:
-    """Measure latency and throughput of candidates that run in common rounds."""
+    """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
     from hsdag.commands.bench import bench as run_bench
-    from hsdag.commands.bench import runs_on_torch, split_targets
-    from hsdag.commands.per_op import run_per_op
-    from hsdag.ir import DeviceSpec, OptionError, Placement, parse_devices
-    from hsdag.ir.device import split_devices
-    from hsdag.runtime.profiling.profile_cache import ProfileCache
-    from hsdag.search.options import input_scenarios, input_shapes, parse_executor
+    from hsdag.commands.bench import runs_on_torch
+    from hsdag.commands.counting import COUNTED_RUNS, check_report, write_reports
+    from hsdag.commands.tuning import Tuning
+    from hsdag.ir import OptionError, Placement
+    from hsdag.search.options import parse_executor
 
+    if (model is None) == (model_option is None):
+        raise OptionError("name the model once: hsdag bench MODEL, or hsdag bench -m MODEL")
+    model = model or model_option
+    assert model is not None
+    tuning = Tuning(hint, streams, threads, pinning, precision, cache_dir, requests, iterations)
+    check_report(report_type, report_folder, json_stats=json_stats)
     engine = parse_executor(executor) if executor is not None else None
     if engine not in (None, "cuda") and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
     on_torch = runs_on_torch(engine, {str(path): Placement.load(path) for path in placement})
-    named: list[str | DeviceSpec] = [*(parse_devices(devices) if devices and not on_torch else ()), *device]
-    named += split_devices(devices) if devices and on_torch else []
+    named = _candidates(devices, device, on_torch=on_torch)
     if per_op:
-        if on_torch:
-            raise OptionError("--per-op reports on OpenVINO's devices: leave out --executor cuda")
-        specs, targets = split_targets(named, or_cpu=not placement)
-        if placement or targets:
-            raise OptionError("--per-op reports on devices: leave out --placement, and targets such as AUTO")
+        if on_torch or placement:
+            raise OptionError("--per-op reports on OpenVINO's devices: leave out --executor cuda and --placement")
         if trace or gantt:
             raise OptionError("--per-op draws nothing: leave out --trace and --gantt")
-        cache, scenarios = ProfileCache(None) if fresh else None, input_scenarios(data_shapes or (), tokens)
-        given: dict[str, Any] = {"shapes": input_shapes(shape), "inputs": inputs, "scenarios": scenarios, "seed": seed}
-        report = run_per_op(model, specs, **given, cache=cache, on_step=say)
-        _show_ops(report, top, as_json)
+        if tuning != Tuning() or report_type is not None:
+            raise OptionError("--per-op profiles ops: leave out --niter, --hint, --report-type and the like")
+        _per_op(model, named, shape, inputs, data_shapes, tokens, seed, fresh, top, as_json)
         return
     if (trace or gantt) and len(named) + len(placement) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
@@ -78,6 +116,8 @@ def bench(
         named,
         executor=executor,
         time=time,
+        tuning=tuning,
+        counted_runs=COUNTED_RUNS if report_type in ("average_counters", "detailed_counters") else 0,
         seed=seed,
         shape=shape,
         inputs=inputs,
@@ -86,9 +126,55 @@ def bench(
         with_timeline=bool(trace or gantt),
     )
     write_timeline(result.timeline, trace, gantt)
+    if report_type is not None:
+        options: dict[str, object] = {"m": model, "t": time, "shape": shape, **tuning.given()}
+        settings = {name: value for name, value in options.items() if value is not None}
+        for path in write_reports(result, settings, report_type, report_folder or Path(), as_json=json_stats):
+            say(f"wrote {path}")
     if as_json:
         print_json(result.document())
-        return
+    else:
+        _show(result)
+
+
+def _candidates(devices: str | None, device: list[str], *, on_torch: bool) -> list[str | DeviceSpec]:
+    """The devices and targets that are named."""
+    from hsdag.ir.device import parse_devices, split_devices
+
+    if devices is None:
+        return [*device]
+    if on_torch:
+        return [*split_devices(devices), *device]
+    return [devices, *device] if _TARGET.match(devices) else [*parse_devices(devices), *device]
+
+
+def _per_op(
+    model: Path,
+    named: list[str | DeviceSpec],
+    shape: str | None,
+    inputs: Path | None,
+    data_shapes: list[str] | None,
+    tokens: str | None,
+    seed: int,
+    fresh: bool,
+    top: int,
+    as_json: bool,
+) -> None:
+    from hsdag.commands.bench import split_targets
+    from hsdag.commands.per_op import run_per_op
+    from hsdag.ir.errors import OptionError
+    from hsdag.runtime.profiling.profile_cache import ProfileCache
+    from hsdag.search.options import input_scenarios, input_shapes
+
+    specs, targets = split_targets(named, or_cpu=True)
+    if targets:
+        raise OptionError("--per-op reports on devices: leave out targets such as AUTO")
+    cache, scenarios = ProfileCache(None) if fresh else None, input_scenarios(data_shapes or (), tokens)
+    given: dict[str, Any] = {"shapes": input_shapes(shape), "inputs": inputs, "scenarios": scenarios, "seed": seed}
+    _show_ops(run_per_op(model, specs, **given, cache=cache, on_step=say), top, as_json)
+
+
+def _show(result: BenchResult) -> None:
     columns = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {result.versus}", "95% interval"]
     cells = [
         [

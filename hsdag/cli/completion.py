@@ -56,6 +56,16 @@ def references() -> list[str]:
     return ["cpu", "onnxruntime", "op-by-op"]
 
 
+def hints() -> list[str]:
+    """Of ``bench --hint``."""
+    return ["latency", "throughput", "tput", "cumulative_throughput", "ctput", "none"]
+
+
+def reports() -> list[str]:
+    """Of ``bench --report-type``."""
+    return ["no_counters", "average_counters", "detailed_counters"]
+
+
 def formats() -> list[str]:
     """Of ``export --format``; the modules are listed, not imported."""
     folder = str(resources.files("hsdag.ir") / "export")

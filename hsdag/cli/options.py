@@ -13,12 +13,13 @@ Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONN
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
 Json: TypeAlias = Annotated[bool, Option("--json", help="Print one JSON document on stdout.")]
 Shape: TypeAlias = Annotated[
-    str | None, Option("--shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
+    str | None, Option("--shape", "-shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
 ]
 DataShapes: TypeAlias = Annotated[
     list[str] | None,
     Option(
         "--data-shape",
+        "-data_shape",
         metavar="[BEFORE>]TIMED[@WEIGHT]",
         help="Shapes of typical data, for inputs that stay dynamic: NAME[1,128],...; what runs untimed before, and a "
         "weight. Repeatable.",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hsdag.commands.counting import read_counters
 from hsdag.commands.measured_trace import measured_timeline
+from hsdag.commands.tuning import Tuning, in_flight
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
@@ -17,7 +19,7 @@ from hsdag.ir.scenario import Scenario
 from hsdag.models.named import names_workload
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.messages import Opened
+from hsdag.runtime.measuring.messages import Counter, Opened
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.problems.objectives import find_objective
@@ -27,6 +29,9 @@ from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.final import family_ratios
 from hsdag.search.options import DataShape, InputShapes, input_scenarios, input_shapes, parse_duration, parse_executor
 from hsdag.search.session import Session
+
+DEFAULT_TIME = "20s"
+"""How long all candidates together are measured."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class BenchRow:
     ratio: Ratio
     inferences_per_s: float | None
     opened: Opened
+    min_s: float
+    max_s: float
     scenarios: tuple[float | None, ...] = ()  # median seconds of each, where there are several
 
 
@@ -54,6 +61,7 @@ class BenchResult:
     timeline: Timeline | None
     in_flight_failures: Mapping[str, str]  # why candidates of the rows have no throughput
     scenarios: tuple[Scenario, ...] = ()
+    counters: Mapping[str, list[list[Counter]]] = field(default_factory=dict)  # of each counted inference
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag bench``."""
@@ -61,6 +69,8 @@ class BenchResult:
             {
                 "name": row.name,
                 **row.latency.model_dump(),
+                "min_s": row.min_s,
+                "max_s": row.max_s,
                 "ratio": row.ratio.value,
                 "ci95": row.ratio.interval,
                 "inferences_per_s": row.inferences_per_s,
@@ -100,7 +110,9 @@ def bench(
     devices: Sequence[str | DeviceSpec] = (),
     *,
     executor: str | None = None,
-    time: str | float = "20s",
+    time: str | float | None = None,
+    tuning: Tuning | None = None,
+    counted_runs: int = 0,
     seed: int = 0,
     shape: InputShapes = None,
     inputs: str | Path | None = None,
@@ -113,20 +125,28 @@ def bench(
     Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
     CPU where none is given. A placement is run by the executor its file names, or by ``executor``. Under ``"cuda"``
     devices are torch's, by default all CUDA devices, and ``model`` may be a workload. ``time`` is for all candidates, a
-    text such as ``"20s"`` or seconds; ``with_timeline`` adds when each part of the first candidate ran. Where the
-    model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the command line, else from the
-    first placement.
+    text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of inferences. Performance counters are
+    read in ``counted_runs`` more inferences of each candidate; ``with_timeline`` adds when each part of the first
+    candidate ran. Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
+    command line, else from the first placement.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
-    half_s = parse_duration(time, "--time") / 2
+    tuning = tuning or Tuning()
+    if time is None and tuning.iterations is None:
+        time = DEFAULT_TIME
+    half_s = None if time is None else parse_duration(time, "--time") / 2
     ran_by = parse_executor(executor) if executor is not None else None
     on_torch = runs_on_torch(ran_by, placed)
     named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
+    if not on_torch:
+        named = tuning.of_devices(named, (*placed, *targets))
     alone, specs = _with_placed(named, placed)
     if not on_torch:
         make_core(specs)
+    elif tuning != Tuning(iterations=tuning.iterations) or counted_runs:
+        raise OptionError("OpenVINO's properties and counters are for its devices: leave them out with --executor cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
@@ -138,13 +158,18 @@ def bench(
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
-        latency, opened, scenario_s = _measure(session.runner, candidates, half_s, seed)
-        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits)
-        throughput, _, _ = _measure(flight, candidates, half_s, seed)
+        properties = tuning.properties()
+        candidates = {
+            name: replace(each, properties={**each.properties, **properties}) for name, each in candidates.items()
+        }
+        latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
+        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, requests=tuning.requests)
+        throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
         found = _result(candidates, latency, throughput, opened, timeline)
+        counters = read_counters(session, candidates, opened, counted_runs) if counted_runs else {}
         rows = tuple(replace(row, scenarios=scenario_s.get(row.name, ())) for row in found.rows)
-        return replace(found, rows=rows, scenarios=session.scenarios)
+        return replace(found, rows=rows, scenarios=session.scenarios, counters=counters)
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
@@ -220,7 +245,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 
 def _measure(
-    runner: CandidateRunner, candidates: Mapping[str, Candidate], limit_s: float, seed: int
+    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, seed: int
 ) -> tuple[Comparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
     """A comparison that takes all of its time; what opening each candidate took, and the medians of the scenarios.
 
@@ -228,8 +253,7 @@ def _measure(
     """
     several = len(runner.scenarios) if runner.objective is LATENCY else 0
     if several > 1:
-        limit_s /= 2
-    protocol = Protocol(limit_s=limit_s, max_rounds=100_000, interval_width=0, hopeless=0)
+        protocol = replace(protocol, limit_s=protocol.limit_s / 2)
     opened: dict[str, Opened] = {}
     failures: dict[str, str] = {}
     for name, candidate in candidates.items():
@@ -272,7 +296,9 @@ def _result(
     rows = []
     for name in alive:
         per_s = 1.0 / throughput.median_s(name) if name in throughput.samples else None
-        rows.append(BenchRow(name, latency.samples[name].record(), ratios[name], per_s, opened[name]))
+        samples = latency.samples[name]
+        extremes = float(samples.all_s.min()), float(samples.all_s.max())
+        rows.append(BenchRow(name, samples.record(), ratios[name], per_s, opened[name], *extremes))
     in_flight = {name: reason for name, reason in throughput.failures.items() if name in latency.samples}
     by_latency = tuple(sorted(rows, key=lambda row: row.latency.median_s))
     return BenchResult(by_latency, latency.failures, versus, timeline, in_flight)

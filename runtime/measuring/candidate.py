@@ -32,7 +32,7 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, and submodels suit ``objective``.
+    ops, and submodels suit ``objective``. A property of None is left to OpenVINO, whatever the objective's.
     """
 
     target: str
@@ -113,6 +113,7 @@ class _OpenCandidate:
     key: str
     is_stepwise: bool = False
     scenario: int | None = None
+    requests: int | None = None
 
     def single_runs(self, count: int) -> list[float]:
         stop_s = 0.5 * self.limit_s
@@ -121,13 +122,16 @@ class _OpenCandidate:
         return self.client.call(Run(self.key, count, stop_s, self.scenario), self.limit_s)
 
     def in_flight(self, count: int) -> float:
-        return self.client.call(Throughput(self.key, REQUESTS_IN_FLIGHT, count), self.limit_s).period_s
+        wanted = self.requests
+        request = Throughput(self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
+        return self.client.call(request, self.limit_s).period_s
 
 
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
-    ``scenarios`` are what the worker measures, where it does not measure a single inference.
+    ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
+    in flight where it measures several at a time, if not as many as the device asks for.
     """
 
     def __init__(
@@ -136,10 +140,12 @@ class CandidateRunner:
         objective: Objective,
         limits: Limits | None = None,
         scenarios: Sequence[Scenario] = (),
+        requests: int | None = None,
     ) -> None:
         self.client = client
         self.scenarios = tuple(scenarios)
         self.objective = objective
+        self.requests = requests
         self.limits = limits or Limits()
         self._candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
@@ -160,7 +166,8 @@ class CandidateRunner:
         time.
         """
         hint = {} if candidate.executor == "work-conserving" else self.objective.properties
-        hinted = replace(candidate, properties={**hint, **candidate.properties})
+        merged = {**hint, **candidate.properties}
+        hinted = replace(candidate, properties={name: value for name, value in merged.items() if value is not None})
         return Open(key, hinted, self.limits.inference_s)
 
     def run(self, key: str, runs: int) -> list[float]:
@@ -175,7 +182,7 @@ class CandidateRunner:
 
     def _open_candidate(self, key: str, scenario: int | None = None) -> _OpenCandidate:
         is_stepwise = any(len(each.inferences) > 1 for each in self.scenarios)
-        return _OpenCandidate(self.client, self.limits.run_s, key, is_stepwise, scenario)
+        return _OpenCandidate(self.client, self.limits.run_s, key, is_stepwise, scenario, self.requests)
 
     def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""

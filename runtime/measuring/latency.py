@@ -51,6 +51,8 @@ class Protocol:
     warm_up_agreement: float = 0.05
     warm_up_runs: int = 40
     warm_up_s: float = 2.0
+    turn_runs: int | None = None
+    """Inferences of a turn where their number is wanted, not the time of a turn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +239,8 @@ def _half_width(spread: float, num_rounds: int, family: int) -> float:
 
 def _burst(typical_s: float, protocol: Protocol) -> int:
     """Inferences of a turn: the median of two or more, but one where even two take longer than a second."""
+    if protocol.turn_runs is not None:
+        return protocol.turn_runs
     return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
 
 

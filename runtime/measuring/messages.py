@@ -92,10 +92,42 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Throughput(Request[InFlight]):
-    """Keep at least ``requests`` in flight over ``runs`` inferences."""
+    """Keep ``requests`` in flight over ``runs`` inferences: at least so many, or where ``is_exact`` exactly."""
 
     key: str
     requests: int
+    runs: int
+    is_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Counter:
+    """What OpenVINO's performance counter of one primitive says of one inference."""
+
+    name: str
+    status: str
+    op_type: str
+    exec_type: str
+    real_s: float
+    cpu_s: float
+
+
+def counter_of(info: Any) -> Counter:
+    """From OpenVINO's ``ProfilingInfo``."""
+    real_s, cpu_s = info.real_time.total_seconds(), info.cpu_time.total_seconds()
+    return Counter(info.node_name, str(info.status), info.node_type, info.exec_type, real_s, cpu_s)
+
+
+@dataclass(frozen=True)
+class Counters(Request[list[list[Counter]]]):
+    """The counters of each of ``runs`` inferences on ``target``, with ``devices`` per op where it takes several.
+
+    It is compiled with ``properties`` and counters, run, and forgotten.
+    """
+
+    target: str
+    devices: tuple[str, ...] | None
+    properties: Mapping[str, Any]
     runs: int
 
 

@@ -30,6 +30,8 @@ from hsdag.runtime.measuring.messages import (
     Close,
     CompiledPart,
     Compiling,
+    Counter,
+    Counters,
     Difference,
     InFlight,
     Opened,
@@ -40,6 +42,7 @@ from hsdag.runtime.measuring.messages import (
     SideBySide,
     Throughput,
     WorkerSetup,
+    counter_of,
 )
 from hsdag.runtime.measuring.probes import probe
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
@@ -94,6 +97,7 @@ class Worker:
             Probe: lambda given: probe(self.core, self.specs, given),
             SideBySide: self.contention,
             TimelineOf: self.timeline,
+            Counters: self.counters,
         }
         return actions[type(request)](request)
 
@@ -147,7 +151,7 @@ class Worker:
         """At least as many requests in flight as the device asks for."""
         compiled = self.compiled[request.key]
         count = request.requests
-        if request.key not in self.side_by_side:
+        if request.key not in self.side_by_side and not request.is_exact:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
             exercises = [self._infer_request(compiled) for _ in range(count)]
@@ -205,6 +209,20 @@ class Worker:
                 self.close(Close(key))
         whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
         return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, request.of)}
+
+    def counters(self, request: Counters) -> list[list[Counter]]:
+        """What the performance counters say of inferences of the first scenario, after one that warms up."""
+        properties = {**request.properties, **COUNTERS}
+        try:
+            self.open(Open(_COUNTED, Candidate(request.target, request.devices, properties)))
+            exercise, found = self.requests[_COUNTED], []
+            for _ in range(request.runs):
+                with device_calls():
+                    exercise.seconds(self.courses[0])
+                    found.append([counter_of(info) for info in exercise.request.profiling_info])
+        finally:
+            self.close(Close(_COUNTED))
+        return found
 
     def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
         """Times of devices alone and side by side, each with a request of its own for the model or a small one.
