@@ -22,7 +22,8 @@ from hsdag.placers.incumbent import Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import SolveResult, solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 
 RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
 LEAST_GAIN = 1e-9

@@ -24,7 +24,8 @@ from hsdag.commands.workload import build_problem
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import relative_gap, solve
+from hsdag.search.solution import relative_gap
+from hsdag.search.solve import solve
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 MOST_OVER_AUTO = 1.05

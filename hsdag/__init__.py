@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
     from hsdag.reports.explanation import Explanation
-    from hsdag.search.solve import SolveResult
+    from hsdag.search.solution import SolveResult
 
 _HOMES = {
     "hsdag.api": ("ExportResult", "compile_work_conserving", "explain", "export", "place", "simulate", "solve"),
@@ -24,7 +24,7 @@ _HOMES = {
     "hsdag.ir.errors": ("HsdagError",),
     "hsdag.ir.placement": ("Placement",),
     "hsdag.reports.explanation": ("Explanation",),
-    "hsdag.search.solve": ("SolveResult",),
+    "hsdag.search.solution": ("SolveResult",),
 }
 
 __all__ = [

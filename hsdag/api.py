@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape, InputShapes
-    from hsdag.search.solve import SolveResult
+    from hsdag.search.solution import SolveResult
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,14 @@ def place(
     candidate_limit: str | float = "120s",
     seed: int = 0,
     reference: str = "cpu",
-    tolerance: float | None = None,
+    max_difference: float | None = None,
     shape: InputShapes = None,
     inputs: str | Path | None = None,
     data_shape: DataShape = (),
     tokens: str | None = None,
     memory: str | None = None,
+    pins: Sequence[str] = (),
+    infer_precision: str | None = None,
     example_input: Any = None,
     fresh: bool = False,
     run_folder: str | Path | None = None,
@@ -67,12 +69,15 @@ def place(
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``, and for the executor
     "cuda", whose devices are torch's, also a ``Workload`` or the name of one; ``devices``, ``shape``, ``data_shape``,
-    ``tokens`` and ``memory`` are written as at the command line; ``settings`` are hyper-parameters of the method by
-    name; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is; ``start`` is a
-    placement to begin with, such as the one that serves at present; durations are texts such as ``"60s"``, or seconds;
+    ``tokens``, ``memory``, each of ``pins`` and ``infer_precision`` are written as at the command line;
+    ``settings`` are hyper-parameters of the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto``
+    or the method whose policy it is; ``start`` is a placement to begin with, such as the one that serves at present;
+    durations are texts such as ``"60s"``, or seconds;
     ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache holds its
-    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. What was found is the answer
-    only if the 95% interval says that it is faster than the best single device and the start.
+    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. ``max_difference`` is a limit
+    of the answer: how far its outputs may be from the reference's, over their largest value. What was found is the
+    answer only if the 95% interval says that it is faster than the start and than the best single device, of those
+    that keep the limits.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
@@ -81,6 +86,8 @@ def place(
     from hsdag.ir.reader import load_model
     from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
+    from hsdag.runtime.platforms.precision import parse_precision
+    from hsdag.runtime.problems.pins import parse_pins
     from hsdag.search.options import (
         PlaceOptions,
         input_scenarios,
@@ -105,11 +112,13 @@ def place(
         candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
         seed=seed,
         reference=parse_reference(reference, Path(model) if is_file else None),
-        tolerance=tolerance,
+        max_difference=max_difference,
         shapes=input_shapes(shape),
         inputs=Path(inputs) if inputs is not None else None,
         scenarios=input_scenarios(data_shape, tokens),
         memory_bytes=parse_memory(memory),
+        pins=parse_pins(pins),
+        precision=parse_precision(infer_precision),
         fresh=fresh,
         start=Placement.load(start) if isinstance(start, str | Path) else start,
     )
@@ -134,6 +143,8 @@ def solve(
     budget: str | float = "10s",
     max_evaluations: int | None = None,
     seed: int = 0,
+    pins: Sequence[str] = (),
+    memory: str | None = None,
     watcher: Watcher | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
     executor: str | None = None,
@@ -147,12 +158,14 @@ def solve(
     With the ``executor`` "cuda", ``problem`` may be a model or a workload too: its costs are measured on ``devices`` of
     torch's, as ``place`` takes them, and so is the answer in the end, ``with_timeline`` with when every op ran.
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
-    placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``on_update`` hears of
-    every update of a method that learns, with values in the objective's unit.
+    placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
+    place of the problem's own limits, are written as at the command line. ``on_update`` hears of every update of a
+    method that learns, with values in the objective's unit.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
-    from hsdag.search.options import SolveOptions, input_shapes, parse_duration, parse_executor
+    from hsdag.runtime.problems.pins import parse_pins
+    from hsdag.search.options import SolveOptions, input_shapes, parse_duration, parse_executor, parse_memory
     from hsdag.search.solve import solve as run_solve
 
     options = SolveOptions(
@@ -164,6 +177,8 @@ def solve(
         seed=seed,
         preset=preset,
         changes=_changes(method, settings, init),
+        pins=parse_pins(pins),
+        memory_bytes=parse_memory(memory),
     )
     placer = options.placer()
     if on_update is not None:

@@ -58,7 +58,11 @@ def chain_partition(graph: ComputationGraph) -> Partition:
 
 
 def placement_units(
-    fine: ComputationGraph, *, max_share: float = DEFAULT_SHARE, together: Iterable[Sequence[int]] = ()
+    fine: ComputationGraph,
+    *,
+    max_share: float = DEFAULT_SHARE,
+    together: Iterable[Sequence[int]] = (),
+    pinned: IntArray | None = None,
 ) -> CoarseGraph:
     """The units a method places: co-location sets, chained by App. G.
 
@@ -68,29 +72,42 @@ def placement_units(
     ``max_share`` bounds the share of the graph's FLOPs in one chain: a longer one is cut in front of a
     convolution, matrix product or the like, since a network without branches would else be one unit.
     1.0 is the paper's coarsening.
+
+    ``pinned`` [N] says which device an op has to be on, negative for any: a chain is cut between ops of which it says
+    different things, and ops that have to be on different devices are parted even where a device computes them as one.
     """
     constraints = colocate(fine)
     fused = [[v for v in ops if not constraints.floating[v]] for ops in together]
+    if pinned is not None:
+        fused = [ops for ops in fused if len({int(pinned[v]) for v in ops if pinned[v] >= 0}) <= 1]
     sets = constraints.joined(fine, [ops for ops in fused if len(ops) > 1])
     units = coarsen(fine, sets, constraints.edge_kept)
-    chains = _cut_chains(units, chain_partition(units.graph), max_share)
+    wanted = np.full(units.graph.num_ops, -1, dtype=np.int64)
+    if pinned is not None:
+        np.maximum.at(wanted, units.partition.labels, pinned)
+    chains = _cut_chains(units, chain_partition(units.graph), max_share, wanted)
     return coarsen(fine, chains.refine(units.partition), constraints.edge_kept)
 
 
-def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float) -> Partition:
-    """Cut every chain into pieces of at most ``max_share`` of all FLOPs, in front of a product of its own."""
+def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted: IntArray) -> Partition:
+    """Cut every chain into pieces of at most ``max_share`` of all FLOPs, in front of a product of its own.
+
+    And where the device that a unit has to be on, ``wanted`` [units] with negatives for any, changes.
+    """
     graph = units.graph
-    limit = max_share * float(graph.flops.sum())
-    if max_share >= 1.0 or limit <= 0.0:
+    limit = max_share * float(graph.flops.sum()) if max_share < 1.0 else np.inf
+    if (limit <= 0.0 or max_share >= 1.0) and (wanted < 0).all():
         return chains
     starts_work = [t in COMPUTES_PRODUCTS for t in graph.op_types]
     piece = np.zeros(graph.num_ops, dtype=np.int64)
-    current, filled = [0] * chains.num_groups, [0.0] * chains.num_groups
+    current, filled, last = [0] * chains.num_groups, [0.0] * chains.num_groups, [-2] * chains.num_groups
     for v in graph.topological_order.tolist():
         chain, work = int(chains.labels[v]), float(graph.flops[v])
-        if starts_work[v] and filled[chain] > 0 and filled[chain] + work > limit:
+        is_full = starts_work[v] and filled[chain] > 0 and filled[chain] + work > limit
+        if is_full or wanted[v] != last[chain]:
             current[chain] += 1
             filled[chain] = 0.0
+        last[chain] = int(wanted[v])
         filled[chain] += work
         piece[v] = current[chain]
     return Partition.from_labels(chains.labels * (int(piece.max(initial=0)) + 1) + piece)

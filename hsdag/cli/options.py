@@ -41,6 +41,18 @@ Memory: TypeAlias = Annotated[
         help="Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices say.",
     ),
 ]
+Pins: TypeAlias = Annotated[
+    list[str] | None,
+    Option("--pin", metavar="REGEX=DEVICE", help="Ops whose whole name matches stay on that device. Repeatable."),
+]
+InferPrecision: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--infer-precision",
+        metavar="[DEVICE:]PRECISION,...",
+        help="Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
+    ),
+]
 Inputs: TypeAlias = Annotated[
     Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random.")
 ]

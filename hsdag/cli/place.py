@@ -15,6 +15,7 @@ from hsdag.cli.files import check_not_model, check_writable, workload_path
 from hsdag.cli.options import (
     DataShapes,
     Devices,
+    InferPrecision,
     Init,
     Inputs,
     Json,
@@ -23,6 +24,7 @@ from hsdag.cli.options import (
     Model,
     Objective,
     PartitionCpu,
+    Pins,
     Preset,
     Settings,
     Shape,
@@ -68,13 +70,17 @@ def place(
         autocompletion=completion.references,
         help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
     ),
-    tolerance: float | None = typer.Option(
-        None, "--tolerance", help="Allowed difference over the largest output. Default: what the model needs."
+    max_difference: float | None = typer.Option(
+        None,
+        "--max-difference",
+        help="Limit of the answer: difference of outputs from the reference's, over their largest value.",
     ),
     shape: Shape = None,
     data_shapes: DataShapes = None,
     tokens: Tokens = None,
     memory: Memory = None,
+    pins: Pins = None,
+    infer_precision: InferPrecision = None,
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
@@ -104,12 +110,14 @@ def place(
         candidate_limit=candidate_limit,
         seed=seed,
         reference=reference,
-        tolerance=tolerance,
+        max_difference=max_difference,
         shape=shape,
         inputs=inputs,
         data_shape=data_shapes or (),
         tokens=tokens,
         memory=memory,
+        pins=pins or (),
+        infer_precision=infer_precision,
         fresh=fresh,
     )
     if holds_models(model):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
     from hsdag.reports import CurvePoint
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solve import Measured, Solution, SolveResult
+    from hsdag.search.solution import Measured, Solution, SolveResult
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -37,6 +37,8 @@ def solve(
     budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
+    pins: options.Pins = None,
+    memory: options.Memory = None,
     batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
     fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that every batch takes."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
@@ -60,6 +62,8 @@ def solve(
             raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
         if executor is not None:
             raise OptionError("--executor does not go with --batch, whose schedules are simulated")
+        if pins or memory is not None:
+            raise OptionError("--pin and --memory do not go with --batch, whose schedules are not placements")
         _refuse_beside_batch(
             batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt or curve)
         )
@@ -87,6 +91,8 @@ def solve(
             budget=budget_s,
             max_evaluations=max_evaluations,
             seed=seed,
+            pins=pins or (),
+            memory=memory,
             watcher=progress.watcher,
             on_update=points.append if curve is not None else None,
             executor=executor,
@@ -180,7 +186,8 @@ def _show(solution: SolveResult, output: Path | None) -> None:
         _show_schedule(solution, solution.run)
     _show_value(solution, solution.options.objective.value_name.removesuffix("_s"), "placement")
     for name, seconds in solution.single_s.items():
-        typer.echo(f"All on {name}: {milliseconds(seconds)} ms")
+        note = ", which breaks a pin" if name in solution.breaking else ""
+        typer.echo(f"All on {name}: {milliseconds(seconds)} ms{note}")
     print_members(solution.contributions)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
     if solution.measured is not None:

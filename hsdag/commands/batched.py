@@ -20,7 +20,7 @@ from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed
-from hsdag.search.solve import Solution, relative_gap
+from hsdag.search.solution import Solution, relative_gap
 
 METHODS: Mapping[str, tuple[str, str]] = {
     "best-device": ("lists", "search_best_device"),

@@ -215,7 +215,7 @@ def bisect(
         raise OptionError(f"--max-difference must be a number from 0 on, not {max_difference:g}")
     make_core(tuple(devices))
     pair = devices[0], devices[1]
-    tolerance = Check.over(pair, tolerance=max_difference).least
+    tolerance = Check.over(pair, max_difference=max_difference).least
     model = load_model(source.clone() if isinstance(source, ov.Model) else source, shapes)
     name_uniquely(model)
     graph = graph_of(model)

@@ -24,7 +24,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import relative_gap, solve
+from hsdag.search.solution import relative_gap
+from hsdag.search.solve import solve
 
 FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
 LEAST_FOR_INTERVAL = 3

@@ -142,6 +142,8 @@ def speed_sentence(
     uncompared: str | None = None,
     *,
     over_start: Ratio | None = None,
+    barred: Mapping[str, str] | None = None,
+    unheld: str | None = None,
     no_single: str = NO_SINGLE,
     twin: str = "HETERO",
 ) -> str:
@@ -151,13 +153,21 @@ def speed_sentence(
     the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
     what another executor gains over HETERO, or what ``twin`` names, with the same placement; ``uncompared`` is why no
     split was compared; ``over_start`` is what the answer gains over the placement that the search started with;
-    ``no_single`` says why there is no single device to compare with, where there is none.
+    ``barred`` says why candidates that are faster can be no answer, and why the best single device can be none;
+    ``unheld`` is what OpenVINO's own choices are made without; ``no_single``
+    says why there is no single device to compare with, where there is none.
     """
-    turned_down = dict(turned_down or {})
+    turned_down, others = dict(turned_down or {}), dict(barred or {})
+    no_answer = None if best_single is None else others.pop(best_single, None)
     objection = turned_down.pop(answer, None)
     reasons = "; ".join(f"{name} was faster, but {reason}" for name, reason in turned_down.items())
     if best_single is None:
         sentence = f"{no_single}; the placement does"
+    elif no_answer is not None:
+        sentence = (
+            f"The best single device, {best_single}, can be no answer: {no_answer}; "
+            f"it takes {ratio.value:.2f} times as long as the placement {_interval(ratio)}"
+        )
     elif answer == best_single and (reasons or uncompared):
         reasons = reasons or f"{uncompared}"
         sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"
@@ -178,6 +188,9 @@ def speed_sentence(
     if faster:
         names = " and ".join(faster)
         sentence += f"; OpenVINO's own {names} measured faster than the placement"
+        sentence += f" {unheld}" if unheld is not None else ""
+    for name, reason in others.items():
+        sentence += f"; {name} was faster, but can be no answer: {reason}"
     if objection is not None:
         sentence += f"; note that {objection}"
     return sentence + "."

@@ -21,16 +21,18 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.references import ReferenceName
-from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
+from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
+from hsdag.runtime.platforms.precision import with_precision
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.search.barred import barred_devices, check_start, faster_but_barred, unheld
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
 from hsdag.search.options import PlaceOptions
 from hsdag.search.searching import Found, search_placements
 from hsdag.search.session import Session
-from hsdag.search.verifying import Check
+from hsdag.search.verifying import check_of
 from hsdag.version import __version__
 
 FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
@@ -71,6 +73,7 @@ def run_place(
         inputs=options.inputs,
         scenarios=options.scenarios,
         memory_bytes=options.memory_bytes,
+        pins=options.pins,
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
         executor=options.executor,
@@ -79,11 +82,12 @@ def run_place(
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
-            return _conclude(session, session.problem(), options, None, start, watcher)
+            profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
+            return _conclude(session, session.problem(), options, None, start, watcher, profile)
         read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
-        outcome = _conclude(session, found.problem, options, found, start, watcher)
+        outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile)
         spent_s = time.monotonic() - begin_s - found.compiling_s
         if spent_s > options.budget_s:
             watcher.on_phase(
@@ -96,7 +100,13 @@ def run_place(
 def _devices(options: PlaceOptions) -> DeviceSet:
     """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
     if options.executor != "cuda":
-        return resolve_devices(options.devices, options.partition_cpu)
+        found = resolve_devices(options.devices, options.partition_cpu)
+        if options.precision:
+            found = with_precision(found, options.precision)
+            make_core(found.all)  # which refuses what a device does not have
+        return found
+    if options.precision:
+        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
     if options.partition_cpu is not None:
         raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
     from hsdag.runtime.torch_backend.specs import resolve_torch_devices  # only here: it loads torch
@@ -131,6 +141,7 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
                 f"the placement to start with uses device {device.name!r} as its file describes it, "
                 "which is not searched over; name the same devices with --devices"
             )
+    check_start(session, options.start)
     return {START: placed_candidate(session, START, options.start, options.start.executor)}
 
 
@@ -141,6 +152,7 @@ def _conclude(
     found: Found | None,
     start: Mapping[str, Candidate],
     watcher: Watcher,
+    profile: ModelProfile | None,
 ) -> PlaceResult:
     """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
@@ -154,7 +166,7 @@ def _conclude(
         baselines = {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in plans.items()}
     if found is not None:
         baselines |= _automatic(session)
-    too_large = session.too_large(found.profile if found is not None else None) if found is not None else {}
+    too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
     singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
     limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
     result = final_comparison(
@@ -163,8 +175,9 @@ def _conclude(
         singles,
         baselines,
         replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
-        check_of(session, options.reference, options.tolerance),
+        check_of(session, options.reference, options.max_difference),
         start=start,
+        barred=barred_devices(session, options, profile),
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
@@ -191,14 +204,6 @@ def _conclude(
         answer = {**placed, **singles, **start}[result.answer]
         keep_result(found, session, outcome, result, answer, options)
     return outcome
-
-
-def check_of(session: Session, reference: ReferenceName = "cpu", tolerance: float | None = None) -> Check:
-    """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
-    if not session.is_on_torch:
-        return Check.over(session.devices.all, reference, tolerance)
-    own = "numpy" if session.subject.is_workload else reference
-    return Check(session.subject.reduces_precision, own, tolerance)
 
 
 def _automatic(session: Session) -> dict[str, Candidate]:
@@ -308,6 +313,7 @@ class _Report:
         others = [name for name in self.plans if name in result.ratios and name != result.answer]
         turned_down = too_few_rounds({name: result.ratios[name] for name in others})
         turned_down |= {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
+        turned_down = {name: why for name, why in turned_down.items() if name not in result.barred}
         twin = f"{BY_LEVEL if self.session.is_on_torch else UNDER_HETERO}{result.answer}"
         gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
         uncompared = self._why_uncompared(self.found)
@@ -316,6 +322,8 @@ class _Report:
         return speed_sentence(
             *(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared),
             over_start=gained,
+            barred=faster_but_barred(result),
+            unheld=unheld(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
             twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
         )
@@ -336,7 +344,9 @@ class _Report:
             reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
         elif answer in self.plans:
             reason = "no placement that was compared and uses every device is faster"
-        elif any(verdict.reason is not None for name, verdict in result.verdicts.items() if name != answer):
+        elif set(idle) <= set(result.barred) and result.verdicts.keys() & set(idle):
+            reason = result.barred[idle[0]]
+        elif any(v.reason is not None for n, v in result.verdicts.items() if n not in (answer, *result.barred)):
             reason = "the faster placements were rejected"
         elif any(name in result.comparison.samples for name in self.plans):
             reason = f"no split placement was measured to be faster than {answer}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.measured_trace import measured_timeline
-from hsdag.commands.place import FINAL_LEAST_S, FINAL_SHARE, check_of
+from hsdag.commands.place import FINAL_LEAST_S, FINAL_SHARE
 from hsdag.commands.profile import tied
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
@@ -25,7 +25,9 @@ from hsdag.search.driver import Watcher
 from hsdag.search.final import FinalResult, final_comparison
 from hsdag.search.options import SolveOptions
 from hsdag.search.session import Session
-from hsdag.search.solve import Measured, SolveResult, solve
+from hsdag.search.solution import Measured, SolveResult
+from hsdag.search.solve import solve
+from hsdag.search.verifying import check_of
 
 ANSWER = "placement"
 """The name of the answer among what is measured, where it is over several devices."""

@@ -146,6 +146,7 @@ class HybridEvaluator(Evaluator):
         units = _placements(plans, self._problem.num_units)
         ops, ranks = self._problem.expand(units), self._ranks(plans)
         values = self._scale * self._problem.objective.of_model(self.costs, ops, ranks)
+        values[~self._problem.supported[np.arange(self._problem.num_units), units].all(axis=1)] = np.inf
         if self._memory is not None and self._memory.has_limits:
             legal = np.flatnonzero(np.isfinite(values)).tolist()
             values[[i for i in legal if self._memory.overfull(units[i], plans[i].order).any()]] = np.inf

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.evaluators.schedule import UNSUPPORTED
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
@@ -30,7 +31,10 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
 
 
 class MeasuredEvaluator(Evaluator):
-    """Latency (or period) of plans, measured one at a time."""
+    """Latency (or period) of plans, measured one at a time.
+
+    ``objection`` says of an open candidate why it is none, and then it is not timed.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,10 @@ class MeasuredEvaluator(Evaluator):
         runner: CandidateRunner,
         measurement: SearchMeasurement | None = None,
         executor: ExecutorName = "hetero",
+        *,
+        objection: Callable[[str], str | None] | None = None,
     ) -> None:
+        self._objection = objection or (lambda _: None)
         self.problem, self.measurement = problem, measurement or SearchMeasurement()
         self._devices, self._runner, self._executor = tuple(devices), runner, executor
         self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
@@ -50,8 +57,14 @@ class MeasuredEvaluator(Evaluator):
         return [self._evaluate(plan) for plan in plans]
 
     def _evaluate(self, plan: Plan) -> Score:
+        if not self.problem.is_legal(plan.placement):
+            return Score.failed(UNSUPPORTED)
         try:
             self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
+            reason = self._objection(_KEY)
+            if reason is not None:
+                self._runner.close(_KEY)
+                return Score.failed(reason)
             seconds = self.measurement.seconds(lambda runs: self._runner.run(_KEY, runs), self._best_s)
             self._runner.close(_KEY)
         except CandidateFailed as failure:

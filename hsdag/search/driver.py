@@ -68,13 +68,15 @@ class Driver:
     def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
         """Evaluate what is known, every device alone and ``others``, as far as they are legal; those of devices alone.
 
-        What is known and fails is told.
+        Where no device may have all, what is nearest to that. What is known and fails is told.
 
         Cheap evaluations are had whatever the budget; others only of what memory admits. Raises SearchStopped at its
         end.
         """
         problem, recorder = self._problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
+        if not any(problem.is_legal(plan.placement) for plan in alone):
+            others = [*(problem.nearest(plan.placement) for plan in alone), *others]
         plans = [
             plan for plan in dict.fromkeys([*self.limits.known, *alone, *others]) if problem.is_legal(plan.placement)
         ]
@@ -82,7 +84,8 @@ class Driver:
             recorder.evaluate_all(plans)
         else:
             judge = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
-            recorder.evaluate([plan for plan in plans if judge is None or judge.fits(plan.placement)])
+            fitting = [p for p in plans if judge is None or not judge.overfull(p.placement, p.order).any()]
+            recorder.evaluate(fitting)
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:
                 self._watcher.on_phase(f"the placement to start with fails: {event.score.failure}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class FinalResult:
 
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
     finalists, baselines and devices are a family each, and so is the placement that the search started with.
+    ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all; ``barred`` says
+    of candidates why they may not.
     """
 
     opened: Mapping[str, Opened]
@@ -32,7 +34,8 @@ class FinalResult:
     ratios: Mapping[str, Ratio]
     best_single: str | None  # the fastest device alone, where one runs the model
     answer: str
-    verdicts: Mapping[str, Verdict]  # on the answer and every finalist that was rejected
+    verdicts: Mapping[str, Verdict]  # on the answer and every candidate that was rejected
+    barred: Mapping[str, str] = field(default_factory=dict)
 
 
 def final_comparison(
@@ -44,6 +47,7 @@ def final_comparison(
     check: Check,
     *,
     start: Mapping[str, Candidate] | None = None,
+    barred: Mapping[str, str] | None = None,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -55,36 +59,65 @@ def final_comparison(
     the best single device and of ``start``, the placement that the search began with, where that is faster than the
     device and passes; if it runs in a process of its own, and if its outputs are as ``check`` wants them. Otherwise it
     is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
-    passes is the answer, or the fastest that ran where none could be compared. Finalists and baselines for which
+    passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``barred``, each
+    with the reason, are measured and are never the answer; where ``check`` is a limit, nor are devices that differ
+    more: then no finalist has to be faster than they are. Finalists and baselines for which
     ``protocol.limit_s`` is too short are left out, and the comparison's failures say so. Raises SearchError when no
     answer is left.
     """
     begin_s, begun = clock(), dict(start or {})
     always, others = {**singles, **begun}, {**finalists, **automatic}
     opened, failures = _open_all(runner, always, others, protocol.limit_s, on_step, clock)
+    verifier, reasons = Verifier(runner, check), dict(barred or {})
+    verdicts = _differing(verifier, check, [name for name in singles if name in opened], on_step)
+    reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
+    allowed = [name for name in singles if name not in reasons]
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
-    left = replace(protocol, limit_s=left_s)
-    comparison = compare(
-        runner.run, list(opened), list(singles), left, rng, should_stop=should_stop, on_step=on_step, clock=clock
+    left, names = (
+        replace(protocol, limit_s=left_s),
+        sorted(opened, key=lambda name: name in singles and name in reasons),
     )
+    comparison = compare(runner.run, names, allowed, left, rng, should_stop=should_stop, on_step=on_step, clock=clock)
     comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
     alive = [name for name in singles if name in comparison.samples]
-    best_single = comparison.fastest(alive) if alive else None
+    best_single = comparison.fastest([name for name in alive if name in allowed] or alive) if alive else None
     on_step("checking outputs")
-    answer, verdicts = _pick(Verifier(runner, check), comparison, list(finalists), best_single, next(iter(begun), None))
+    rival, kept = best_single if best_single in allowed else None, [name for name in begun if name not in reasons]
+    answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
+    verifier.close()
     for name in opened:
         runner.close(name)
     if answer is None:
-        reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
-        reasons += [f"{name}: {verdict.reason}" for name, verdict in verdicts.items()]
-        if not reasons:
-            raise SearchError("no device holds the whole model, and no placement was found in time; raise --budget")
-        raise SearchError(f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}")
+        raise SearchError(_why_none(check, comparison, verdicts, reasons))
     versus = best_single or answer
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
     for family in (finalists, begun, automatic, singles):
         ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
-    return FinalResult(opened, comparison, ratios, best_single, answer, verdicts)
+    return FinalResult(opened, comparison, ratios, best_single, answer, verdicts, reasons)
+
+
+def _differing(
+    verifier: Verifier, check: Check, singles: Sequence[str], on_step: Callable[[str], None]
+) -> dict[str, Verdict]:
+    """Verdicts on single devices, where there is a limit: what finalists have to beat is one that keeps it."""
+    if not check.is_limit:
+        return {}
+    on_step("checking the outputs of every device")
+    return {name: verifier.compared(name) for name in singles}
+
+
+def _why_none(check: Check, comparison: Comparison, verdicts: Mapping[str, Verdict], barred: Mapping[str, str]) -> str:
+    """Why no candidate is the answer."""
+    reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
+    judged = dict(barred) | {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
+    reasons += [f"{name}: {reason}" for name, reason in judged.items()]
+    if check.is_limit:
+        return f"no candidate keeps --max-difference {check.max_difference:g}; {'; '.join(reasons)}"
+    if not reasons:
+        return "no device holds the whole model, and no placement was found in time; raise --budget"
+    if barred and len(judged) == len(barred):
+        return f"no placement that keeps the limits was found in time, raise --budget; {'; '.join(reasons[:4])}"
+    return f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}"
 
 
 def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
@@ -139,10 +172,14 @@ def _pick(
     finalists: Sequence[str],
     best_single: str | None,
     start: str | None,
+    known: Mapping[str, Verdict],
 ) -> tuple[str | None, dict[str, Verdict]]:
-    """The fastest finalist that may be the answer, else what the search started with, or the best single device."""
+    """The fastest finalist that may be the answer, else what the search started with, or the best single device.
+
+    The verdicts on all that were judged, those that are ``known`` among them.
+    """
     ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median_s)
-    verdicts: dict[str, Verdict] = {}
+    verdicts = dict(known)
     if start is not None and start in comparison.samples:
         verdicts[start] = verifier.in_own_process(start)
     kept = start if start in verdicts and verdicts[start].reason is None else None
@@ -157,6 +194,8 @@ def _pick(
     if kept is not None:
         return kept, verdicts
     if best_single is not None:
-        verdicts[best_single] = verifier.compared(best_single)
+        verdicts[best_single] = verdicts.get(best_single) or verifier.compared(best_single)
         return best_single, verdicts
+    if verifier.is_limit:
+        return None, verdicts
     return next((n for n, v in verdicts.items() if v.ran and v.difference is None), None), verdicts

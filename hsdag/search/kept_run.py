@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hsdag.evaluators.recording import Event
+from hsdag.ir.colocation import floating_ops
 from hsdag.ir.errors import FileFormatError, SearchError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.graph_file import read_graph
@@ -20,6 +21,7 @@ from hsdag.placers.registry import find_preset
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.problems.pins import parse_pins, pinned_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
@@ -156,4 +158,6 @@ class KeptRun:
                 names = tuple(spec.name for spec in placed)
                 by_op = ScheduleProblem.from_graph(self.graph, self.profile.op_by_op_costs(), names)
                 units = replace(problem_of(replace(by_op, labels=labels)).units, fine=self.graph)
-        return PlacedModel(self.graph, placed, find_objective(record.objective), units, labels)
+        devices, floats = [spec.name for spec in placed], floating_ops(self.graph)
+        pinned = pinned_devices(self.graph.op_names, parse_pins(record.pins), devices, floats)
+        return PlacedModel(self.graph, placed, find_objective(record.objective), units, labels, pinned)

@@ -18,6 +18,7 @@ from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.pins import Pin
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
 
@@ -79,6 +80,9 @@ class SolveOptions(SearchOptions):
     semantics: Semantics = field(default_factory=Semantics)
     start: Plan | None = None
     """A plan over ops, which is evaluated first, so that the answer is not worse."""
+    pins: tuple[Pin, ...] = ()
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Limits by device, in place of the problem's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,9 +103,13 @@ class PlaceOptions(SearchOptions):
     inputs: Path | None = None
     scenarios: tuple[Scenario, ...] = ()
     memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    pins: tuple[Pin, ...] = ()
+    precision: Mapping[str, str] = field(default_factory=dict)
+    """Hints by device, as ``parse_precision`` gives them."""
     candidate_limit_s: float = 120.0
     reference: ReferenceName = "cpu"
-    tolerance: float | None = None
+    max_difference: float | None = None
+    """Limit of the answer: by how much its outputs may differ from the reference's, over the largest value."""
     finalists: int = 3
     start: Placement | None = None
     """A placement, such as the one that serves at present, that the answer must not be slower than."""
@@ -111,8 +119,8 @@ class PlaceOptions(SearchOptions):
         super().__post_init__()
         if not self.candidate_limit_s > 0:
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
-        if self.tolerance is not None and not self.tolerance >= 0:
-            raise OptionError(f"--tolerance must not be negative, not {self.tolerance:g}")
+        if self.max_difference is not None and not 0 <= self.max_difference < np.inf:
+            raise OptionError(f"--max-difference must be a number and not negative, not {self.max_difference:g}")
         if self.reward is not None and self.reward not in REWARDS:
             raise OptionError(f"unknown reward {self.reward!r}; choose one of {', '.join(REWARDS)}")
         if self.inputs is not None and not self.inputs.is_file():

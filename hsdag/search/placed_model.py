@@ -23,6 +23,7 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.pins import with_pins
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.units import problem_of, unit_edges
@@ -34,6 +35,7 @@ class PlacedModel:
     """A graph and the devices it is placed on.
 
     ``units`` are what is placed and ``labels`` what is known of each op, where that is not left to the graph.
+    ``pinned`` [N] are devices of pinned ops, as ``pinned_devices`` gives them.
     """
 
     graph: ComputationGraph
@@ -41,6 +43,7 @@ class PlacedModel:
     objective: Objective = LATENCY
     units: CoarseGraph | None = None
     labels: OpLabels | None = None
+    pinned: IntArray | None = None  # [N]
 
     def problem(
         self,
@@ -54,12 +57,25 @@ class PlacedModel:
         """The placement problem; ``refused`` are the ops that each device does not run.
 
         With a profile, fused ops stay together and costs are known, for an executor that starts every op ``by_op``
-        itself where that is said; ``memory_bytes`` [D] are then what devices have. Raises DeviceError when an op runs
-        on none of the devices.
+        itself where that is said; ``memory_bytes`` [D] are then what devices have. Units that hold a pinned op have its
+        device alone. Raises DeviceError when an op runs on none of the devices, OptionError for pins that clash.
         """
+        found = self._free_problem(refused, profile, memory_bytes, max_share, by_op=by_op)
+        return found if self.pinned is None else with_pins(found, self.pinned)
+
+    def _free_problem(
+        self,
+        refused: Sequence[IntArray],
+        profile: ModelProfile | None,
+        memory_bytes: FloatArray | None,
+        max_share: float | None,
+        *,
+        by_op: bool,
+    ) -> Problem:
+        """The problem of units that suit the pins, on which they may be anywhere."""
         together = profile.fused if profile is not None else ()
         share = DEFAULT_SHARE if max_share is None else max_share
-        units = self.units or placement_units(self.graph, max_share=share, together=together)
+        units = self.units or placement_units(self.graph, max_share=share, together=together, pinned=self.pinned)
         names = tuple(spec.name for spec in self.devices)
         supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
         works = ~floating_ops(self.graph) & ~np.isin(self.graph.op_types, ["Parameter", "Result"])

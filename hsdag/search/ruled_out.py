@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 
 from hsdag.ir.graph import FloatArray
+from hsdag.runtime.problems.pins import restricted
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.contention import Contention
 
@@ -58,8 +58,7 @@ def without_ruled_out(problem: Problem, contention: Contention) -> tuple[Problem
         sentences.append(_sentence(problem.devices[a], problem.devices[b], factor[a, b], factor[b, a]))
     if not sentences:
         return problem, ()
-    costs = replace(problem.costs, time_s=np.where(supported, time_s, np.nan))
-    return replace(problem, supported=supported, costs=costs), tuple(sentences)
+    return restricted(problem, supported), tuple(sentences)
 
 
 def _are_alike(contention: Contention, a: int, b: int) -> bool:

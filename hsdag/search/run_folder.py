@@ -59,6 +59,9 @@ class RunRecord(BaseModel):
     memory_bytes: dict[str, float] = {}
     labels: dict[str, list[str]] | None = None
     """Of a workload, the columns of its ``OpLabels``."""
+    pins: tuple[str, ...] = ()
+    max_difference: float | None = None
+    reference: str | None = None  # where there is a largest difference from it
 
 
 class PlanRecord(BaseModel):

@@ -24,6 +24,7 @@ from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
+from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.units import unit_ranks
@@ -32,17 +33,24 @@ from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
+from hsdag.search.held import held_to
 from hsdag.search.options import PlaceOptions
 from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
+from hsdag.search.verifying import Verifier, check_of
 
 FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
 """Shares of the budget: a search in slices begins with the first, and ends where less than the last is left for one."""
 
 NUM_STARTS = 4
 """Plans, the best that are known, which a slice goes on from."""
+
+_TRIAL = "trial"
+
+HELD_SHARE = 0.2
+"""Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
 
 LEAST_SEARCH_SHARE = 0.25
 """Share of the budget that is left to the search, however long the profile took."""
@@ -103,7 +111,9 @@ def search_placements(
     """Search for placements of a session's model by the options' method and reward, without the final comparison."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
-    ground = prepare(session, options, watcher)
+    ground, verifier = prepare(session, options, watcher), _verifier(session, options)
+    if options.max_difference is not None:
+        ground = _held(session, ground, options, verifier, watcher)
     problem, left_s = ground.problem, options.budget_s
     placer = options.placer(is_cheap=ground.costs is not None)
     placer.check(problem)
@@ -111,7 +121,14 @@ def search_placements(
     if folder is not None:
         folder.keep_model(session.graph, ground.profile)
     measurement = options.chosen_preset.measurement
-    inner = MeasuredEvaluator(problem, session.devices.placed, session.runner, measurement, options.executor)
+    inner = MeasuredEvaluator(
+        problem,
+        session.devices.placed,
+        session.runner,
+        measurement,
+        options.executor,
+        objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
+    )
     compiling_s = 0.0
     if ground.costs is not None:
         costs, some = ground.costs, problem.expand(problem.supported.argmax(axis=1)[None])
@@ -154,6 +171,7 @@ def search_placements(
         else:
             search_in_slices(driver, problem, hybrid, watcher, folder)
     session.client.should_abandon = lambda: False
+    verifier.close()
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
@@ -189,6 +207,35 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     if profile.contention is not None:
         problem, ruled_out = without_ruled_out(problem, profile.contention)
     return Ground(problem, costs, profile, ruled_out)
+
+
+def _verifier(session: Session, options: PlaceOptions) -> Verifier:
+    return Verifier(session.runner, check_of(session, options.reference, options.max_difference))
+
+
+def _held(session: Session, ground: Ground, options: PlaceOptions, verifier: Verifier, watcher: Watcher) -> Ground:
+    """The ground with those choices alone that were measured to keep the largest difference."""
+    assert options.max_difference is not None
+    watcher.on_phase("measuring how far the outputs of devices differ")
+    problem, end_s = ground.problem, time.monotonic() + HELD_SHARE * options.budget_s
+
+    def difference(plan: Plan) -> float:
+        try:
+            session.runner.open(_TRIAL, session.placed(problem, plan, options.executor))
+            found = verifier.compared(_TRIAL).difference
+            session.runner.close(_TRIAL)
+        except CandidateFailed:
+            return float("inf")
+        relative = None if found is None else found["max_relative"]
+        return float("inf") if relative is None else relative
+
+    def is_over() -> bool:
+        return watcher.should_stop() or time.monotonic() >= end_s
+
+    held, sentences = held_to(problem, options.max_difference, difference, is_over)
+    for sentence in sentences:
+        watcher.on_phase(sentence)
+    return replace(ground, problem=held)
 
 
 def _hybrid(
@@ -285,17 +332,22 @@ def _open_folder(
         data_shapes=tuple(scenario.text for scenario in session.scenarios),
         memory_bytes=dict(options.memory_bytes),
         labels=None if labels is None else {name: list(column) for name, column in vars(labels).items()},
+        pins=tuple(f"{pin.pattern}={pin.device}" for pin in options.pins),
+        max_difference=options.max_difference,
+        reference=None if options.max_difference is None else options.reference,
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 
 
 def _contiguous(problem: Problem) -> list[Plan]:
-    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another."""
+    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another.
+
+    As near to that as pins and devices allow.
+    """
     position = inverse_of(problem.units.graph.topological_order)
     pairs = itertools.permutations(range(problem.num_devices), 2)
     shares = [position < tenths * problem.num_units // 10 for tenths in range(1, 10)]
-    plans = [Plan(np.where(early, first, then)) for first, then in pairs for early in shares]
-    return [plan for plan in plans if problem.is_legal(plan.placement)]
+    return [problem.nearest(np.where(early, first, then)) for first, then in pairs for early in shares]
 
 
 def _start(session: Session, problem: Problem, options: PlaceOptions, watcher: Watcher) -> list[Plan]:

@@ -7,12 +7,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hsdag.evaluators.measured import candidate_of
+from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
@@ -27,6 +29,7 @@ from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, WORKER_COMM
 from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.pins import Pin, pinned_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile import ModelProfile
@@ -48,8 +51,9 @@ class Session:
     both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
     ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
     these are what the model is profiled and measured on, and ``graph`` has their sizes. ``memory_bytes`` are limits by
-    device. Raises ModelError and DeviceError as reading and loading do, OptionError for a limit of a device that is not
-    there, and for scenarios of the executor "cuda".
+    device; ``pins`` hold ops on devices that are placed on. Raises ModelError and DeviceError as reading and loading
+    do, OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
+    executor "cuda".
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Session:
         inputs: Path | None = None,
         scenarios: Sequence[Scenario] = (),
         memory_bytes: Mapping[str, float] | None = None,
+        pins: Sequence[Pin] = (),
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         worker_command: Sequence[str] | None = None,
@@ -84,9 +89,10 @@ class Session:
                 self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
+            graph, names = self.subject.graph, known[: len(devices.placed)]
+            self.pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self._stack = self._stack.pop_all()
         self.scenarios = self.subject.scenarios
-        graph = self.subject.graph
         in_half = not self.is_on_torch and bool(half_constants(graph).any())
         widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
         self.graph: ComputationGraph = widened(graph) if widens.all() else graph
@@ -139,7 +145,7 @@ class Session:
 
         Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
         """
-        problem = self.problem()
+        problem = self.problem(is_free=True)
         first = problem.supported.argmax(axis=1)
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
@@ -158,14 +164,18 @@ class Session:
         stages = _stages(problem, self.graph) if self.subject.labels is None else None
         return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)
 
-    def problem(self, *, max_share: float | None = None, profile: ModelProfile | None = None) -> Problem:
+    def problem(
+        self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
+    ) -> Problem:
         """The placement problem over ``devices.placed``; with a profile, fused ops stay together and costs are known.
 
-        Raises DeviceError when an op runs on none of the devices.
+        Units that hold a pinned op have its device alone, unless the problem ``is_free``. Raises DeviceError when an op
+        runs on none of the devices, OptionError for pins that cannot be kept.
         """
         refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
         memory_bytes = None if profile is None else self._memory_bytes(profile)
-        return self._placed_model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+        model = replace(self._placed_model, pinned=None) if is_free else self._placed_model
+        return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
 
     def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
         """What placements take under an executor, by the profile."""
@@ -174,14 +184,19 @@ class Session:
     @property
     def _placed_model(self) -> PlacedModel:
         subject = self.subject
-        return PlacedModel(self.graph, self.devices.placed, self.objective, subject.units, subject.labels)
+        return PlacedModel(self.graph, self.devices.placed, self.objective, subject.units, subject.labels, self.pinned)
 
-    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
-        """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
+    def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
+        """Bytes by device: what was asked for, else what the device has, where that is known."""
         limits = dict(self._limits)
         for times in zip(profile.devices, profile.times, strict=True) if profile is not None else ():
             if times[1].memory_bytes is not None:
                 limits.setdefault(times[0].name, times[1].memory_bytes)
+        return limits
+
+    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
+        """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
+        limits = self.memory_limits(profile)
         held = float(self.graph.weight_bytes.sum())
         return {
             name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"

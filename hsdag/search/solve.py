@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,21 @@ import numpy as np
 from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.ir.build import fingerprint
-from hsdag.ir.errors import PlacementError, SearchError
-from hsdag.ir.graph import IntArray
-from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Contribution, Result, Status
-from hsdag.runtime.measuring.latency import Comparison, Ratio
+from hsdag.placers.incumbent import Result, Status
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
+from hsdag.runtime.problems.pins import with_pinned_ops
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import graph_of_problem, problem_of, unit_ranks
-from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation, simulate
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.problems.units import problem_of, unit_ranks
+from hsdag.runtime.simulator import Order, simulate
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.version import __version__
-
-ROUNDING = 1e-9
-"""A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
+from hsdag.search.solution import SolveResult, relative_gap
 
 OUT_OF_ORDER = (
     "no placement fits into memory in the order that devices take ops by themselves; "
@@ -45,194 +38,15 @@ MAX_ENUMERATED = 4096
 """Placements up to which all are tried before it is said that none is legal."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
-
-    status: Status
-    value_s: float | None
-    best_after_s: float
-    bound: Bound
-    num_evaluations: int
-    elapsed_s: float
-    interrupted: bool
-
-    @property
-    def lower_bound_s(self) -> float:
-        """What no plan is below."""
-        return self.bound.value_s
-
-    @property
-    def gap(self) -> float | None:
-        """The share of the value that the lower bound leaves open."""
-        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
-
-    def ending(self) -> dict[str, object]:
-        """What every answer says in JSON, beside the value and the answer itself."""
-        return {
-            "lower_bound_s": self.lower_bound_s,
-            "bound_by": self.bound.argument,
-            "gap": self.gap,
-            "status": self.status.value,
-            "elapsed_s": self.elapsed_s,
-            "evaluations": self.num_evaluations,
-            "interrupted": self.interrupted,
-            "simulated": True,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """An answer as an executor runs it, beside every single device, in common rounds.
-
-    ``name`` is the answer's among the samples; ``ratios`` are over the fastest single device, ``versus``, which the
-    ``sentence`` compares the answer with. ``timeline`` is that of the answer's median run, where it was requested.
-    """
-
-    executor: ExecutorName
-    name: str
-    comparison: Comparison
-    ratios: Mapping[str, Ratio]
-    versus: str | None
-    sentence: str
-    timeline: Timeline | None = None
-
-    @property
-    def records(self) -> dict[str, LatencyRecord]:
-        """By candidate that ran, the fastest first."""
-        names = sorted(self.comparison.samples, key=self.comparison.median_s)
-        return {name: self.comparison.samples[name].record() for name in names}
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer."""
-        rows = [
-            {"name": name, **record.model_dump(), "ratio": self.ratios[name].value, "ci95": self.ratios[name].interval}
-            for name, record in self.records.items()
-        ]
-        return {
-            "executor": self.executor,
-            "answer": self.name,
-            "versus": self.versus,
-            "rows": rows,
-            "failures": dict(self.comparison.failures),
-            "sentence": self.sentence,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class SolveResult(Solution):
-    """The end of a search; ``value_s`` is the makespan, or the period for throughput.
-
-    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
-    or what the method had before.
-    """
-
-    problem: ScheduleProblem
-    options: SolveOptions
-    device: IntArray | None  # [N]
-    priority: IntArray | None  # [N]
-    run: Simulation | None  # one inference
-    single_s: dict[str, float]
-    contributions: tuple[Contribution, ...]
-    note: str
-    measured: Measured | None = None
-
-    @property
-    def semantics(self) -> Semantics:
-        """The semantics of the answer, with the order that was meant."""
-        given = self.options.semantics
-        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
-
-    @property
-    def affinity(self) -> dict[str, str] | None:
-        """Device name by op name."""
-        if self.device is None:
-            return None
-        names = self.problem.device_names
-        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
-
-    @property
-    def ranks(self) -> dict[str, int] | None:
-        """Rank by op name, where the answer has priorities."""
-        if self.priority is None:
-            return None
-        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The measured one where there is one, else that of ``run``."""
-        if self.measured is not None and self.measured.timeline is not None:
-            return self.measured.timeline
-        return Timeline.of(self.run, self.problem) if self.run is not None else None
-
-    @property
-    def schedule(self) -> list[dict[str, str | float]]:
-        """When each op of ``run`` is where, by start."""
-        if self.run is None:
-            return []
-        names, ops = self.problem.device_names, self.problem.op_names
-        begin, end, device = self.run.start_s.tolist(), self.run.end_s.tolist(), self.run.device.tolist()
-        return [
-            {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
-            for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
-        ]
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag solve``."""
-        document: dict[str, object] = {
-            "method": self.options.method,
-            "placement": self.affinity,
-            self.options.objective.value_name: self.value_s,
-            "schedule": self.schedule,
-            **self.ending(),
-            "single_devices_s": self.single_s,
-            **self.semantics.document(),
-            "objective": self.options.objective.name,
-            "seed": self.options.seed,
-            "members": [each.document() for each in self.contributions],
-            "note": self.note or None,
-        }
-        if self.measured is not None:
-            document["measured"] = self.measured.document()
-        return document | ({"priority": self.ranks} if self.ranks is not None else {})
-
-    def placement(self) -> Placement:
-        """The placement file of the answer. Raises SearchError where there is none."""
-        if self.affinity is None or self.value_s is None:
-            raise SearchError("the search found no placement to write")
-        problem, options = self.problem, self.options
-        names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
-        simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
-        executor: ExecutorName = "hetero" if sequential else "work-conserving"
-        latency, baselines = _record(self.value_s), simulated
-        if self.measured is not None:
-            executor, baselines = self.measured.executor, self.measured.records
-            latency = baselines.pop(self.measured.name, None)
-        return Placement(
-            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
-            devices=list(problem.device_records),
-            affinity=dict(zip(names, self.affinity.values(), strict=True)),
-            names=dict(zip(names, problem.op_names, strict=True)),
-            method=options.method,
-            seed=options.seed,
-            objective=options.objective.name,
-            executor=executor,
-            latency=latency,
-            baselines=baselines,
-            priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
-            created_with={"hsdag": __version__, "problem": problem.name},
-        )
-
-
 def solve(
     problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher | None = None
 ) -> SolveResult:
     """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first, nor
-    than the options' start, where that fits into memory.
+    than the options' start, where these keep to pins and fit into memory.
 
     Raises SearchError when the method ended and found nothing legal, PlacementError for a start that splits a
-    co-location set, OptionError before anything is evaluated for what
-    the objective or the method cannot do.
+    co-location set or breaks a pin, OptionError before anything is evaluated for what the objective or the method
+    cannot do, and for limits that cannot be kept.
     """
     return _Search(problem, placer, options, watcher or Watcher()).run()
 
@@ -241,6 +55,9 @@ class _Search:
     """One search, from the single devices to the answer."""
 
     def __init__(self, problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher) -> None:
+        problem = with_memory(problem, options.memory_bytes)
+        self._free = problem  # of pins
+        problem = with_pinned_ops(problem, options.pins)
         self._problem, self._options, self._watcher = problem, options, watcher
         objective, semantics = options.objective, options.semantics
         objective.check(semantics)
@@ -259,13 +76,21 @@ class _Search:
             options.budget,
             watcher,
             seed=options.seed,
-            known=[] if options.start is None else [_of_units(self._units, options.start)],
+            known=self._start(),
             is_done=self._is_proven,
         )
         self._alone: list[Event] = []
         self._note = ""
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
         self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
+
+    def _start(self) -> list[Plan]:
+        if self._options.start is None:
+            return []
+        plan = _of_units(self._units, self._options.start)
+        if not self._units.is_legal(plan.placement):
+            raise PlacementError("the placement to start with has ops on other devices than --pin; leave one out")
+        return [plan]
 
     def run(self) -> SolveResult:
         self._watcher.on_phase("simulating every single device")
@@ -330,11 +155,23 @@ class _Search:
             for device in devices
         )
 
+    def _singles(self) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Values of single devices, those that break a pin among them; and the names of these."""
+        names = self._problem.device_names
+        ran = [event for event in self._alone if event.score.failure is None]
+        values = {names[event.plan.placement[0]]: event.score.value for event in ran}
+        if not self._options.pins:
+            return values, ()
+        alone = [Plan(np.full(self._free.num_ops, d)) for d in range(self._free.num_devices)]
+        free = ScheduleEvaluator(self._free, self._options.semantics, self._options.objective)
+        scores = dict(zip(names, free.evaluate(alone), strict=True))
+        others = {name: score.value for name, score in scores.items() if score.failure is None and name not in values}
+        return {name: (values | others)[name] for name in names if name in values | others}, tuple(others)
+
     def _conclude(self, found: Event | None, status: Status) -> SolveResult:
         self._watcher.on_phase("done")
         device = ranks = run = None
-        ran = [event for event in self._alone if event.score.failure is None]
-        single_s = {self._problem.device_names[event.plan.placement[0]]: event.score.value for event in ran}
+        single_s, breaking = self._singles()
         if found is not None:
             device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
             order = self._options.semantics.order if ranks is None else Order.PRIORITY
@@ -352,11 +189,22 @@ class _Search:
             value_s=None if found is None else found.score.value,
             run=run,
             single_s=single_s,
+            breaking=breaking,
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),
             best_after_s=0.0 if found is None else found.elapsed_s,
         )
+
+
+def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> ScheduleProblem:
+    """The problem with limits by device in place of its own. Raises OptionError for a device that is not there."""
+    limits = problem.memory_bytes.copy()
+    for name, size in memory_bytes.items():
+        if name not in problem.device_names:
+            raise OptionError(f"--memory names device {name!r}; the devices are {', '.join(problem.device_names)}")
+        limits[problem.device_names.index(name)] = size
+    return replace(problem, memory_bytes=limits)
 
 
 def _of_units(problem: Problem, plan: Plan) -> Plan:
@@ -370,16 +218,3 @@ def _of_units(problem: Problem, plan: Plan) -> Plan:
     if plan.order is None:
         return Plan(placement)
     return Plan(placement, unit_ranks(labels, plan.order))
-
-
-def relative_gap(value_s: float, bound_s: float) -> float:
-    """(value - bound) / value, 0 where rounding may account for the difference."""
-    gap = (value_s - bound_s) / value_s if value_s > 0 else 0.0
-    return gap if gap > ROUNDING else 0.0
-
-
-def _record(seconds: float) -> LatencyRecord | None:
-    """A simulated figure; None for 0, which no latency can be."""
-    if seconds <= 0:
-        return None
-    return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.references import ReferenceName
 from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import reduces_precision
+
+if TYPE_CHECKING:
+    from hsdag.search.session import Session
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is never too large, where all devices compute in single precision."""
@@ -27,33 +30,55 @@ Difference = Mapping[str, float | None]
 
 _REFERENCE, _OTHERWISE = "reference", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
+_EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
 
 @dataclass(frozen=True)
 class Check:
-    """What outputs are compared with, and how far they may be from it; a tolerance of None follows the model."""
+    """What outputs are compared with, and how far they may be from it.
+
+    With ``max_difference`` that is a limit of the answer, and the reference alone judges; without, the tolerance
+    follows the model, and where outputs differ from the reference there is a third opinion.
+    """
 
     reduced: bool  # whether a device computes in less than single precision
     reference: ReferenceName = "cpu"
-    tolerance: float | None = None
+    max_difference: float | None = None
 
     @staticmethod
-    def over(devices: Sequence[DeviceSpec], reference: ReferenceName = "cpu", tolerance: float | None = None) -> Check:
+    def over(
+        devices: Sequence[DeviceSpec], reference: ReferenceName = "cpu", max_difference: float | None = None
+    ) -> Check:
         """For placements over these devices. Raises DeviceError for absent ones."""
-        return Check(reduces_precision(tuple(devices)), reference, tolerance)
+        return Check(reduces_precision(tuple(devices)), reference, max_difference)
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether no candidate that differs more can be the answer."""
+        return self.max_difference is not None
 
     @property
     def least(self) -> float:
-        """The requested tolerance, or that of any model."""
-        if self.tolerance is not None:
-            return self.tolerance
+        """The largest difference that was requested, or the tolerance of any model."""
+        if self.max_difference is not None:
+            return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
     @property
-    def opinions(self) -> tuple[ReferenceName, ReferenceName]:
+    def opinions(self) -> tuple[ReferenceName, ...]:
         """The reference, and the third opinion where candidate and reference disagree."""
+        if self.is_limit:
+            return (self.reference,)
         return self.reference, "cpu" if self.reference == "op-by-op" else "op-by-op"
+
+
+def check_of(session: Session, reference: ReferenceName = "cpu", max_difference: float | None = None) -> Check:
+    """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
+    if not session.is_on_torch:
+        return Check.over(session.devices.all, reference, max_difference)
+    own = "numpy" if session.subject.is_workload else reference
+    return Check(session.subject.reduces_precision, own, max_difference)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +104,19 @@ class Verifier:
 
     def __init__(self, runner: CandidateRunner, check: Check) -> None:
         self._runner, self._check = runner, check
-        self._tolerance: float | None = check.tolerance
+        self._tolerance: float | None = check.max_difference
+        self._is_kept = False
+
+    @property
+    def is_limit(self) -> bool:
+        """Of the check."""
+        return self._check.is_limit
+
+    def close(self) -> None:
+        """Forget the reference, where it was kept."""
+        if self._is_kept:
+            self._is_kept = False
+            self._runner.close(_REFERENCE)
 
     def in_own_process(self, name: str) -> Verdict:
         """Run a candidate before anything else in a new process, then compare its outputs."""
@@ -137,6 +174,12 @@ class Verifier:
         return self._tolerance
 
     def _difference(self, name: str, reference: Candidate) -> Difference:
+        if self._check.is_limit:  # there is one reference, which many candidates are compared with
+            if not self._is_kept:
+                exact = reference == self.REFERENCES["cpu"]
+                self._runner.open(_REFERENCE, Candidate("CPU", properties=_EXACT) if exact else reference)
+                self._is_kept = True
+            return self._runner.difference(name, _REFERENCE)
         self._runner.open(_REFERENCE, reference)
         difference = self._runner.difference(name, _REFERENCE)
         self._runner.close(_REFERENCE)

@@ -11,6 +11,7 @@ from hsdag.ir.graph import BoolArray, IntArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Semantics
 
@@ -59,6 +60,11 @@ class Problem:
     def expand(self, unit_devices: IntArray) -> IntArray:
         """[..., N] device index per op from [..., U] device index per unit."""
         return unit_devices[..., self.units.partition.labels]
+
+    def nearest(self, unit_devices: IntArray) -> Plan:
+        """The plan with every unit where it is in ``unit_devices`` [U] if it may be there, else on its first device."""
+        is_able = self.supported[np.arange(self.num_units), unit_devices]
+        return Plan(np.where(is_able, unit_devices, self.supported.argmax(axis=1)))
 
     def is_legal(self, unit_devices: IntArray) -> bool:
         """Whether every unit is on a device that supports it."""

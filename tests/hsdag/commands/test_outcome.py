@@ -143,7 +143,7 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
 def test_the_reference_and_the_tolerance_are_in_the_json_answer(
     tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["place", str(tiny_bert), "--devices", "CPU", "--reference", "op-by-op", "--tolerance", "0.125"]
+    arguments = ["place", str(tiny_bert), "--devices", "CPU", "--reference", "op-by-op", "--max-difference", "0.125"]
     assert run([*arguments, "--json", "-o", str(tmp_path / "out.json")]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["reference"], document["tolerance"]) == ("op-by-op", 0.125)
@@ -154,7 +154,7 @@ def test_the_reference_and_the_tolerance_are_in_the_json_answer(
     ("option", "value", "message"),
     [
         ("--reference", "gpu", "unknown reference 'gpu'; choose one of cpu, onnxruntime, op-by-op"),
-        ("--tolerance", "-1", "--tolerance must not be negative, not -1"),
+        ("--max-difference", "-1", "--max-difference must be a number and not negative, not -1"),
     ],
 )
 def test_a_wrong_reference_or_tolerance_is_one_line(

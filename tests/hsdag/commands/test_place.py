@@ -88,7 +88,7 @@ def final(
 ) -> FinalResult:
     single = "INFERENCE_PRECISION_HINT=f32"
     specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
-    check, rng = Check.over(specs, tolerance=tolerance), np.random.default_rng(0)
+    check, rng = Check.over(specs, max_difference=tolerance), np.random.default_rng(0)
     with WorkerClient(WorkerSetup(model, specs)) as client:
         return final_comparison(CandidateRunner(client, LATENCY), finalists, singles, {}, QUICK, check, rng=rng)
 

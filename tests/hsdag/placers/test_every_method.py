@@ -28,7 +28,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import SolveResult, solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from tests.hsdag.placers.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")

@@ -33,7 +33,8 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import SolveResult, solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 

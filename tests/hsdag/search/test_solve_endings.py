@@ -32,7 +32,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import MAX_ENUMERATED, SolveResult, solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import MAX_ENUMERATED, solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

@@ -96,7 +96,7 @@ def test_a_third_opinion_saves_a_right_split_from_a_wrong_cpu(misread: Path) -> 
 
 
 def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(misread: Path) -> None:
-    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", tolerance=-1.0), compared)
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", max_difference=-1.0), compared)
     assert verdict.reason is not None
     assert "from op-by-op" in verdict.reason
     assert "from cpu" in verdict.reason
@@ -131,7 +131,7 @@ def test_the_tolerance_of_a_quantised_model_follows_how_the_cpu_differs_from_its
 
 
 def test_a_tolerance_that_was_asked_for_is_not_widened(quantised: Path) -> None:
-    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op", tolerance=1e-6), compared)
+    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-6), compared)
     assert verdict.tolerance == 1e-6
 
 
@@ -155,8 +155,8 @@ def test_references_and_tolerances_out_of_range_are_refused(tmp_path: Path) -> N
         parse_reference("gpu", None)
     with pytest.raises(OptionError, match=r"takes an \.onnx file"):
         parse_reference("onnxruntime", tmp_path / "model.xml")
-    with pytest.raises(OptionError, match="--tolerance must not be negative"):
-        PlaceOptions(tolerance=-0.1)
+    with pytest.raises(OptionError, match="--max-difference must be a number and not be negative"):
+        PlaceOptions(max_difference=-0.1)
 
 
 def test_a_missing_onnxruntime_is_one_line_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import SolveResult, solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from tests.hsdag.placers.learned.policies import write_small_policy
 from tests.hsdag.placers.local.test_search_heuristics import everything, random_problem
 

@@ -1,0 +1,78 @@
+"""Barred: candidates that are measured for comparison and can be no answer, because they do not keep the limits.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryJudge
+from hsdag.ir.errors import OptionError
+from hsdag.ir.placement import Placement
+from hsdag.runtime.problems.pins import NOT_PINNED
+from hsdag.runtime.profiling.profile import ModelProfile
+from hsdag.search.final import FinalResult
+from hsdag.search.options import PlaceOptions
+from hsdag.search.session import Session, in_bytes
+
+
+def barred_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
+    """Why single devices can be no answer: they break a pin, or a whole inference takes more memory than they have."""
+    found = {}
+    for spec in session.devices.all:
+        broken = next((pin for pin in options.pins if pin.device != spec.name), None)
+        if broken is not None:
+            found[spec.name] = f"it breaks {broken}"
+    return (_overfull(session, profile) if profile is not None else {}) | found
+
+
+def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
+    """Devices on which the simulated peak of an inference exceeds the memory; the same ops peak alike anywhere."""
+    problem = session.problem(profile=profile, is_free=True)
+    if problem.costs is None:
+        return {}
+    judge = MemoryJudge(problem.costs, problem.semantics)
+    able = np.flatnonzero(problem.supported.all(axis=0))
+    limits = session.memory_limits(profile)
+    if not len(able) or not limits:
+        return {}
+    peak = float(judge.peak_bytes(np.full(problem.num_units, able[0])).max())
+    over = {name: limit for name, limit in limits.items() if peak > limit * (1 + MEMORY_TOLERANCE)}
+    return {
+        name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}" for name, limit in over.items()
+    }
+
+
+def faster_but_barred(result: FinalResult) -> dict[str, str]:
+    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
+    compared = result.comparison
+    return {
+        name: why
+        for name, why in result.barred.items()
+        if name == result.best_single
+        or (name in compared.samples and compared.median_s(name) < compared.median_s(result.answer))
+    }
+
+
+def unheld(options: PlaceOptions) -> str | None:
+    """What OpenVINO's own choices are made without."""
+    limits = {
+        "--pin": bool(options.pins),
+        "--memory": bool(options.memory_bytes),
+        "--max-difference": options.max_difference is not None,
+    }
+    given = [name for name, is_given in limits.items() if is_given]
+    return f"without {' and '.join(given)}" if given else None
+
+
+def check_start(session: Session, start: Placement) -> None:
+    """Raise OptionError where the placement to start with has a pinned op on another device."""
+    placed, graph = start.devices_of(session.graph), session.graph
+    names = [spec.name for spec in session.devices.placed]
+    for v in np.flatnonzero(session.pinned != NOT_PINNED).tolist():
+        if placed[v] != names[session.pinned[v]]:
+            raise OptionError(
+                f"the placement to start with has op {graph.op_names[v]!r} on {placed[v]}, and --pin puts it on "
+                f"{names[session.pinned[v]]}; leave one of them out"
+            )

@@ -1,0 +1,220 @@
+"""Solutions: how a search over costs ended, as values, in JSON and as a placement file. Legend: N ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.build import fingerprint
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph import IntArray
+from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.placers.incumbent import Contribution, Status
+from hsdag.runtime.measuring.latency import Comparison, Ratio
+from hsdag.runtime.problems.bounds import Bound
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import graph_of_problem
+from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.options import SolveOptions
+from hsdag.version import __version__
+
+ROUNDING = 1e-9
+"""A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+
+    status: Status
+    value_s: float | None
+    best_after_s: float
+    bound: Bound
+    num_evaluations: int
+    elapsed_s: float
+    interrupted: bool
+
+    @property
+    def lower_bound_s(self) -> float:
+        """What no plan is below."""
+        return self.bound.value_s
+
+    @property
+    def gap(self) -> float | None:
+        """The share of the value that the lower bound leaves open."""
+        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
+
+    def ending(self) -> dict[str, object]:
+        """What every answer says in JSON, beside the value and the answer itself."""
+        return {
+            "lower_bound_s": self.lower_bound_s,
+            "bound_by": self.bound.argument,
+            "gap": self.gap,
+            "status": self.status.value,
+            "elapsed_s": self.elapsed_s,
+            "evaluations": self.num_evaluations,
+            "interrupted": self.interrupted,
+            "simulated": True,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """An answer as an executor runs it, beside every single device, in common rounds.
+
+    ``name`` is the answer's among the samples; ``ratios`` are over the fastest single device, ``versus``, which the
+    ``sentence`` compares the answer with. ``timeline`` is that of the answer's median run, where it was requested.
+    """
+
+    executor: ExecutorName
+    name: str
+    comparison: Comparison
+    ratios: Mapping[str, Ratio]
+    versus: str | None
+    sentence: str
+    timeline: Timeline | None = None
+
+    @property
+    def records(self) -> dict[str, LatencyRecord]:
+        """By candidate that ran, the fastest first."""
+        names = sorted(self.comparison.samples, key=self.comparison.median_s)
+        return {name: self.comparison.samples[name].record() for name in names}
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer."""
+        rows = [
+            {"name": name, **record.model_dump(), "ratio": self.ratios[name].value, "ci95": self.ratios[name].interval}
+            for name, record in self.records.items()
+        ]
+        return {
+            "executor": self.executor,
+            "answer": self.name,
+            "versus": self.versus,
+            "rows": rows,
+            "failures": dict(self.comparison.failures),
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class SolveResult(Solution):
+    """The end of a search; ``value_s`` is the makespan, or the period for throughput.
+
+    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
+    or what the method had before.
+    """
+
+    problem: ScheduleProblem
+    options: SolveOptions
+    device: IntArray | None  # [N]
+    priority: IntArray | None  # [N]
+    run: Simulation | None  # one inference
+    single_s: dict[str, float]
+    contributions: tuple[Contribution, ...]
+    note: str
+    measured: Measured | None = None
+    breaking: tuple[str, ...] = ()
+    """Single devices that break a pin: figures to compare with, but no answers."""
+
+    @property
+    def semantics(self) -> Semantics:
+        """The semantics of the answer, with the order that was meant."""
+        given = self.options.semantics
+        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
+
+    @property
+    def affinity(self) -> dict[str, str] | None:
+        """Device name by op name."""
+        if self.device is None:
+            return None
+        names = self.problem.device_names
+        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
+
+    @property
+    def ranks(self) -> dict[str, int] | None:
+        """Rank by op name, where the answer has priorities."""
+        if self.priority is None:
+            return None
+        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The measured one where there is one, else that of ``run``."""
+        if self.measured is not None and self.measured.timeline is not None:
+            return self.measured.timeline
+        return Timeline.of(self.run, self.problem) if self.run is not None else None
+
+    @property
+    def schedule(self) -> list[dict[str, str | float]]:
+        """When each op of ``run`` is where, by start."""
+        if self.run is None:
+            return []
+        names, ops = self.problem.device_names, self.problem.op_names
+        begin, end, device = self.run.start_s.tolist(), self.run.end_s.tolist(), self.run.device.tolist()
+        return [
+            {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
+            for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
+        ]
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag solve``."""
+        document: dict[str, object] = {
+            "method": self.options.method,
+            "placement": self.affinity,
+            self.options.objective.value_name: self.value_s,
+            "schedule": self.schedule,
+            **self.ending(),
+            "single_devices_s": self.single_s,
+            "breaking_pins": list(self.breaking),
+            **self.semantics.document(),
+            "objective": self.options.objective.name,
+            "seed": self.options.seed,
+            "members": [each.document() for each in self.contributions],
+            "note": self.note or None,
+        }
+        if self.measured is not None:
+            document["measured"] = self.measured.document()
+        return document | ({"priority": self.ranks} if self.ranks is not None else {})
+
+    def placement(self) -> Placement:
+        """The placement file of the answer. Raises SearchError where there is none."""
+        if self.affinity is None or self.value_s is None:
+            raise SearchError("the search found no placement to write")
+        problem, options = self.problem, self.options
+        names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
+        simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
+        executor: ExecutorName = "hetero" if sequential else "work-conserving"
+        latency, baselines = _record(self.value_s), simulated
+        if self.measured is not None:
+            executor, baselines = self.measured.executor, self.measured.records
+            latency = baselines.pop(self.measured.name, None)
+        return Placement(
+            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
+            devices=list(problem.device_records),
+            affinity=dict(zip(names, self.affinity.values(), strict=True)),
+            names=dict(zip(names, problem.op_names, strict=True)),
+            method=options.method,
+            seed=options.seed,
+            objective=options.objective.name,
+            executor=executor,
+            latency=latency,
+            baselines=baselines,
+            priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
+            created_with={"hsdag": __version__, "problem": problem.name},
+        )
+
+
+def relative_gap(value_s: float, bound_s: float) -> float:
+    """(value - bound) / value, 0 where rounding may account for the difference."""
+    gap = (value_s - bound_s) / value_s if value_s > 0 else 0.0
+    return gap if gap > ROUNDING else 0.0
+
+
+def _record(seconds: float) -> LatencyRecord | None:
+    """A simulated figure; None for 0, which no latency can be."""
+    if seconds <= 0:
+        return None
+    return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)
