@@ -27,10 +27,11 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The files of an export, the one to open first in front."""
+    """The files of an export, the one to open first in front, and ``notes`` on what they do not say."""
 
     format: str
     files: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
 
 
 def place(
@@ -243,18 +244,26 @@ def export(
 ) -> ExportResult:
     """Write a placement as a deployable artefact; what ``hsdag export`` does.
 
-    Some formats need the placed ``model``, a path or an ``ov.Model``. Raises a ``hsdag.ir.HsdagError`` for what the
-    caller can put right.
+    Some formats need the placed ``model``, a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises
+    a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     from hsdag.ir.export import export_placement
     from hsdag.ir.placement import Placement
     from hsdag.ir.reader import load_model
     from hsdag.search.options import input_shapes
 
+    def cut(network: Any, placed: Placement) -> Any:
+        from hsdag.runtime.openvino_backend.placed_parts import placed_parts  # its compiler is slow to load
+
+        return placed_parts(network, placed)
+
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
     network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
-    return ExportResult(format, tuple(export_placement(loaded, format, output, network)))
+    path = Path(model) if isinstance(model, str | Path) else None
+    notes: list[str] = []
+    files = export_placement(loaded, format, output, network, path=path, cut=cut, tell=notes.append)
+    return ExportResult(format, tuple(files), tuple(notes))
 
 
 def explain(

@@ -10,25 +10,31 @@ from hsdag import api
 from hsdag.cli import completion
 from hsdag.cli.files import check_not_model
 from hsdag.cli.options import Json, Shape
-from hsdag.cli.output import print_json
+from hsdag.cli.output import print_json, say
 
 
 def export(
     placement: Path = typer.Argument(help="A placement file written by 'hsdag place'."),
     format_: str = typer.Option(
-        "json", "--format", "-f", autocompletion=completion.formats, help="json, csv, ir, python, cpp or dot."
+        "json", "--format", "-f", autocompletion=completion.formats, help=f"One of {', '.join(completion.formats())}."
     ),
-    output: Path = typer.Option(..., "--output", "-o", help="The file to write."),
-    model: Path | None = typer.Option(None, "--model", "-m", help="The placed model; ir and dot need it."),
+    output: Path = typer.Option(..., "--output", "-o", help="The file to write; ovms and parts make a new folder."),
+    model: Path | None = typer.Option(
+        None, "--model", "-m", help="The placed model; formats that hold the model need it, the others check it."
+    ),
     shape: Shape = None,
     as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
+    from hsdag.ir.export import written_files  # only here: it loads OpenVINO
+
     if model is not None:
-        beside = () if format_ in ("json", "csv", "dot") else (".xml", ".bin")
-        check_not_model((output, *(output.with_suffix(suffix) for suffix in beside)), model)
-    files = [str(path) for path in api.export(placement, format_, output, model, shape=shape).files]
+        check_not_model(written_files(format_, output), model)
+    result = api.export(placement, format_, output, model, shape=shape)
+    files = [str(path) for path in result.files]
+    for note in result.notes:
+        say(note)
     if as_json:
-        print_json({"format": format_, "files": files})
+        print_json({"format": format_, "files": files, "notes": list(result.notes)})
     else:
         typer.echo("wrote " + " and ".join(files))

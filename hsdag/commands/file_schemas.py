@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hsdag.ir.graph_file import GraphRecord
+from hsdag.ir.parts_file import PartsManifest
 from hsdag.ir.placement import Placement, write_atomically
 from hsdag.runtime.platforms.reader import PlatformDocument
 from hsdag.runtime.problems.problem_file import ProblemDocument
@@ -21,6 +22,7 @@ from hsdag.search.run_folder import EventRecord, PlanRecord, RunRecord
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FILES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "placement": ("A placement: the device of every op of a model.", Placement),
+    "parts": ("manifest.json of a placed model in parts: files, devices, and what feeds what.", PartsManifest),
     "problem": ("A problem file: devices, links, and ops with their times.", ProblemDocument),
     "platform": ("A platform file, which is written in TOML: devices and links of a machine.", PlatformDocument),
     "run": ("run.json of a run folder: what a search is about.", RunRecord),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import final
 
-import openvino as ov
-
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export.base import Exporter, deployed_map, write_ir
+from hsdag.ir.export.base import Exporter, ModelSource, deployed_map, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
 SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -22,8 +20,11 @@ MARK = "// DATA: kDefaultModel, kDevices, kAffinity"
 class CppExporter(Exporter):
     """FILE.cpp; with the model at hand also FILE.xml and FILE.bin, the placed model that the program reads."""
 
-    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    beside = (".xml", ".bin")
+
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         """Write the program and, where the model is at hand, the IR beside it."""
+        model = source.model
         if out_path.suffix not in SUFFIXES:
             raise OptionError(f"--format cpp writes a C++ file: end the output's name in .cpp, not {out_path}")
         placement.check_openvino()

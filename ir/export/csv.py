@@ -7,9 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import final
 
-import openvino as ov
-
-from hsdag.ir.export.base import Exporter, openvino_names, unplaced_graph
+from hsdag.ir.export.base import Exporter, ModelSource, openvino_names, unplaced_graph
 from hsdag.ir.placement import Placement, write_atomically
 
 COLUMNS = ("op", "type", "device", "openvino_device")
@@ -19,8 +17,9 @@ COLUMNS = ("op", "type", "device", "openvino_device")
 class CsvExporter(Exporter):
     """One row per op under the header ``COLUMNS``; with the model at hand, types are filled in."""
 
-    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         """Write one file, rows in the order of the model, or of the affinity map where there is no model."""
+        model = source.model
         rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
         if model is not None:
             graph = unplaced_graph(placement, model)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-import openvino as ov
 
 from hsdag.ir.colocation import Colocation, colocate
-from hsdag.ir.export.base import Exporter, unplaced_graph
+from hsdag.ir.export.base import Exporter, ModelSource, unplaced_graph
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.partition import Partition
 from hsdag.ir.placement import Placement, write_atomically
@@ -29,8 +28,9 @@ class DotExporter(Exporter):
 
     needs_model = True
 
-    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         """Write one file for ``dot -Tsvg``."""
+        model = source.model
         assert model is not None
         graph = unplaced_graph(placement, model)
         constraints = colocate(graph)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import final
 
-import openvino as ov
-
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export.base import Exporter, unplaced_clone, write_ir
+from hsdag.ir.export.base import Exporter, ModelSource, unplaced_clone, write_ir
 from hsdag.ir.placement import RT_INFO_PATH, Placement
 
 
@@ -20,9 +18,11 @@ class IrExporter(Exporter):
     """
 
     needs_model = True
+    beside = (".bin",)
 
-    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         """Write two files. Raises OptionError when ``out_path`` does not end in .xml."""
+        model = source.model
         assert model is not None
         if out_path.suffix != ".xml":
             raise OptionError(

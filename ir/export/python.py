@@ -13,7 +13,7 @@ import openvino as ov
 
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export.base import Exporter, deployed_map, unplaced_clone, write_ir
+from hsdag.ir.export.base import Exporter, ModelSource, deployed_map, unplaced_clone, write_ir
 from hsdag.ir.placement import Placement, write_atomically
 
 
@@ -21,8 +21,11 @@ from hsdag.ir.placement import Placement, write_atomically
 class PythonExporter(Exporter):
     """FILE.py; with the model at hand also FILE.xml and FILE.bin, the placed model that the script reads."""
 
-    def write(self, placement: Placement, model: ov.Model | None, out_path: Path) -> list[Path]:
+    beside = (".xml", ".bin")
+
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         """Write the script and, where the model is at hand, the IR beside it."""
+        model = source.model
         if out_path.suffix != ".py":
             raise OptionError(f"--format python writes a script: end the output's name in .py, not {out_path}")
         placement.check_openvino()

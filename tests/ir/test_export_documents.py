@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,17 @@ from openvino import opset13 as op
 from hsdag.ir import OptionError, OutputError, Placement, PlacementError, colocate, fingerprint, graph_of
 from hsdag.ir.export import export_formats, export_placement
 from hsdag.ir.export.dot import quoted, submodels
+from hsdag.runtime.openvino_backend.placed_parts import placed_parts
+from tests.exported import placed_by, read_back
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
 
-SUFFIX = {"json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot"}
+SUFFIX = {
+    "json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot",
+    "affinity": ".json", "parts": "", "ovms": "",
+}  # fmt: skip
+FORMATS = ("affinity", "cpp", "csv", "dot", "ir", "json", "ort", "ovms", "parts", "python")
 
 
 @pytest.mark.parametrize("kind", ["csv", "dot", "ir", "json"])
@@ -36,19 +43,19 @@ def test_a_model_exports_after_it_was_compiled_whose_shapes_are_read_through_sha
     placement.compile(core, model)
 
 
-def test_there_are_six_formats() -> None:
-    assert export_formats() == ("cpp", "csv", "dot", "ir", "json", "python")
+def test_there_are_ten_formats() -> None:
+    assert export_formats() == FORMATS
 
 
 def test_an_unknown_format_is_answered_with_the_choices(
     tmp_path: Path, model: ov.Model, alternating: Alternating
 ) -> None:
     for name in ("yaml", "base", "_placed", ""):
-        with pytest.raises(OptionError, match="choose one of cpp, csv, dot, ir, json, python"):
+        with pytest.raises(OptionError, match="choose one of " + ", ".join(FORMATS)):
             export_placement(alternating(model), name, tmp_path / "f")
 
 
-@pytest.mark.parametrize("name", ["ir", "dot"])
+@pytest.mark.parametrize("name", ["ir", "dot", "parts", "ovms"])
 def test_formats_that_need_the_model_ask_for_it(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
@@ -71,7 +78,7 @@ def test_no_format_writes_the_placement_of_another_model(
     x = op.parameter([2], np.float32, name="x")
     other = ov.Model([op.relu(x)], [x], "other")
     with pytest.raises(PlacementError, match="this is another model"):
-        export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", other)
+        export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", other, cut=placed_parts)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +87,7 @@ def test_a_folder_that_is_missing_is_an_output_error(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
     with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
-        export_placement(alternating(model), name, tmp_path / "absent" / f"f{SUFFIX[name]}", model)
+        export_placement(alternating(model), name, tmp_path / "absent" / f"f{SUFFIX[name]}", model, cut=placed_parts)
 
 
 @pytest.mark.parametrize("name", list(SUFFIX))
@@ -88,11 +95,50 @@ def test_export_leaves_the_model_and_no_other_files(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
     before = fingerprint(graph_of(model))
-    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model)
-    assert files[0] == tmp_path / f"f{SUFFIX[name]}"
-    assert sorted(tmp_path.iterdir()) == sorted(files)
+    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    assert files[0].is_relative_to(tmp_path / f"f{SUFFIX[name]}")
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"f"}
     assert fingerprint(graph_of(model)) == before
     assert not any("affinity" in node.get_rt_info() for node in model.get_ops())
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_every_format_reads_back_to_the_same_placement(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    placement = alternating(model)
+    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    found, placed = read_back(name, files[0], placement), placed_by(placement)
+    assert found.items() <= placed.items()
+    runs = {"relu", "conv1", "conv2", "conv3", "tanh", "flat2", "flat3", "sum"}
+    assert set(found) >= (runs if name in ("cpp", "dot", "python") else set(placed))  # which copy what floats
+
+
+def test_a_map_of_affinities_is_what_hetero_takes(
+    tmp_path: Path, core: ov.Core, place: Place, run: Callable[..., list[object]]
+) -> None:
+    """As OpenVINO's page on heterogeneous execution does with the answer of query_model."""
+    x = op.parameter([1, 8], np.float32, name="x")
+    model = ov.Model([op.tanh(op.add(op.relu(x, name="a/b;c"), op.constant(np.ones((1, 8), np.float32))))], [x], "m")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s // 2 % 2])
+    (path,) = export_placement(placement, "affinity", tmp_path / "a.json", model)
+    affinity = json.loads(path.read_text())
+    assert set(affinity) == set(core.query_model(model, "CPU"))
+    assert set(affinity.values()) == {"CPU_FAST", "CPU_SLOW"}
+    for node in model.get_ops():
+        node.get_rt_info()["affinity"] = affinity[node.get_friendly_name()]
+    placement.compile(core, model)  # which registers the devices
+    compiled = core.compile_model(model, "HETERO:CPU_FAST,CPU_SLOW")
+    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) == 2
+
+
+def test_a_map_of_affinities_refuses_ops_of_one_name_on_two_devices(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="x")
+    model = ov.Model([op.tanh(op.relu(x, name="same"), name="same")], [x], "m")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    with pytest.raises(OptionError, match="ops named 'same' are on CPU_FAST and on CPU_SLOW"):
+        export_placement(placement, "affinity", tmp_path / "a.json", model)
 
 
 def test_json_is_the_placement_file(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:

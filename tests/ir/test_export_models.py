@@ -12,9 +12,13 @@ from openvino import opset13 as op
 
 from hsdag.ir import Placement
 from hsdag.ir.export import export_formats, export_placement
+from hsdag.runtime.openvino_backend.placed_parts import placed_parts
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-SUFFIX = {"json": ".json", "csv": ".csv", "dot": ".dot", "ir": ".xml", "python": ".py", "cpp": ".cpp"}
+SUFFIX = {
+    "json": ".json", "csv": ".csv", "dot": ".dot", "ir": ".xml", "python": ".py", "cpp": ".cpp",
+    "affinity": ".json", "parts": "", "ovms": "",
+}  # fmt: skip
 
 
 def detector() -> ov.Model:
@@ -50,9 +54,9 @@ def test_every_format_is_written_for_every_kind_of_model(
 ) -> None:
     model = build()
     placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
-    files = export_placement(placement, name, tmp_path / f"m{SUFFIX[name]}", model)
+    files = export_placement(placement, name, tmp_path / f"m{SUFFIX[name]}", model, cut=placed_parts)
     assert all(path.stat().st_size for path in files)
 
 
 def test_no_format_is_left_out() -> None:
-    assert set(SUFFIX) == set(export_formats())
+    assert {*SUFFIX, "ort"} == set(export_formats())  # which takes ONNX alone

@@ -40,6 +40,8 @@ def written(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_c
     documents |= {"event": json.loads(run.events_path.read_text())}
     documents |= {"candidate": json.loads(run.candidates_path.read_text())}
     documents["placement"] = json.loads((folder / "p").read_text())
+    parts = hsdag.export(folder / "p", "parts", folder / "parts", tiny_resnet)
+    documents["parts"] = json.loads(parts.files[0].read_text())
     documents["problem"] = json.loads(problem_to_json(build_problem("ptb", None, {"seed": 0})))
     platform = resources.files("hsdag.runtime.platforms").joinpath(f"{list_platforms()[0]}.toml")
     return documents | {"platform": tomllib.loads(platform.read_text())}
@@ -73,6 +75,7 @@ def test_a_schema_refuses_an_unknown_key(kind: str, written: dict[str, Any]) -> 
         ("placement", {"devices": []}, "should be non-empty"),
         ("problem", {"ops": [{"name": "a", "time_s": [-1.0]}]}, "less than the minimum of 0"),
         ("problem", {"version": 2}, "1 was expected"),
+        ("parts", {"parts": []}, "should be non-empty"),
         ("platform", {"description": ""}, "should be non-empty"),
         ("run", {"num_units": "many"}, "is not of type 'integer'"),
         ("event", {"elapsed_s": None}, "is not of type 'number'"),

@@ -1,0 +1,88 @@
+"""The manifest of a placed model in parts: which files, on which devices, fed by what ("hsdag-parts")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.placement import ModelRecord, Placement, first_problem, parse_document, read_text
+
+FORMAT_NAME: Literal["hsdag-parts"] = "hsdag-parts"
+FORMAT_VERSION: Literal[1] = 1
+MANIFEST = "manifest.json"
+"""The name of the file in its folder."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorRecord(_Record):
+    """A named tensor: its shape with null for a dynamic dimension, or null for a dynamic rank, and OpenVINO's type."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    type: str
+
+    @staticmethod
+    def of(port: Any, name: str) -> TensorRecord:
+        """The record of a port of a model."""
+        shape = port.get_partial_shape()
+        sizes = None
+        if shape.rank.is_static:
+            sizes = tuple(None if size.is_dynamic else size.get_length() for size in shape)
+        return TensorRecord(name=name, shape=sizes, type=port.get_element_type().get_type_name())
+
+
+class FeedRecord(_Record):
+    """Where a tensor comes from: output ``name`` of part number ``part``, or input ``name`` where that is null."""
+
+    part: int | None
+    name: str
+
+
+class PartInput(TensorRecord):
+    """An input of a part and what it reads."""
+
+    source: FeedRecord
+
+
+class PartRecord(_Record):
+    """A part: its files with their digests, its device, what it reads and hands out, and the ops that it computes."""
+
+    xml: str
+    bin: str
+    sha256: dict[str, str]
+    device: str
+    plugin: str
+    properties: dict[str, str]
+    inputs: tuple[PartInput, ...]
+    outputs: tuple[TensorRecord, ...]
+    ops: tuple[str, ...]
+    copies: tuple[str, ...]
+    has_state: bool
+
+
+class PartsManifest(_Record):
+    """Parts in an order in which they can run, and the placement that they were cut by."""
+
+    format: Literal["hsdag-parts"] = FORMAT_NAME
+    version: Literal[1] = FORMAT_VERSION
+    model: ModelRecord
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[PartInput, ...]
+    parts: tuple[PartRecord, ...] = Field(min_length=1)
+    placement: Placement
+
+    @staticmethod
+    def load(path: str | Path) -> PartsManifest:
+        """Read a manifest, or that of a folder. Raises FileFormatError when it is missing, or no manifest."""
+        file = Path(path) / MANIFEST if Path(path).is_dir() else Path(path)
+        document = parse_document(read_text(file), str(file), FORMAT_NAME, (FORMAT_VERSION,))
+        try:
+            return PartsManifest.model_validate(document)
+        except ValidationError as error:
+            raise FileFormatError(f"{file}: {first_problem(error)}") from error

@@ -1,0 +1,132 @@
+"""Placed parts: what the work-conserving executor would run, as models with named inputs and outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.build import graph_of, name_uniquely, ordered_ops
+from hsdag.ir.parts import MODEL_INPUT, Feed, Part, PlacedParts
+from hsdag.ir.placement import Placement
+from hsdag.ir.reader import input_name
+from hsdag.runtime.cutting.cut import MODEL_INPUT as FROM_CALLER
+from hsdag.runtime.cutting.cut import Cut, Tensor
+from hsdag.runtime.openvino_backend.compiling import CutOptions, plan_cut
+from hsdag.runtime.openvino_backend.submodels import Submodel, SubmodelBuilder
+from hsdag.runtime.problems.objectives import find_objective
+
+
+def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
+    """The parts of a placed model, cut as ``compile_work_conserving`` cuts it; ``model`` is not changed.
+
+    What goes from an input of the model straight to an output is no part: the input feeds that output. Raises
+    PlacementError when the placement is for another model, or has too many parts.
+    """
+    placement.check_openvino()
+    model = placement.fixed(model)
+    graph = graph_of(model)
+    devices = [device for device in placement.devices if device.name in placement.used_devices]
+    index = {device.name: d for d, device in enumerate(devices)}
+    home = np.asarray([index[name] for name in placement.devices_of(graph)], dtype=np.int64)
+    cut = plan_cut(graph, home, len(devices), CutOptions(objective=find_objective(placement.objective))).cut
+    names = _Names(model, cut)
+    fed = dict(names.inputs)
+    parts: list[Part] = []
+    for subgraph, submodel in zip(cut.subgraphs, SubmodelBuilder(model, cut).build(), strict=True):
+        feeds = names.give(submodel, fed, len(parts))
+        if not submodel.model.outputs and not submodel.has_state:
+            continue
+        ops, copies = (
+            tuple(graph.op_names[v] for v in subgraph.ops if (home[v] == subgraph.device) == is_own)
+            for is_own in (True, False)
+        )
+        parts.append(Part(submodel.model, devices[subgraph.device], feeds, ops, copies, submodel.has_state))
+        names.restore(submodel.model, {*ops, *copies})
+    outputs = {name: (port, fed[tensor]) for name, (port, tensor) in names.outputs.items()}
+    every = (*(feed for part in parts for feed in part.feeds.values()), *(feed for _, feed in outputs.values()))
+    read = {feed.name for feed in every if feed.is_model_input}
+    ports = zip(names.inputs.values(), model.inputs, strict=True)
+    inputs = {feed.name: port for feed, port in ports if feed.name in read}
+    return PlacedParts(graph.name, tuple(parts), inputs, outputs)
+
+
+class _Names:
+    """Names of the tensors of a cut: those of the model for its inputs and outputs, ``OP:PORT`` for all others."""
+
+    def __init__(self, model: ov.Model, cut: Cut) -> None:
+        self._graph = cut.graph
+        op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
+        given = _unique(input_name(port) for port in model.inputs)
+        nodes = (port.get_node().get_name() for port in model.inputs)
+        self.inputs = {
+            Tensor(FROM_CALLER, op[node], 0): Feed(MODEL_INPUT, name) for node, name in zip(nodes, given, strict=True)
+        }
+        tensor_of = dict(cut.results)
+        self.outputs = {
+            name: (port, tensor_of[op[port.get_node().get_name()]])
+            for port, name in zip(model.outputs, _unique(input_name(port) for port in model.outputs), strict=True)
+        }
+
+    def give(self, submodel: Submodel, fed: dict[Tensor, Feed], part: int) -> dict[str, Feed]:
+        """Name the inputs and outputs of a submodel, which is number ``part``; what feeds its inputs by name.
+
+        Adds what it hands out to ``fed``. Takes away the constant that only the executor needs, and outputs that
+        repeat an input or another output.
+        """
+        model = submodel.model
+        model.remove_result(model.get_results()[-1])
+        feeds: dict[str, Feed] = {}
+        for parameter, tensor in zip(model.get_parameters(), submodel.inputs, strict=True):
+            feed = fed[tensor]
+            name = feed.name if feed.is_model_input else self._between(tensor)
+            name = name if name not in feeds else f"{name}#{len(feeds)}"
+            feeds[name] = feed
+            parameter.output(0).get_tensor().set_names({name})
+            parameter.set_friendly_name(name)
+        handed: dict[tuple[str, int], Feed] = {}
+        for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
+            source = result.input_value(0)
+            key = (source.get_node().get_name(), source.get_index())
+            if source.get_node().get_type_name() == "Parameter":
+                fed[tensor] = feeds[source.get_any_name()]
+                model.remove_result(result)
+            elif key in handed:
+                fed[tensor] = handed[key]
+                model.remove_result(result)
+            else:
+                fed[tensor] = handed[key] = Feed(part, self._between(tensor))
+                for port in (source, result.output(0)):  # which share their names unless the source had none
+                    port.get_tensor().set_names({fed[tensor].name})
+                result.set_friendly_name(f"{fed[tensor].name}/result")
+        for parameter in model.get_parameters():
+            if not parameter.output(0).get_target_inputs():
+                del feeds[parameter.get_friendly_name()]
+                model.remove_parameter(parameter)
+        return feeds
+
+    def restore(self, model: ov.Model, own: set[str]) -> None:
+        """Name constants, which bear the numbers of their ops, after the ops; all names are unique then."""
+        for node in model.get_ordered_ops():
+            number = node.get_friendly_name().partition(".")[0]
+            if number.isdecimal() and node.get_friendly_name() not in own:
+                node.set_friendly_name(self._graph.op_names[int(number)])
+        name_uniquely(model)
+
+    def _between(self, tensor: Tensor) -> str:
+        return f"{self._graph.op_names[tensor.op]}:{tensor.port}"
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    """Every name, and where one occurs again, ``NAME#1`` and so on."""
+    seen: Counter[str] = Counter()
+    found: list[str] = []
+    for name in names:
+        free = name
+        while free in found:
+            seen[name] += 1
+            free = f"{name}#{seen[name]}"
+        found.append(free)
+    return found
