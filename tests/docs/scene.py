@@ -29,6 +29,8 @@ STANDS_IN = {
     r"(?<=budget=)\"\w+\"": '"1s"',
     r"(?<=budget_s=)[\d.]+": "1",
     r"(?<=_model\()\"resnet50\"|(?<=_model_files\()\"resnet50\"": '"tiny_resnet"',
+    r"^hsdag place(?!.* --method )": "hsdag place --method met",
+    r"^hsdag bench(?!.* -t )": "hsdag bench -t 1s",
     r"(?<=--seeds )\d+": "1",
 }
 """What a run takes in the place of what a page says: small models, devices that are there, short searches."""
