@@ -30,10 +30,10 @@ def search(executor: str, devices: str, budget: str, seed: int) -> bool:
     is_split = sum(count > 0 for count in answer.ops.values()) > 1
     gain = f"{answer.ratio.value:.2f} [{answer.ratio.interval_text}] of the best single device's speed"
     under = rows.get(f"HETERO:{answer.name}")
-    more = "" if under is None else f", {under.median_s / answer.median_s:.2f} of HETERO's with the same placement"
-    print(f"{executor}, seed {seed}: {answer.name}, {1e3 * answer.median_s:.2f} ms, {gain}{more}")
+    more = "" if under is None else f", {under.median / answer.median:.2f} of HETERO's with the same placement"
+    print(f"{executor}, seed {seed}: {answer.name}, {1e3 * answer.median:.2f} ms, {gain}{more}")
     print(f"  {outcome.sentence}", flush=True)
-    beats_hetero = executor == "hetero" or (under is not None and under.median_s > answer.median_s)
+    beats_hetero = executor == "hetero" or (under is not None and under.median > answer.median)
     return is_split and answer.ratio.is_faster and beats_hetero
 
 

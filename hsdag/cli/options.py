@@ -91,7 +91,12 @@ Start: TypeAlias = Annotated[
     Option("--start", metavar="PLACEMENT", help="Begin with a placement; the answer is never found to be slower."),
 ]
 Objective: TypeAlias = Annotated[
-    str, Option("--objective", autocompletion=completion.objectives, help="latency or throughput.")
+    str,
+    Option(
+        "--objective",
+        autocompletion=completion.objectives,
+        help="latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5.",
+    ),
 ]
 Execution: TypeAlias = Annotated[
     str,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsdag.placers.incumbent import Contribution
+    from hsdag.runtime.problems.objectives import Objective
     from hsdag.runtime.simulator import Semantics
 
 ANSWER = " *"
@@ -89,7 +90,7 @@ def megabytes(size_bytes: int | None) -> str:
     return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e7 else f"{size_bytes / 1e6:.2g}"
 
 
-def print_members(contributions: Sequence[Contribution]) -> None:
+def print_members(contributions: Sequence[Contribution], objective: Objective) -> None:
     """What the methods of a portfolio contributed, in the order of their first turns."""
     turns: dict[str, list[Contribution]] = {}
     for each in contributions:
@@ -97,13 +98,16 @@ def print_members(contributions: Sequence[Contribution]) -> None:
     rows = []
     for method, own in turns.items():
         gains = [turn for turn in own if turn.after < turn.before]
-        found = [milliseconds(gains[-1].after), f"{gains[-1].ended_s:.1f}"] if gains else ["-", "-"]
+        found = [objective.figure(gains[-1].after), f"{gains[-1].ended_s:.1f}"] if gains else ["-", "-"]
         bounds = [turn.bound.value_s for turn in own if turn.bound is not None]
         note = next((turn.failure for turn in own if turn.failure), "")
         seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        rows.append([method, seconds, *found, milliseconds(max(bounds)) if bounds else "-", note])
+        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
+    unit = objective.shown_unit
     if rows:
-        print_table(None, ["method", "seconds", "best ms", "by second", "bound ms", "failure"], rows)
+        print_table(
+            None, ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
+        )
 
 
 def show_semantics(name: str, semantics: Semantics) -> None:

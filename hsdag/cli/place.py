@@ -31,7 +31,7 @@ from hsdag.cli.options import (
     Start,
     Tokens,
 )
-from hsdag.cli.output import milliseconds, print_json, print_members, print_table
+from hsdag.cli.output import print_json, print_members, print_table
 
 if TYPE_CHECKING:
     from hsdag.commands.outcome import PlaceResult
@@ -164,12 +164,21 @@ def _place_folder(
 def _show(outcome: PlaceResult, written: Path) -> None:
     from hsdag.search.session import in_bytes
 
-    columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels", "ops per device"]
+    objective, unit = outcome.objective, outcome.objective.shown_unit
+    columns = [
+        "candidate",
+        f"median {unit}",
+        f"p95 {unit}",
+        "x best device",
+        "95% interval",
+        "submodels",
+        "ops per device",
+    ]
     cells = [
         [
             f"{row.name} *" if row.is_answer else row.name,
-            milliseconds(row.median_s),
-            milliseconds(row.p95_s),
+            objective.figure(row.median),
+            objective.figure(row.p95),
             f"{row.ratio.value:.3f}",
             row.ratio.interval_text,
             str(row.submodels),
@@ -189,7 +198,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         )
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
-    print_members(outcome.contributions)
+    print_members(outcome.contributions, objective)
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     if sum(held > 0 for held in outcome.held_bytes.values()) > 1:

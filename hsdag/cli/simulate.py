@@ -68,12 +68,12 @@ def _show(answer: SimulateResult) -> None:
     show_semantics(problem.name, answer.semantics)
     print_table(None, ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], rows)
     sent = f"{run.num_transfers} transfers, {mebibytes(run.transfer_bytes)} MiB"
-    name = answer.objective.value_name.removesuffix("_s")
-    typer.echo(f"Simulated {name} {milliseconds(answer.value_s)} ms; {sent}")
+    typer.echo(f"Simulated {answer.objective.label} {answer.objective.text(answer.value_s)}; {sent}")
     if len(answer.samples_s):
-        noise = noise_document(answer.samples_s)
-        shown = ", ".join(f"{key.removesuffix('_s')} {milliseconds(noise[key])}" for key in noise if key != "runs")
-        typer.echo(f"Over {noise['runs']} noisy runs, in ms: {shown}")
+        noise, objective = noise_document(answer.samples_s, ""), answer.objective
+        shown = ", ".join(f"{key.removesuffix('_')} {objective.figure(noise[key])}" for key in noise if key != "runs")
+        unit = f", in {objective.shown_unit}" if objective.shown_unit else ""
+        typer.echo(f"Over {noise['runs']} noisy runs{unit}: {shown}")
     for device in answer.over_memory:
         typer.echo(f"{device} holds more than its memory: this placement cannot run there.")
 

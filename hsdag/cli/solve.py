@@ -167,12 +167,13 @@ def _show_batch(solution: BatchSolution) -> None:
 
 
 def _show_value(solution: Solution, name: str, answer: str, rate: str = "") -> None:
-    bound = f"lower bound {milliseconds(solution.lower_bound_s)} ms by {solution.bound.argument}"
+    text = solution.objective.text
+    bound = f"lower bound {text(solution.lower_bound_s)} by {solution.bound.argument}"
     if solution.value_s is None or solution.gap is None:
         typer.echo(f"No {answer}; {bound}")
     else:
         gap = f"gap {100 * solution.gap:.4g}%"
-        typer.echo(f"Simulated {name} {milliseconds(solution.value_s)} ms{rate}; {bound}, {gap}")
+        typer.echo(f"Simulated {name} {text(solution.value_s)}{rate}; {bound}, {gap}")
 
 
 def _show_ending(solution: Solution, what: str) -> None:
@@ -184,11 +185,11 @@ def _show_ending(solution: Solution, what: str) -> None:
 def _show(solution: SolveResult, output: Path | None) -> None:
     if solution.run is not None:
         _show_schedule(solution, solution.run)
-    _show_value(solution, solution.options.objective.value_name.removesuffix("_s"), "placement")
-    for name, seconds in solution.single_s.items():
+    _show_value(solution, solution.objective.label, "placement")
+    for name, value in solution.single_s.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
-        typer.echo(f"All on {name}: {milliseconds(seconds)} ms{note}")
-    print_members(solution.contributions)
+        typer.echo(f"All on {name}: {solution.objective.text(value)}{note}")
+    print_members(solution.contributions, solution.objective)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
     if solution.measured is not None:
         _show_measured(solution.measured)

@@ -259,6 +259,8 @@ def compare(
     """
     watcher, setup = watcher or Watcher(), setup_of(problem, options)
     options.search.objective.check(options.search.semantics)
+    if options.search.objective.unit != "s":
+        raise OptionError(f"hsdag compare takes --objective latency or throughput, not {options.search.objective.name}")
     if past is not None:
         _check_same(past.setup, setup)
     refused = _refusals(problem, options, setup.methods)

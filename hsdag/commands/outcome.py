@@ -12,6 +12,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
 from hsdag.placers.incumbent import Contribution
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
+from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.search.verifying import Verdict
 
 NO_SINGLE = "No single device runs the whole model"
@@ -22,11 +23,11 @@ SHOWN_REASONS = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One measured candidate: seconds, its ratio to the best single device, submodels, ops per device."""
+    """One measured candidate: values for the objective, ratio to the best single device, submodels, ops per device."""
 
     name: str
-    median_s: float
-    p95_s: float
+    median: float
+    p95: float
     runs: int
     ratio: Ratio
     submodels: int
@@ -82,6 +83,11 @@ class PlaceResult:
     held_bytes: Mapping[str, float] = field(default_factory=dict)  # weights and state, by device
     contributions: tuple[Contribution, ...] = ()
 
+    @property
+    def objective(self) -> Objective:
+        """What rows have values of."""
+        return find_objective(self.placement.objective)
+
     def __getattr__(self, name: str) -> Any:
         """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
         if name.startswith("_"):
@@ -90,11 +96,12 @@ class PlaceResult:
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag place``, beside the placement file."""
+        suffix = self.objective.suffix
         rows = [
             {
                 "name": row.name,
-                "median_s": row.median_s,
-                "p95_s": row.p95_s,
+                f"median_{suffix}": row.median,
+                f"p95_{suffix}": row.p95,
                 "runs": row.runs,
                 "ratio_to_best_single": row.ratio.value,
                 "ci95": row.ratio.interval,
@@ -107,6 +114,7 @@ class PlaceResult:
         ]
         return {
             "sentence": self.sentence,
+            "objective": self.objective.name,
             "speedup": self.placement.speedup.model_dump() if self.placement.speedup else None,
             "rows": rows,
             "failures": dict(self.failures),

@@ -246,7 +246,8 @@ class _Report:
         elif result.answer == START and options.start is not None:
             ranks, executor = options.start.priority_of(graph), options.start.executor
             method, seed = options.start.method, options.start.seed
-        records = {name: samples.record() for name, samples in result.comparison.samples.items()}
+        timed = result.comparison.samples if options.objective.unit == "s" else {}
+        records = {name: samples.record() for name, samples in timed.items()}
         versions = {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
         return Placement(
             model=self.session.model_record,
@@ -257,7 +258,7 @@ class _Report:
             seed=seed,
             objective=options.objective.name,
             executor=executor,
-            latency=records[result.answer],
+            latency=records.get(result.answer),
             baselines={name: record for name, record in records.items() if name not in self.plans},
             speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
             priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
@@ -280,8 +281,8 @@ class _Report:
             record = samples.record()
             row = Row(
                 name=name,
-                median_s=self.result.comparison.median_s(name),
-                p95_s=record.p95_s,
+                median=self.result.comparison.median_s(name),
+                p95=record.p95_s,
                 runs=record.runs,
                 ratio=self.result.ratios[name],
                 submodels=self.result.opened[name].submodels,
@@ -289,7 +290,7 @@ class _Report:
                 is_answer=name == self.result.answer,
             )
             rows.append(row)
-        return tuple(sorted(rows, key=lambda row: row.median_s))
+        return tuple(sorted(rows, key=lambda row: row.median))
 
     def _ops_of(self, name: str) -> dict[str, int]:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
@@ -384,7 +385,7 @@ class _Report:
     def _alone(self) -> str:
         """The sentence where nothing was searched."""
         only, name = self.session.devices.placed[0].name, self.result.answer
-        figure = f"{name} takes {1e3 * self.result.comparison.median_s(name):.3g} ms"
+        figure = f"{name} takes {self.options.objective.text(self.result.comparison.median_s(name))}"
         advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
         if self.session.is_on_torch:
             advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"

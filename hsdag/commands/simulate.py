@@ -22,6 +22,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import check_seed
+from hsdag.search.solve import settled
 
 MAX_NOISE = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -69,7 +70,7 @@ class SimulateResult:
             "simulated": True,
         }
         if len(self.samples_s):
-            document["noise"] = noise_document(self.samples_s)
+            document["noise"] = noise_document(self.samples_s, self.objective.suffix)
         return document
 
 
@@ -82,6 +83,7 @@ def simulate_placement(
     priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
     """
     objective.check(semantics)
+    objective = settled(objective, problem, semantics)
     if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
         raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
     semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
@@ -95,17 +97,17 @@ def simulate_placement(
     return SimulateResult(problem, semantics, objective, float(values_s[0]), run, samples_s)
 
 
-def noise_document(samples_s: FloatArray) -> dict[str, float | int]:
-    """Statistics of noisy runs; the standard deviation is that of the sample."""
-    return {
-        "runs": len(samples_s),
-        "mean_s": float(samples_s.mean()),
-        "std_s": float(samples_s.std(ddof=1)) if len(samples_s) > 1 else 0.0,
-        "min_s": float(samples_s.min()),
-        "median_s": float(np.median(samples_s)),
-        "p95_s": float(np.quantile(samples_s, 0.95)),
-        "max_s": float(samples_s.max()),
+def noise_document(samples: FloatArray, suffix: str = "s") -> dict[str, float | int]:
+    """Statistics of noisy runs, named by their unit; the standard deviation is that of the sample."""
+    figures = {
+        "mean": samples.mean(),
+        "std": samples.std(ddof=1) if len(samples) > 1 else 0.0,
+        "min": samples.min(),
+        "median": np.median(samples),
+        "p95": np.quantile(samples, 0.95),
+        "max": samples.max(),
     }
+    return {"runs": len(samples), **{f"{name}_{suffix}": float(figure) for name, figure in figures.items()}}
 
 
 def parse_semantics(

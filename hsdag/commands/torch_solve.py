@@ -147,6 +147,8 @@ def _sentence(name: str, result: FinalResult, simulated_s: float | None, objecti
 def _check_semantics(options: SolveOptions) -> None:
     """Devices of the engine work side by side, on links of their own, in the order of a plan or as inputs arrive."""
     given = options.semantics
+    if options.objective.unit != "s":
+        raise OptionError(f"--executor cuda measures latency and throughput, not {options.objective.name}")
     if given.execution is not Execution.WORK_CONSERVING or given.links is not Links.INDEPENDENT:
         raise OptionError("--execution and --links do not go with --executor cuda, which has its own")
     if given.order not in (None, Order.PRIORITY, Order.FIFO):

@@ -14,6 +14,8 @@ from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placeme
 from hsdag.placers.incumbent import Contribution, Status
 from hsdag.runtime.measuring.latency import Comparison, Ratio
 from hsdag.runtime.problems.bounds import Bound
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import graph_of_problem
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
@@ -38,6 +40,11 @@ class Solution:
     interrupted: bool
 
     @property
+    def objective(self) -> Objective:
+        """What the value is; latency where nothing else is said."""
+        return LATENCY
+
+    @property
     def lower_bound_s(self) -> float:
         """What no plan is below."""
         return self.bound.value_s
@@ -50,7 +57,7 @@ class Solution:
     def ending(self) -> dict[str, object]:
         """What every answer says in JSON, beside the value and the answer itself."""
         return {
-            "lower_bound_s": self.lower_bound_s,
+            f"lower_bound_{self.objective.suffix}": self.lower_bound_s,
             "bound_by": self.bound.argument,
             "gap": self.gap,
             "status": self.status.value,
@@ -101,7 +108,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
-    """The end of a search; ``value_s`` is the makespan, or the period for throughput.
+    """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit.
 
     ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
     or what the method had before.
@@ -118,6 +125,11 @@ class SolveResult(Solution):
     measured: Measured | None = None
     breaking: tuple[str, ...] = ()
     """Single devices that break a pin: figures to compare with, but no answers."""
+
+    @property
+    def objective(self) -> Objective:
+        """What was searched for."""
+        return self.options.objective
 
     @property
     def semantics(self) -> Semantics:
@@ -167,7 +179,7 @@ class SolveResult(Solution):
             self.options.objective.value_name: self.value_s,
             "schedule": self.schedule,
             **self.ending(),
-            "single_devices_s": self.single_s,
+            f"single_devices_{self.objective.suffix}": self.single_s,
             "breaking_pins": list(self.breaking),
             **self.semantics.document(),
             "objective": self.options.objective.name,
@@ -185,9 +197,12 @@ class SolveResult(Solution):
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
         names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
-        simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
+        in_seconds, simulated = self.objective.unit == "s", dict[str, LatencyRecord]()
+        if in_seconds:
+            simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
+        one_s = self.value_s if in_seconds or self.run is None else self.run.makespan_s
         executor: ExecutorName = "hetero" if sequential else "work-conserving"
-        latency, baselines = _record(self.value_s), simulated
+        latency, baselines = _record(one_s), simulated
         if self.measured is not None:
             executor, baselines = self.measured.executor, self.measured.records
             latency = baselines.pop(self.measured.name, None)

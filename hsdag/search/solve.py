@@ -17,13 +17,14 @@ from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Result, Status
 from hsdag.runtime.problems.bounds import Bound, largest
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problems.pins import with_pinned_ops
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of, unit_ranks
-from hsdag.runtime.simulator import Order, simulate
+from hsdag.runtime.simulator import Order, Semantics, simulate
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import SolveOptions
@@ -58,9 +59,10 @@ class _Search:
         problem = with_memory(problem, options.memory_bytes)
         self._free = problem  # of pins
         problem = with_pinned_ops(problem, options.pins)
+        options.objective.check(options.semantics)
+        options = replace(options, objective=settled(options.objective, self._free, options.semantics))
         self._problem, self._options, self._watcher = problem, options, watcher
         objective, semantics = options.objective, options.semantics
-        objective.check(semantics)
         self._begin = time.monotonic()
         self._units = problem_of(problem, objective, semantics)
         self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
@@ -205,6 +207,24 @@ def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> 
             raise OptionError(f"--memory names device {name!r}; the devices are {', '.join(problem.device_names)}")
         limits[problem.device_names.index(name)] = size
     return replace(problem, memory_bytes=limits)
+
+
+def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics) -> Objective:
+    """The objective, which knows what the best single device of a problem has.
+
+    Where none supports all ops, that is what they have with each op where it is fastest. Raises OptionError where the
+    problem lacks figures.
+    """
+    objective.check_problem(problem)
+
+    def best_single(term: Objective) -> float:
+        alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
+        fastest = np.nanargmin(problem.time_s, axis=1)[None]
+        free = replace(semantics, order=None, noise_sigma=0.0)
+        values = [term.simulated(problem, each.astype(np.int64), free) for each in (alone, fastest)]
+        return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
+
+    return objective.settled(best_single)
 
 
 def _of_units(problem: Problem, plan: Plan) -> Plan:

@@ -13,6 +13,7 @@ from hsdag.ir.placement import ExecutorName
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import Close, Difference, Opened, Request, Run, Throughput
 from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.platforms.energy_counters import EnergyCounters
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.timeline.timeline import Timeline
@@ -125,6 +126,15 @@ class _OpenCandidate:
         wanted = self.requests
         request = Throughput(self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
         return self.client.call(request, self.limit_s).period_s
+
+    def energy_j(self, count: int) -> float:
+        counters = EnergyCounters.find()
+        before = counters.counts()
+        num_runs = len(self.single_runs(count))
+        joules = counters.joules_since(before) / num_runs
+        if joules <= 0:
+            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
+        return joules
 
 
 class CandidateRunner:

@@ -44,6 +44,7 @@ class _Device(_Record):
     name: _Name
     memory_bytes: _Amount | None = None
     launch_s: _Amount = 0.0
+    power_w: _Amount | None = None
     plugin: _Name | None = None
     properties: dict[str, str] | None = None
 
@@ -155,10 +156,13 @@ def problem_to_json(problem: ScheduleProblem) -> str:
                 name=device.name,
                 memory_bytes=float(b) if np.isfinite(b) else None,
                 launch_s=float(s),
+                power_w=float(w) if np.isfinite(w) else None,
                 plugin=device.plugin if problem.devices else None,
                 properties=dict(device.properties) if problem.devices else None,
             )
-            for device, b, s in zip(problem.device_records, problem.memory_bytes, problem.launch_s, strict=True)
+            for device, b, s, w in zip(
+                problem.device_records, problem.memory_bytes, problem.launch_s, _power_w(problem), strict=True
+            )
         ],
         links=_Links(
             bandwidth_bytes_per_s=[[None if np.isinf(x) else x for x in r] for r in bandwidth],
@@ -213,7 +217,15 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         if any(d.plugin for d in document.devices)
         else (),
         slowdown=None if document.slowdown is None else _square("slowdown", document.slowdown, k),
+        power_w=[np.nan if d.power_w is None else d.power_w for d in document.devices]
+        if any(d.power_w is not None for d in document.devices)
+        else None,
     )
+
+
+def _power_w(problem: ScheduleProblem) -> FloatArray:
+    """[D] NaN where nothing is known."""
+    return np.full(problem.num_devices, np.nan) if problem.power_w is None else problem.power_w
 
 
 def _labels(ops: Sequence[_Op]) -> OpLabels:

@@ -48,7 +48,8 @@ class ScheduleProblem:
     device b runs one too, by which the factors of several devices add up, less 1 each; None where devices do not slow
     each other down, and its diagonal is ignored. ``topological_order`` is the order of sequential execution. ``source``
     says where the figures come from, ``model`` which model they are of, where that is known, and ``devices`` what
-    OpenVINO devices the names stand for, or nothing.
+    OpenVINO devices the names stand for, or nothing. ``power_w`` is what devices take while they compute, NaN where
+    that is not known; None where nothing is.
 
     Raises ValueError when a table has the wrong shape or an entry outside its range, an edge leaves the
     graph, or the order is not topological.
@@ -76,6 +77,7 @@ class ScheduleProblem:
     model: ModelRecord | None = None
     devices: tuple[DeviceRecord, ...] = ()
     slowdown: FloatArray | None = None  # [D, D]
+    power_w: FloatArray | None = None  # [D]
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -104,6 +106,7 @@ class ScheduleProblem:
             "launch_s": (d,),
             "topological_order": (n,),
         }
+        shapes |= {} if self.power_w is None else {"power_w": (d,)}
         for field, shape in shapes.items():
             if getattr(self, field).shape != shape:
                 raise ValueError(f"{field} of problem {self.name!r} must be {shape}, not {getattr(self, field).shape}")
@@ -127,6 +130,7 @@ class ScheduleProblem:
             "link_latency_s": self.link_latency_s[off],
             "launch_s": self.launch_s,
             "overheads": np.array([self.op_overhead_s, self.transfer_overhead_s]),
+            "power_w": np.zeros(0) if self.power_w is None else np.nan_to_num(self.power_w, posinf=-1.0),
         }
         for field, values in finite.items():
             if not np.all(np.isfinite(values) & (values >= 0)):
@@ -219,6 +223,7 @@ class ScheduleProblem:
         model: ModelRecord | None = None,
         devices: tuple[DeviceRecord, ...] = (),
         slowdown: ArrayLike | None = None,
+        power_w: ArrayLike | None = None,
     ) -> ScheduleProblem:
         """A problem from plain tables; a single number fills a table.
 
@@ -256,6 +261,7 @@ class ScheduleProblem:
             model=model,
             devices=devices,
             slowdown=None if slowdown is None else _table(slowdown, (d, d)),
+            power_w=None if power_w is None else _table(power_w, (d,)),
         )
 
     @staticmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hsdag.ir.errors import OptionError
@@ -32,26 +32,62 @@ class Meter(Protocol):
     def in_flight(self, count: int) -> float:
         """Mean seconds per inference of ``count`` or more with several in flight."""
 
+    def energy_j(self, count: int) -> float:
+        """Mean joules of an inference, of ``count`` or more; by the machine's counters."""
+
 
 class Objective(ABC):
     """The figure that a search minimises.
 
     A file of this folder that ends with ``OBJECTIVE = ...`` adds one, named like the file. Values are in ``unit``, SI.
-    ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is its field in JSON answers.
-    ``is_steady`` says that inferences follow each other without a gap, so that the loads of devices count and the
-    schedule of one inference does not. ``properties`` are OpenVINO's for compiling.
+    ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is its field in JSON answers, which
+    ends with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit``. Models are
+    placed for it where it ``places_models``; problems always are. ``is_steady`` says that inferences follow each other
+    without a gap, so that the loads of devices count and the schedule of one inference does not. ``properties`` are
+    OpenVINO's for compiling.
     """
 
-    name: ClassVar[str]
+    name: str
     unit: ClassVar[str]
     meaning: ClassVar[str]
     value_name: ClassVar[str]
+    shown_unit: ClassVar[str] = "ms"
+    shown_factor: ClassVar[float] = 1e3
+    places_models: ClassVar[bool] = True
     is_steady: ClassVar[bool] = False
     properties: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def suffix(self) -> str:
+        """The unit, as the names of JSON fields end with it."""
+        return self.value_name.rpartition("_")[2]
+
+    @property
+    def label(self) -> str:
+        """What the value is called."""
+        return self.value_name.removesuffix(f"_{self.suffix}").replace("_", " ") if self.unit else "weighted sum"
+
+    def figure(self, value: float) -> str:
+        """A value with four digits in ``shown_unit``, which goes without saying."""
+        return f"{self.shown_factor * value:.4g}"
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return f"{self.figure(value)} {self.shown_unit}".strip()
 
     @abstractmethod
     def check(self, semantics: Semantics) -> None:
         """Raise OptionError for semantics that the objective is not defined under."""
+
+    def check_problem(self, problem: ScheduleProblem) -> None:  # noqa: B027 - most need costs alone
+        """Raise OptionError where a problem lacks figures that the value is made of."""
+
+    def check_machine(self) -> None:  # noqa: B027 - most take a clock alone
+        """Raise DeviceError where the value cannot be measured on this machine."""
+
+    def settled(self, best_single: Callable[[Objective], float]) -> Objective:
+        """The objective once it is known what the best single device has, for it or for another one."""
+        return self
 
     @abstractmethod
     def uses_order(self, execution: Execution) -> bool:
@@ -88,13 +124,35 @@ class Objective(ABC):
 def objective_names() -> tuple[str, ...]:
     """Every objective that ``--objective`` takes."""
     found = pkgutil.iter_modules(importlib.import_module(__package__).__path__)
-    return tuple(sorted(module.name.replace("_", "-") for module in found if module.name != "base"))
+    return tuple(sorted(module.name.replace("_", "-") for module in found if module.name not in ("base", "weighted")))
+
+
+def placeable_only_by_time(objective: Objective) -> OptionError:
+    """Why a model cannot be placed for an objective."""
+    return OptionError(
+        f"hsdag place takes --objective {', '.join(name for name in objective_names() if _places_models(name))}, not "
+        f"{objective.name}; hsdag solve takes all, and hsdag profile writes the problem of a model"
+    )
+
+
+def _places_models(name: str) -> bool:
+    return find_objective(name).places_models
 
 
 def find_objective(name: str) -> Objective:
-    """An objective by name. Raises OptionError that lists the choices."""
+    """An objective by name, or a weighted sum such as ``latency=1,memory=0.5``.
+
+    Raises OptionError that lists the choices.
+    """
+    if "=" in name:
+        from hsdag.runtime.problems.objectives.weighted import Weighted
+
+        return Weighted.parse(name)
     if name not in objective_names():
-        raise OptionError(f"unknown objective {name!r}; choose one of {', '.join(objective_names())}")
+        choices = ", ".join(objective_names())
+        raise OptionError(
+            f"unknown objective {name!r}; choose one of {choices}, or a weighted sum such as latency=1,memory=0.5"
+        )
     module = importlib.import_module(f"{__package__}.{name.replace('-', '_')}")
     objective: Objective = module.OBJECTIVE
     return objective

@@ -329,7 +329,7 @@ OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--execution", "magic"), "choose one of work-conserving, sequential"),
     (("--links", "magic"), "choose one of independent, egress"),
     (("--links", "blocking"), "throughput"),
-    (("--objective", "energy"), "choose one of latency, throughput"),
+    (("--objective", "heat"), "choose one of energy, latency, memory, throughput"),
     (("--seed", "-1"), "the seed must be"),
     (("--seed", str(2**63)), "the seed must be"),
     (("--gantt", "g.pdf"), "ends in .png or .svg"),

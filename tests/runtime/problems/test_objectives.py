@@ -16,13 +16,13 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics
 
-ENERGY = """
+HEAT = """
 from hsdag.runtime.problems.objectives.latency import Latency
 
-class Energy(Latency):
-    name, unit, meaning, value_name = "energy", "J", "less energy", "energy_j"
+class Heat(Latency):
+    name, unit, meaning, value_name = "heat", "J", "less heat", "heat_j"
 
-OBJECTIVE = Energy()
+OBJECTIVE = Heat()
 """
 
 
@@ -35,23 +35,26 @@ class Clock:
     def in_flight(self, count: int) -> float:
         return float(count)
 
+    def energy_j(self, count: int) -> float:
+        return 0.5 * count
+
 
 def planned(placement: list[int], order: list[int] | None = None) -> Plan:
     return Plan(np.array(placement), None if order is None else np.array(order))
 
 
 def test_objectives_are_found_by_name_and_an_unknown_one_is_answered_with_the_choices() -> None:
-    assert [find_objective(name).name for name in objective_names()] == ["latency", "throughput"]
+    assert [find_objective(name).name for name in objective_names()] == ["energy", "latency", "memory", "throughput"]
     assert find_objective("latency") is LATENCY
-    with pytest.raises(OptionError, match="unknown objective 'energy'; choose one of latency, throughput"):
-        find_objective("energy")
+    with pytest.raises(OptionError, match="unknown objective 'heat'; choose one of energy, latency, memory"):
+        find_objective("heat")
 
 
 def test_a_file_in_the_folder_is_a_new_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "energy.py").write_text(ENERGY)
+    (tmp_path / "heat.py").write_text(HEAT)
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
-    assert objective_names() == ("energy", "latency", "throughput")
-    assert find_objective("energy").value_name == "energy_j"
+    assert objective_names() == ("energy", "heat", "latency", "memory", "throughput")
+    assert find_objective("heat").value_name == "heat_j"
 
 
 def test_latency_is_the_makespan_and_throughput_the_load_of_the_busiest_device() -> None:
