@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
+from jsonschema import Draft202012Validator
+from typer._click.globals import get_current_context
 
+from hsdag.cli import output
+from hsdag.commands.answers import answering_commands, schema_of
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.profiling.profiler import Effort
@@ -64,6 +71,35 @@ def own_profile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HSDAG_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def answers_have_the_form_that_their_schemas_say() -> Iterator[None]:
+    """Whatever a command prints with --json in any test is checked."""
+    as_text = output.as_text
+
+    def checked(document: Mapping[str, Any]) -> str:
+        context = get_current_context(silent=True)
+        command = context.command_path.partition(" ")[2] if context is not None else "schema"
+        if command != "schema":
+            text = as_text(document)
+            errors = [
+                f"{error.json_path}: {error.message[:300]}"
+                for error in validator(command).iter_errors(json.loads(text))
+            ]
+            assert not errors, f"hsdag {command} --json is not as hsdag schema {command} says: {errors}"
+        return as_text(document)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "as_text", checked)
+        yield
+
+
+@cache
+def validator(command: str) -> Draft202012Validator:
+    """Checks answers of a command; one without a schema fails here."""
+    assert command in answering_commands(), f"add hsdag/commands/answers/{command}.py with the answer's type, Answer"
+    return Draft202012Validator(schema_of(command))
 
 
 @pytest.fixture

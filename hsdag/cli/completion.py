@@ -100,6 +100,13 @@ def tables() -> list[str]:
     return list(PAPER_TABLES)
 
 
+def answering() -> list[str]:
+    """Of ``schema``."""
+    folder = str(resources.files("hsdag.commands") / "answers")
+    names = (found.name for found in iter_modules([folder]) if found.name not in ("base", "schema"))
+    return sorted({name.partition("_")[0] for name in names})
+
+
 def trained() -> list[str]:
     """Of ``train --method``."""
     return ["rules", "doppler"]

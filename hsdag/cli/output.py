@@ -30,7 +30,12 @@ def say(text: str) -> None:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document on stdout."""
-    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+    typer.echo(as_text(document))
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A document as it is printed."""
+    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def console(*, is_error: bool = False) -> Console:

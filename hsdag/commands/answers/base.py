@@ -1,0 +1,66 @@
+"""Parts that several answers have."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+
+class Latency(TypedDict):
+    """Seconds per inference; ``measured`` is false for simulated figures."""
+
+    median_s: float
+    mean_s: float
+    p95_s: float
+    runs: int
+    measured: bool
+
+
+class Speedup(TypedDict):
+    """How many times faster the answer is than the best single device."""
+
+    versus: str
+    ratio: float
+    ci95: tuple[float, float]
+
+
+class Member(TypedDict):
+    """One turn of a method of a portfolio; values in the objective's unit."""
+
+    method: str
+    began_s: float
+    ended_s: float
+    before: float | None
+    after: float | None
+    bound: float | None
+    status: str | None
+    failure: str | None
+
+
+class Ending(TypedDict):
+    """How a search over a problem ended; ``gap`` is that of the value to the bound."""
+
+    lower_bound_s: float
+    bound_by: str
+    gap: float | None
+    status: str
+    elapsed_s: float
+    evaluations: int
+    interrupted: bool
+    simulated: bool
+
+
+class Semantics(TypedDict):
+    """What was simulated."""
+
+    execution: str
+    order: str
+    links: str
+
+
+class OpRun(TypedDict):
+    """When an op ran where."""
+
+    op: str
+    device: str
+    start_s: float
+    end_s: float

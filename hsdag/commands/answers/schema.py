@@ -1,0 +1,42 @@
+"""JSON schemas of answers, made from their types."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hsdag.ir.errors import OptionError
+from hsdag.runtime.problems.objectives import find_objective, objective_names
+
+_VALUE = "makespan_s"
+"""The value of the objective latency, which stands for that of every objective."""
+
+
+def answering_commands() -> tuple[str, ...]:
+    """Commands whose ``--json`` answer has a schema, such as ``"models list"``."""
+    package = import_module("hsdag.commands.answers")
+    names = (module.name for module in iter_modules(package.__path__))
+    return tuple(sorted(name.replace("_", " ") for name in names if name not in ("base", "schema")))
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of a command's answer; keys that are not in it are forbidden.
+
+    Raises OptionError for a command that has none, with the choices.
+    """
+    if command not in answering_commands():
+        choices = ", ".join(answering_commands())
+        raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {choices}")
+    answer = import_module(f"hsdag.commands.answers.{command.replace(' ', '_')}").Answer
+    schema = TypeAdapter(answer).json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
+            if command in ("solve", "simulate") and _VALUE in part["properties"]:
+                values = {find_objective(name).value_name for name in objective_names()}
+                part["properties"] |= dict.fromkeys(sorted(values), part["properties"][_VALUE])
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hsdag {command} --json"}
+    return {**schema, **title}

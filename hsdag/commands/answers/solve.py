@@ -1,0 +1,71 @@
+"""Of ``hsdag solve``."""
+
+from __future__ import annotations
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from hsdag.commands.answers.base import Ending, Latency, Member, OpRun, Semantics
+
+
+class Row(Latency):
+    """A candidate as the executor ran it."""
+
+    name: str
+    ratio: float
+    ci95: list[float | None]
+
+
+class Measured(TypedDict):
+    """The answer as the executor ran it, beside every single device."""
+
+    executor: str
+    answer: str
+    versus: str | None
+    rows: list[Row]
+    failures: dict[str, str]
+    sentence: str
+
+
+class Solved(Ending, Semantics):
+    """A placement of a problem; the value has the name of its objective's, and is null where there is no placement."""
+
+    method: str
+    placement: dict[str, str] | None
+    makespan_s: NotRequired[float | None]
+    schedule: list[OpRun]
+    single_devices_s: dict[str, float]
+    objective: str
+    seed: int
+    members: list[Member]
+    note: str | None
+    measured: NotRequired[Measured]
+    priority: NotRequired[dict[str, int]]
+
+
+class BatchRun(OpRun):
+    """When an op ran for which inputs."""
+
+    inputs: list[int]
+
+
+class Batched(Ending):
+    """A schedule of batches; ``assumed`` says what batches are taken to cost."""
+
+    method: str
+    batch: int
+    batch_sizes: list[int]
+    group: int
+    assumed: str
+    makespan_s: float | None
+    inputs_per_s: float | None
+    most_inputs_per_s: float | None
+    schedule: list[BatchRun]
+    best_after_s: float | None
+    execution: str
+    links: str
+    seed: int
+
+
+Answer = Solved | Batched
