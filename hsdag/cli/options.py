@@ -49,6 +49,7 @@ InferPrecision: TypeAlias = Annotated[
     str | None,
     Option(
         "--infer-precision",
+        "-infer_precision",
         metavar="[DEVICE:]PRECISION,...",
         help="Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
     ),

@@ -36,6 +36,7 @@ class Solved(Ending, Semantics):
     makespan_s: NotRequired[float | None]
     schedule: list[OpRun]
     single_devices_s: dict[str, float]
+    breaking_pins: list[str]
     objective: str
     seed: int
     members: list[Member]
