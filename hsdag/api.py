@@ -249,8 +249,7 @@ def export(
     """
     from hsdag.ir.export import export_placement
     from hsdag.ir.placement import Placement
-    from hsdag.ir.reader import load_model
-    from hsdag.search.options import input_shapes
+    from hsdag.ir.reader import load_model, parse_shapes
 
     def cut(network: Any, placed: Placement) -> Any:
         from hsdag.runtime.openvino_backend.placed_parts import placed_parts  # its compiler is slow to load
@@ -259,7 +258,8 @@ def export(
 
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
-    network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
+    fixed = parse_shapes(shape) if isinstance(shape, str) else shape
+    network = None if model is None else load_model(model, fixed, spare=spare, dynamic=dynamic)
     path = Path(model) if isinstance(model, str | Path) else None
     notes: list[str] = []
     files = export_placement(loaded, format, output, network, path=path, cut=cut, tell=notes.append)

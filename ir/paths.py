@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from hsdag.ir.graph import Csr, FloatArray, IntArray
+from hsdag.ir.kernels import kernel
 
 
 def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_costs: FloatArray) -> FloatArray:
@@ -20,7 +20,7 @@ def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_cost
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _longest_before(
     order: IntArray, indptr: IntArray, indices: IntArray, op_costs: FloatArray, edge_costs: FloatArray
 ) -> FloatArray:

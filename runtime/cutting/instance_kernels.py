@@ -6,15 +6,15 @@ Legend: N ops, R ops that run, D devices, I instances, J edges between instances
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.kernels import kernel
 
 Words = NDArray[np.uint64]
 
 
-@njit(cache=True)
+@kernel
 def cheaper_again(
     order: IntArray,
     indptr: IntArray,
@@ -41,7 +41,7 @@ def cheaper_again(
     return again
 
 
-@njit(cache=True)
+@kernel
 def homes_of(
     order: IntArray, indptr: IntArray, readers: IntArray, is_end: BoolArray, again: BoolArray, device: IntArray
 ) -> BoolArray:  # pragma: no cover - compiled
@@ -65,7 +65,7 @@ def homes_of(
     return homes
 
 
-@njit(cache=True)
+@kernel
 def crossings_around(
     src: IntArray, dst: IntArray, crossing: IntArray, by_source: IntArray, before: Words, after: Words
 ) -> None:  # pragma: no cover - compiled

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.kernels import kernel
 
 
 class InstanceGraph(NamedTuple):
@@ -44,14 +44,14 @@ class PartSchedule(NamedTuple):
         return float((self.start_s + self.duration_s).max(initial=0.0))
 
 
-@njit(cache=True)
+@kernel
 def room_for(count: int) -> PartSchedule:  # pragma: no cover - compiled
     """A schedule to be written."""
     device, follows = np.zeros(count, dtype=np.int64), np.zeros((count, count), dtype=np.bool_)
     return PartSchedule(device, np.zeros(count), follows, np.zeros(count), np.zeros(count))
 
 
-@njit(cache=True)
+@kernel
 def quotient(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) -> None:  # pragma: no cover - compiled
     """Write device and seconds of each part, and which part follows which."""
     device, duration_s, follows = s.device, s.duration_s, s.follows
@@ -79,7 +79,7 @@ def quotient(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) -> 
             duration_s[label[g.tensor_src[t]]] += g.tensor_bytes[t] * g.write_s[g.device[g.tensor_src[t]]]
 
 
-@njit(cache=True)
+@kernel
 def _has_detour(follows: BoolArray, count: int, a: int, b: int) -> bool:  # pragma: no cover - compiled
     """Whether a path leads from a to b over a third part."""
     seen = np.zeros(count, dtype=np.bool_)
@@ -103,7 +103,7 @@ def _has_detour(follows: BoolArray, count: int, a: int, b: int) -> bool:  # prag
     return False
 
 
-@njit(cache=True)
+@kernel
 def _candidates(s: PartSchedule, count: int) -> IntArray:  # pragma: no cover - compiled
     """[C, 2] pairs of parts of one device that are neighbours, the shortest first."""
     near = s.follows[:count, :count].copy()
@@ -121,7 +121,7 @@ def _candidates(s: PartSchedule, count: int) -> IntArray:  # pragma: no cover - 
     return pairs[np.argsort(s.duration_s[pairs[:num, 0]] + s.duration_s[pairs[:num, 1]], kind="mergesort")]
 
 
-@njit(cache=True)
+@kernel
 def merge_all(
     g: InstanceGraph, label: IntArray, count: int, most_trials: int, by_load: bool
 ) -> None:  # pragma: no cover - compiled
@@ -153,7 +153,7 @@ def merge_all(
                 break
 
 
-@njit(cache=True)
+@kernel
 def _judged(s: PartSchedule, count: int, num_devices: int, by_load: bool) -> float:  # pragma: no cover - compiled
     """The seconds that merging must not add to."""
     if not by_load:
@@ -164,7 +164,7 @@ def _judged(s: PartSchedule, count: int, num_devices: int, by_load: bool) -> flo
     return float(load_s.max())
 
 
-@njit(cache=True)
+@kernel
 def scheduled_makespan(s: PartSchedule, count: int, num_devices: int) -> float:  # pragma: no cover - compiled
     """The makespan of work-conserving list scheduling by b-level; -1 where there is a cycle.
 
@@ -176,7 +176,7 @@ def scheduled_makespan(s: PartSchedule, count: int, num_devices: int) -> float: 
     return list_schedule(s.device, s.duration_s, s.follows, count, num_devices, s.b_level_s, alone, s.start_s, end_s)
 
 
-@njit(cache=True)
+@kernel
 def _waits(follows: BoolArray, count: int) -> IntArray:  # pragma: no cover - compiled
     """[count] how many parts each one follows."""
     waits = np.zeros(count, dtype=np.int64)
@@ -186,7 +186,7 @@ def _waits(follows: BoolArray, count: int) -> IntArray:  # pragma: no cover - co
     return waits
 
 
-@njit(cache=True)
+@kernel
 def _b_levels(
     duration_s: FloatArray, follows: BoolArray, count: int, b_level_s: FloatArray
 ) -> bool:  # pragma: no cover - compiled
@@ -216,7 +216,7 @@ def _b_levels(
     return True
 
 
-@njit(cache=True)
+@kernel
 def _next_of(
     d: int, device: IntArray, ready: BoolArray, b_level_s: FloatArray, count: int
 ) -> int:  # pragma: no cover - compiled
@@ -228,7 +228,7 @@ def _next_of(
     return found
 
 
-@njit(cache=True)
+@kernel
 def _stretch(
     runs: IntArray, excess: FloatArray, now_s: float, until_s: FloatArray, slow: FloatArray
 ) -> None:  # pragma: no cover - compiled
@@ -243,7 +243,7 @@ def _stretch(
             slow[d] = beside
 
 
-@njit(cache=True)
+@kernel
 def list_schedule(
     device: IntArray,
     duration_s: FloatArray,

@@ -10,3 +10,4 @@ class Answer(TypedDict):
 
     format: str
     files: list[str]
+    notes: list[str]

@@ -1,0 +1,97 @@
+"""What a deployment runs needs neither torch, solvers nor a compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import hsdag
+from hsdag.ir.build import fingerprint, graph_of
+from hsdag.ir.placement import Placement
+from hsdag.ir.reader import load_model
+
+BLOCKED = """
+import sys
+class Blocking:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocking())
+"""
+SEARCHING = {"torch", "torch_geometric", "ortools", "highspy", "numba", "networkx", "rich", "typer", "psutil"}
+
+
+def run_without(blocked: set[str], code: str, *arguments: object) -> str:
+    """What a fresh interpreter prints in which some packages cannot be imported."""
+    command = [sys.executable, "-W", "error", "-c", BLOCKED.format(blocked=blocked) + code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def placed(tiny_resnet: Path, tmp_path: Path) -> Path:
+    """A placement of tiny_resnet over two devices, the second one from the middle on."""
+    graph = graph_of(load_model(tiny_resnet))
+    names, half = graph.canonical_names, graph.num_ops // 2
+    properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
+    placement = Placement.model_validate(
+        {
+            "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
+            "devices": [{"name": name, "plugin": "CPU", "properties": properties} for name in ("ONE", "TWO")],
+            "affinity": {op: "ONE" if graph.position[v] < half else "TWO" for v, op in enumerate(names)},
+            "names": dict(zip(names, graph.op_names, strict=True)),
+            "method": "best-device",
+            "seed": 0,
+            "objective": "latency",
+            "executor": "work-conserving",
+        }
+    )
+    placement.save(tmp_path / "placement.json")
+    return tmp_path / "placement.json"
+
+
+def test_a_placement_is_compiled_and_run_without_what_searches_need(placed: Path, tiny_resnet: Path) -> None:
+    code = (
+        "import hsdag, numpy as np, openvino as ov\n"
+        "placement, core = hsdag.Placement.load(sys.argv[1]), ov.Core()\n"
+        "ones = np.ones((1, 3, 32, 32), dtype=np.float32)\n"
+        "print(placement.compile(core, core.read_model(sys.argv[2]))([ones])[0].ravel().tolist())\n"
+        "print(hsdag.compile_work_conserving(sys.argv[2], placement)([ones])[0].ravel().tolist())"
+    )
+    lines = run_without(SEARCHING, code, placed, tiny_resnet).splitlines()
+    whole = ov.Core().compile_model(tiny_resnet, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = whole([np.ones((1, 3, 32, 32), dtype=np.float32)])[0].ravel()
+    for line in lines:
+        np.testing.assert_allclose(eval(line), expected, rtol=1e-4, atol=1e-5)
+    assert len(lines) == 2
+
+
+def test_placements_are_exported_and_exported_programs_run_without_what_searches_need(
+    placed: Path, tiny_resnet: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import hsdag, json\n"
+        "for format, name in (('python', 'run.py'), ('ir', 'placed.xml'), ('json', 'copy.json')):\n"
+        "    hsdag.export(sys.argv[1], format, f'{sys.argv[3]}/{name}', sys.argv[2])\n"
+        "import runpy; sys.argv = ['run.py']; runpy.run_path(sys.path_of_script, run_name='__main__')\n"
+    ).replace("sys.path_of_script", repr(str(tmp_path / "run.py")))
+    out = run_without(SEARCHING, code, placed, tiny_resnet, tmp_path)
+    assert "subgraphs: 2" in out
+    assert "latency_ms: " in out
+
+
+def test_an_exported_ir_carries_its_placement(placed: Path, tiny_resnet: Path, tmp_path: Path) -> None:
+    hsdag.export(placed, "ir", tmp_path / "placed.xml", tiny_resnet)
+    code = (
+        "import hsdag, openvino as ov\n"
+        "core = ov.Core(); model = core.read_model(sys.argv[1])\n"
+        "compiled = hsdag.Placement.from_model(model).compile(core, model)\n"
+        "print(compiled.get_property('HETERO_NUMBER_OF_SUBMODELS'))"
+    )
+    assert run_without(SEARCHING, code, tmp_path / "placed.xml") == "2\n"
