@@ -178,7 +178,7 @@ def test_a_damaged_placement_names_the_place_inside(complains: Complains, tiny_r
     [
         (("--method", "magic"), "choose one of auto, best-device"),
         (("--method", "hsdag", "--preset", "magic"), "choose one of default, paper"),
-        (("--objective", "energy"), "choose one of latency, throughput"),
+        (("--objective", "heat"), "choose one of energy, latency, memory, throughput"),
         (("--executor", "magic"), "choose one of hetero"),
         (("--partition-cpu", "1"), "at least 2"),
         (("--partition-cpu", "4096"), "threads to share"),
