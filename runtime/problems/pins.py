@@ -46,7 +46,7 @@ class Pin:
         if len(found):
             return found
         parts = sum(whole.search(name) is not None for name in names)
-        hint = f"; {parts} names contain a match: write .*{self.pattern}.*" if parts else f"; one op is {names[0]!r}"
+        hint = f"; it matches parts of {parts}: write .*{self.pattern}.*" if parts else f"; one op is {names[0]!r}"
         raise OptionError(f"{self}: no op's name matches {self.pattern!r} from end to end{hint}")
 
 
