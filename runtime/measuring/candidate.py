@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ REQUESTS_IN_FLIGHT = 4
 
 MOST_TURN_S = 1.0
 """Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
+
+LEAST_ENERGY_S = 0.1
+"""Energy is counted over at least so long: RAPL's counters move about every millisecond."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,10 @@ class _OpenCandidate:
         return self.client.call(request, self.limit_s).period_s
 
     def energy_j(self, count: int) -> float:
-        counters = EnergyCounters.find()
-        before = counters.counts()
-        num_runs = len(self.single_runs(count))
+        counters, num_runs = EnergyCounters.find(), 0
+        before, begin_s = counters.counts(), time.perf_counter()
+        while num_runs < count or time.perf_counter() - begin_s < LEAST_ENERGY_S:
+            num_runs += len(self.single_runs(count))
         joules = counters.joules_since(before) / num_runs
         if joules <= 0:
             raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
