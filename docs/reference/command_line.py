@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import typer
@@ -10,6 +11,8 @@ from mkdocs.structure.files import File, Files
 from hsdag.cli.app import app
 
 PATH = "reference/command-line.md"
+VALUES: dict[type, str] = {str: "TEXT", Path: "FILE", int: "N", float: "X"}
+"""What a value of an option is called, by its type."""
 INTRODUCTION = """# Command line
 
 Every command takes `--json`, which prints one JSON document on stdout; logs go to stderr. Exit codes: 0 done, 1 a
@@ -47,7 +50,7 @@ def _row(parameter: Any) -> str:
     is_option = flags[0].startswith("-")
     kind = parameter.type_descriptor.annotation
     (kind,) = get_args(kind) or (kind,)
-    value = parameter.metavar or ("" if not is_option or parameter.is_flag else kind.__name__.upper())
+    value = parameter.metavar or ("" if not is_option or parameter.is_flag else VALUES.get(kind, kind.__name__.upper()))
     name = ", ".join(f"`{flag}`" for flag in flags) if is_option else f"`{parameter.name.upper()}`"
     words = _escaped(getattr(parameter, "help", None) or "")
     default = parameter.default
