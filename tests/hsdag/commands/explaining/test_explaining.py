@@ -80,6 +80,7 @@ def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor:
 def test_the_value_and_each_move_are_what_the_sums_say() -> None:
     found = case_of(CHAIN, "AAABBB", CHAIN_S).explained()
     crossing_s = LATENCY_S + 20 / BYTES_PER_S
+    assert found.value.simulated is not None
     assert found.value.simulated == pytest.approx(4 + 2 * LAUNCH_S + crossing_s)
     moved = {gain.op: gain.moved for gain in found.gains}
     assert moved["op2"] == pytest.approx(6 + 2 * LAUNCH_S + LATENCY_S + 10 / BYTES_PER_S)
