@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = (".py", ".safetensors")
+KINDS = (".py", ".safetensors", ".css", ".jinja", ".js")
 PARTS = ("ir", "features", "runtime", "models")
 
 

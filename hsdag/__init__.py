@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import ExportResult, compile_work_conserving, explain, export, place, simulate, solve
+    from hsdag.api import ExportResult, compile_work_conserving, explain, export, place, report, simulate, solve
     from hsdag.commands.bench import BenchResult, bench
     from hsdag.commands.outcome import PlaceResult
+    from hsdag.commands.report import ReportResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
-    "hsdag.api": ("ExportResult", "compile_work_conserving", "explain", "export", "place", "simulate", "solve"),
+    "hsdag.api": ("ExportResult", "compile_work_conserving", "explain", "export", "place", "report", "simulate", "solve"),
     "hsdag.commands.bench": ("BenchResult", "bench"),
     "hsdag.commands.outcome": ("PlaceResult",),
+    "hsdag.commands.report": ("ReportResult",),
     "hsdag.commands.simulate": ("SimulateResult",),
     "hsdag.ir.errors": ("HsdagError",),
     "hsdag.ir.placement": ("Placement",),
@@ -34,6 +36,7 @@ __all__ = [
     "HsdagError",
     "PlaceResult",
     "Placement",
+    "ReportResult",
     "SimulateResult",
     "SolveResult",
     "__version__",
@@ -42,6 +45,7 @@ __all__ = [
     "explain",
     "export",
     "place",
+    "report",
     "simulate",
     "solve",
 ]

@@ -12,6 +12,7 @@ from hsdag.runtime.problems.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from hsdag.commands.outcome import PlaceResult
+    from hsdag.commands.report import ReportResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.placement import Placement
     from hsdag.reports import CurvePoint
@@ -285,6 +286,18 @@ def explain(
     from hsdag.search.options import input_shapes
 
     return find_explanation(placement, run, model, shapes=input_shapes(shape), on_step=on_step)
+
+
+def report(run: str | Path, output: str | Path | None = None, *, figures: str | Path | None = None) -> ReportResult:
+    """Write a search as one HTML file, and its ``figures`` into a folder; what ``hsdag report`` does.
+
+    ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
+    needs the extra ``report``, figures need the extra ``pictures``, too. Raises a ``hsdag.ir.HsdagError`` for what the
+    caller can put right.
+    """
+    from hsdag.commands.report import write_report
+
+    return write_report(run, output, figures)
 
 
 def compile_work_conserving(

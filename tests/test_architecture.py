@@ -60,7 +60,7 @@ LAYERS = {
     "placers": {"evaluators", "learning", "placers", "policies"},
     "batching": {"batching", "evaluators", "placers"},
     "reports": {"evaluators", "placers", "reports", "search"},
-    "search": {"evaluators", "placers", "search"},
+    "search": {"evaluators", "placers", "reports", "search"},
     "commands": {"batching", "commands", "evaluators", "learning", "placers", "reports", "search"},
     "cli": {"cli", "commands", "evaluators", "placers", "reports", "search"},
 }
@@ -160,9 +160,9 @@ def test_placers_and_learning_know_no_openvino() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
-        "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "SimulateResult",
-        "SolveResult", "__version__", "bench", "compile_work_conserving", "explain", "export", "place",
-        "simulate", "solve",
+        "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "ReportResult",
+        "SimulateResult", "SolveResult", "__version__", "bench", "compile_work_conserving", "explain", "export",
+        "place", "report", "simulate", "solve",
     ]  # fmt: skip
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)
 

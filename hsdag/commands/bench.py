@@ -17,6 +17,7 @@ from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
 from hsdag.ir.scenario import Scenario
 from hsdag.models.named import names_workload
+from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Counter, Opened
@@ -62,6 +63,22 @@ class BenchResult:
     in_flight_failures: Mapping[str, str]  # why candidates of the rows have no throughput
     scenarios: tuple[Scenario, ...] = ()
     counters: Mapping[str, list[list[Counter]]] = field(default_factory=dict)  # of each counted inference
+
+    def _repr_html_(self) -> str:
+        """Candidates, the fastest first, as notebooks show them."""
+        columns = ["candidate", "median ms", "p95 ms", f"x {self.versus}", "95% interval", "inferences/s"]
+        cells = [
+            [
+                row.name,
+                *(f"{1e3 * seconds:.4g}" for seconds in (row.latency.median_s, row.latency.p95_s)),
+                f"{row.ratio.value:.3f}",
+                row.ratio.interval_text,
+                "-" if row.inferences_per_s is None else f"{row.inferences_per_s:.4g}",
+            ]
+            for row in self.rows
+        ]
+        failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
+        return html_summary(" ".join(["Measured in common rounds.", *failures]), columns, cells)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag bench``."""

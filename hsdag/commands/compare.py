@@ -19,6 +19,7 @@ from hsdag.ir.placement import first_problem, parse_document, read_text, write_a
 from hsdag.placers.names import method_names
 from hsdag.placers.registry import find_method
 from hsdag.reports import markdown_table
+from hsdag.reports.html_table import html_summary
 from hsdag.runtime.problems.problem_file import problem_to_json
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -234,6 +235,10 @@ class Comparison(_Record):
         """Title, table and remarks."""
         remarks = "".join(f"- {line}\n" for line in self.remarks())
         return f"{self.title()}\n\n{markdown_table(*self.table())}\n{remarks}"
+
+    def _repr_html_(self) -> str:
+        """Title, table and remarks, as notebooks show them."""
+        return html_summary(" ".join([self.title() + ".", *self.remarks()]), *self.table())
 
     def _runs_of(self, method: str) -> list[Run]:
         return [run for run in self.runs if run.method == method]

@@ -11,6 +11,7 @@ from typing import Any
 from hsdag.evaluators.recording import Event
 from hsdag.ir.placement import Placement
 from hsdag.placers.incumbent import Contribution
+from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.search.verifying import Verdict
@@ -82,6 +83,7 @@ class PlaceResult:
     warnings: tuple[str, ...] = ()
     held_bytes: Mapping[str, float] = field(default_factory=dict)  # weights and state, by device
     contributions: tuple[Contribution, ...] = ()
+    turned_down: Mapping[str, str] = field(default_factory=dict)  # why faster candidates are not the answer
 
     @property
     def objective(self) -> Objective:
@@ -93,6 +95,22 @@ class PlaceResult:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.placement, name)
+
+    def _repr_html_(self) -> str:
+        """The sentence and the comparison, as notebooks show it."""
+        columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels"]
+        cells = [
+            [
+                row.name,
+                *(f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.p95_s)),
+                f"{row.ratio.value:.3f}",
+                row.ratio.interval_text,
+                str(row.submodels),
+            ]
+            for row in self.rows
+        ]
+        chosen = next((i for i, row in enumerate(self.rows) if row.is_answer), None)
+        return html_summary(self.sentence, columns, cells, chosen)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag place``, beside the placement file."""
@@ -132,6 +150,7 @@ class PlaceResult:
             "warnings": list(self.warnings),
             "held_bytes": dict(self.held_bytes),
             "members": [each.document() for each in self.contributions],
+            "turned_down": dict(self.turned_down),
         }
 
 

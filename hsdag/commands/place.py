@@ -199,6 +199,7 @@ def _conclude(
         warnings=warnings,
         held_bytes=report.held_bytes(),
         contributions=found.contributions if found is not None else (),
+        turned_down={n: why for n, why in (report.turned_down() | faster_but_barred(result)).items() if n != result.answer},
     )
     if found is not None and found.folder is not None:
         answer = {**placed, **singles, **start}[result.answer]
@@ -311,23 +312,27 @@ class _Report:
         if self.found is None:
             return self._alone()
         over = family_ratios(comparison, list(_automatic(self.session)), result.answer)
-        others = [name for name in self.plans if name in result.ratios and name != result.answer]
-        turned_down = too_few_rounds({name: result.ratios[name] for name in others})
-        turned_down |= {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
-        turned_down = {name: why for name, why in turned_down.items() if name not in result.barred}
         twin = f"{BY_LEVEL if self.session.is_on_torch else UNDER_HETERO}{result.answer}"
         gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
         uncompared = self._why_uncompared(self.found)
         ratio = result.ratios[result.answer]
         gained = comparison.ratio(result.answer, START) if START in comparison.samples else None
         return speed_sentence(
-            *(result.answer, result.best_single, ratio, over, turned_down, gain, uncompared),
+            *(result.answer, result.best_single, ratio, over, self.turned_down(), gain, uncompared),
             over_start=gained,
             barred=faster_but_barred(result),
             unheld=unheld(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
             twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
         )
+
+    def turned_down(self) -> dict[str, str]:
+        """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
+        result = self.result
+        others = [name for name in self.plans if name in result.ratios and name != result.answer]
+        reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
+        found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
+        return {name: why for name, why in found.items() if name not in result.barred}
 
     def warnings(self) -> tuple[str, ...]:
         """Why nothing was simulated, and which devices have nothing to do and why; sentences without a full stop."""

@@ -15,6 +15,7 @@ from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.placement import FORMAT_NAME, Placement, parse_json, read_text
+from hsdag.reports.html_table import html_summary
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
@@ -52,6 +53,14 @@ class SimulateResult:
     def timeline(self) -> Timeline:
         """The timeline of ``run``."""
         return Timeline.of(self.run, self.problem)
+
+    def _repr_html_(self) -> str:
+        """The value and what devices do, as notebooks show it."""
+        run, value = self.run, self.objective.value_name.removesuffix("_s")
+        figures = zip(self.problem.device_names, run.busy_s.tolist(), run.peak_memory_bytes.tolist(), strict=True)
+        cells = [[name, f"{1e3 * busy_s:.4g}", f"{size:,.0f}"] for name, busy_s, size in figures]
+        sentence = f"SIMULATED {self.problem.name}: {value} {1e3 * self.value_s:.4g} ms, {run.num_transfers} transfers."
+        return html_summary(sentence, ["device", "busy ms", "peak memory, bytes"], cells)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag simulate``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -86,6 +86,10 @@ class Contribution:
     bound: Bound | None
     status: Status | None
     failure: str | None
+
+    def later(self, seconds: float) -> Contribution:
+        """The same in a search that began so much before the method's own part of it."""
+        return replace(self, began_s=self.began_s + seconds, ended_s=self.ended_s + seconds)
 
     def document(self) -> dict[str, object]:
         """The JSON form; values that are not known yet are null."""

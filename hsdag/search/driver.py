@@ -105,10 +105,11 @@ class Driver:
         evaluator = evaluator or self.recorder
         try:
             evaluator.check()
+            begin_s = self.recorder.elapsed_s
             result = self._placer.search(problem or self._problem, evaluator, limits or self.limits, checkpoint)
         except SearchStopped:
             return None
-        self.contributions += result.contributions
+        self.contributions += [each.later(begin_s) for each in result.contributions]
         return result
 
     def _should_stop(self) -> bool:

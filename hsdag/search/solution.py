@@ -12,6 +12,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
 from hsdag.placers.incumbent import Contribution, Status
+from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.latency import Comparison, Ratio
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
@@ -170,6 +171,15 @@ class SolveResult(Solution):
             {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
             for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
         ]
+
+    def _repr_html_(self) -> str:
+        """The value, its bound and the single devices, as notebooks show them."""
+        value = self.options.objective.value_name.removesuffix("_s")
+        found = "no placement" if self.value_s is None else f"{value} {1e3 * self.value_s:.4g} ms"
+        bound = f"lower bound {1e3 * self.lower_bound_s:.4g} ms by {self.bound.argument}"
+        cells = [[f"all on {name}", f"{1e3 * seconds:.4g}"] for name, seconds in self.single_s.items()]
+        sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
+        return html_summary(sentence, ["placement", f"{value}, ms"], cells)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag solve``."""

@@ -26,6 +26,8 @@ from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
 from hsdag.runtime.cutting.part_kernels import list_schedule
 from hsdag.runtime.openvino_backend import CutCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.simulator.contended import busiest_s
 
@@ -121,6 +123,13 @@ class WorkConservingCosts:
         legal, periods_s = np.isfinite(loads_s[:, 0]), np.full(len(placements), np.inf)
         periods_s[legal] = busiest_s(loads_s[legal], self.excess)
         return periods_s
+
+    def part_times(
+        self, placement: IntArray, objective: Objective = LATENCY, ranks: IntArray | None = None
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """[S] when every part of a placement [N] starts and ends, in the executor's numbering; None if illegal."""
+        parts = self.table.parts(placement, objective, ranks)
+        return None if parts is None else self._schedule(parts)[2:4]
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None

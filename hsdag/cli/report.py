@@ -1,0 +1,30 @@
+"""``hsdag report``: a search as a page and as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from hsdag import api
+from hsdag.cli.files import check_writable
+from hsdag.cli.options import Json
+from hsdag.cli.output import print_json
+
+
+def report(
+    run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file that it lies beside."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
+    figures: Path | None = typer.Option(None, "--figures", help="A folder for every figure as .svg and .png."),
+    as_json: Json = False,
+) -> None:
+    """Write what a search found, and why, as one HTML file that needs no network."""
+    if output is not None:
+        check_writable(output)
+    result = api.report(run, output, figures=figures)
+    if as_json:
+        print_json(result.document())
+        return
+    for path in result.files:
+        typer.echo(f"wrote {path}")
+    typer.echo(result.sentence)

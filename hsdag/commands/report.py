@@ -1,0 +1,234 @@
+"""``hsdag report``: a run folder as one HTML page, and its figures as pictures. Legend: N ops."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
+from hsdag.ir.errors import FileFormatError, OutputError
+from hsdag.ir.placement import DeviceRecord, write_atomically
+from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
+from hsdag.reports.html import check_report, report_html
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.kept_run import KeptRun
+
+UNFINISHED = "The search has not come to its end: this is what it kept."
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """The files of a report, the page in front, and the sentence that it begins with."""
+
+    files: tuple[Path, ...]
+    sentence: str
+
+    def document(self) -> dict[str, object]:
+        """The JSON answer of ``hsdag report``."""
+        return {"files": [str(path) for path in self.files], "sentence": self.sentence}
+
+
+def write_report(run: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> ReportResult:
+    """Write the page of a run, a folder or the placement file that it lies beside, and its figures.
+
+    Without ``output`` and ``figures`` the page is named after the run. Raises SearchError and FileFormatError where
+    there is no such run, OptionError where an extra is missing, OutputError where a file cannot be written.
+    """
+    kept = KeptRun.beside(run)
+    files = []
+    if output is None and figures is None:
+        output = kept.path.with_suffix(".html")
+    if output is not None:
+        check_report()
+    content = content_of(kept)
+    if output is not None:
+        files.append(Path(output))
+        write_atomically(Path(output), report_html(content).encode())
+    if figures is not None:
+        files += _write_figures(content, Path(figures))
+    return ReportResult(tuple(files), content.sentence)
+
+
+def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
+    from hsdag.reports.pictures import write_pictures
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    return write_pictures(content, folder)
+
+
+def content_of(run: KeptRun) -> ReportContent:
+    """What a report of a run shows. Raises FileFormatError where its files do not fit together."""
+    answer: Mapping[str, Any] = run.answer or {}
+    speedup = answer.get("speedup") or {}
+    versus = speedup.get("versus")
+    members: Sequence[Mapping[str, Any]] = answer.get("members", ())
+    return ReportContent(
+        name=run.record.model.name,
+        sentence=answer.get("sentence") or _unfinished(run),
+        subtitle=_subtitle(run),
+        advice=_advice(run),
+        placed=_placed(run),
+        compared=tuple(_compared(row, versus) for row in answer.get("rows", ())),
+        versus=versus,
+        left_out=answer.get("failures", {}),
+        value_name=run.problem.objective.name,
+        trials=tuple(_trial(event.elapsed_s, event.score.value, event.score.failure) for event in run.events),
+        turns=tuple(_turn(member) for member in members),
+        num_simulated=answer.get("simulated_evaluations", 0),
+        turned_down=answer.get("turned_down", {}),
+        why=_why(answer, versus),
+        timelines=_timelines(run),
+        environment=_environment(run),
+    )
+
+
+def _trial(elapsed_s: float, value: float, failure: str | None) -> Trial:
+    return Trial(elapsed_s, None if failure is not None else value, failure)
+
+
+def _turn(member: Mapping[str, Any]) -> Turn:
+    span = member["began_s"], member["ended_s"]
+    return Turn(member["method"], *span, member["before"], member["after"], member["failure"])
+
+
+def _compared(row: Mapping[str, Any], versus: str | None) -> Compared:
+    low, high = row["ci95"] if row["ci95"] is not None and row["name"] != versus else (None, None)
+    return Compared(
+        name=row["name"],
+        median_s=row["median_s"],
+        p95_s=row["p95_s"],
+        runs=row["runs"],
+        ratio=row["ratio_to_best_single"],
+        low=low,
+        high=high,
+        submodels=row["submodels"],
+        ops=row["ops"],
+        is_answer=row["answer"],
+    )
+
+
+def _placed(run: KeptRun) -> PlacedGraph:
+    """The graph with the answer, or what has the shortest measured time while there is none."""
+    devices, placement = run.problem.devices, run.placement
+    device = np.full(run.graph.num_ops, -1, dtype=np.int64)
+    group, kind = run.problem.units.partition.labels, "placement unit"
+    if placement is not None:
+        names = placement.devices_of(run.graph)
+        devices = (*devices, *sorted(set(names) - set(devices)))
+        device = np.array([devices.index(name) for name in names], dtype=np.int64)
+        group, kind = submodels_of(run, placement)
+    time_s = np.full((run.graph.num_ops, len(devices)), np.nan)
+    if run.profile is not None:
+        for d, times in enumerate(run.profile.times):
+            time_s[:, d] = times.time_s
+    return PlacedGraph(run.graph, devices, device, group, kind, time_s)
+
+
+def _timelines(run: KeptRun) -> tuple[Timeline, ...]:
+    found = []
+    if run.placement is not None:
+        found.append(simulated_timeline(run, run.placement))
+    if run.result is not None and run.result.timeline is not None:
+        try:
+            found.append(run.result.timeline.timeline())
+        except ValueError as error:
+            raise FileFormatError(f"{run.path}: the timeline of the result is damaged: {error}") from error
+    return tuple(timeline for timeline in found if timeline is not None)
+
+
+def _unfinished(run: KeptRun) -> str:
+    done = [event.score.value for event in run.events if event.score.failure is None]
+    if not done:
+        return f"{UNFINISHED} Nothing has been measured yet."
+    placements = "1 placement was" if len(done) == 1 else f"{len(done)} placements were"
+    return f"{UNFINISHED} {placements} measured, the best at {1e3 * min(done):.4g} ms; none is proven to be faster yet."
+
+
+def _subtitle(run: KeptRun) -> str:
+    record = run.record
+    day = [] if run.result is None else [run.result.finished[:10]]
+    return " · ".join([record.objective, f"{record.executor} executor", ", ".join(run.problem.devices), *day])
+
+
+def _why(answer: Mapping[str, Any], versus: str | None) -> str:
+    """Why the answer won, in a sentence."""
+    chosen = next((row for row in answer.get("rows", ()) if row["answer"]), None)
+    if chosen is None:
+        return ""
+    if chosen["name"] == versus:
+        return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
+    if versus is None or chosen["ci95"] is None:
+        return f"{chosen['name']} is the answer: it was the fastest that computes what the model computes."
+    low, high = chosen["ci95"]
+    return (
+        f"{chosen['name']} is the answer: the whole of its 95% interval, {low:.3f} to {high:.3f}, is faster than "
+        f"{versus}, and its outputs are what the model computes."
+    )
+
+
+def _advice(run: KeptRun) -> tuple[Advice, ...]:
+    """What to do with the answer, or to come to one."""
+    placement, result = run.placement, run.result
+    model = (result and result.model_path) or "MODEL"
+    beside = run.path.with_suffix(".json")
+    if placement is None or result is None or result.answer.get("interrupted"):
+        return (Advice("The search can go on where it stopped.", f"{_command(run, model)} --resume --run {run.path}"),)
+    used = sorted(placement.used_devices)
+    if len(used) == 1:
+        text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
+        return (Advice(text, f"{_command(run, model)} --budget {4 * result.budget_s:.0f}s"),)
+    again = f"hsdag bench {shlex.quote(model)} --placement {shlex.quote(str(beside))}"
+    check = Advice("See on the machine that will serve whether it is as fast there:", again)
+    if placement.executor == "cuda":
+        return (check,)
+    call = f"compiled = hsdag.compile_work_conserving({model!r}, placement)"
+    if placement.executor == "hetero":
+        call = f"core = openvino.Core()\ncompiled = placement.compile(core, core.read_model({model!r}))"
+    code = f"placement = hsdag.Placement.load({str(beside)!r})\n{call}"
+    return (Advice("Deploy the placement, in Python or by hsdag export:", code), check)
+
+
+def _command(run: KeptRun, model: str) -> str:
+    """The command line of a search like this one, without its budget."""
+    record, kept = run.record, {device.name: device for device in run.record.devices}
+    devices = ",".join(_as_option(kept[name]) for name in run.problem.devices if name in kept)
+    options = {"--devices": devices, "--method": record.method, "--objective": record.objective}
+    options |= {"--executor": record.executor, "--seed": str(record.seed)}
+    defaults = {"auto", "latency", "hetero", "0"}
+    words = [word for name, value in options.items() if value not in defaults for word in (name, value)]
+    return shlex.join(["hsdag", "place", model, *words])
+
+
+def _as_option(device: DeviceRecord) -> str:
+    properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
+    own = f"{device.plugin}[{properties}]" if properties else device.plugin
+    return own if own == device.name else f"{device.name}={own}"
+
+
+def _environment(run: KeptRun) -> dict[str, str]:
+    """Versions and hardware, the settings of the search, and the date."""
+    record, result = run.record, run.result
+    known = dict(result.environment) if result is not None else {}
+    devices = {f"{device.name} is": _as_option(device).removeprefix(f"{device.name}=") for device in record.devices}
+    changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())
+    settings = {
+        "method": f"{record.method}, preset {record.preset}{', ' + changes if changes else ''}",
+        "objective": record.objective,
+        "executor": record.executor,
+        "reward": record.reward,
+        "seed": str(record.seed),
+        "model": f"{record.model.name}, {run.graph.num_ops} ops, inputs {record.model.inputs_text}",
+        "placement units": str(record.num_units),
+        "run folder": str(run.path),
+    }
+    if result is not None:
+        settings |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
+    return {**settings, **devices, **known}

@@ -1,0 +1,142 @@
+"""The sections of a report, from its content; those that have nothing to show are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+from hsdag.reports.content import Compared, ReportContent
+from hsdag.reports.html.comparison import comparison_figure
+from hsdag.reports.html.graph import graph_figure, op_source
+from hsdag.reports.html.profile_table import profile_table
+from hsdag.reports.html.progress import progress_figures
+from hsdag.reports.html.timelines import timeline_figures
+from hsdag.reports.html_table import html_table
+
+if TYPE_CHECKING:
+    from bokeh.models import UIElement
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A heading, a sentence, HTML that is escaped already, and figures below it."""
+
+    key: str
+    title: str
+    lead: str = ""
+    html: str = ""
+    figures: list[UIElement] = field(default_factory=list)
+
+
+def sections_of(content: ReportContent) -> list[Section]:
+    """All sections, in the order in which questions come up."""
+    made = [_comparison(content), *_of_ops(content), _timelines(content), _progress(content), _tried(content)]
+    found = [section for section in [*made, _environment(content)] if section is not None]
+    order = ["comparison", "explanation", "graph", "timelines", "search", "tried", "profile", "environment"]
+    return sorted(found, key=lambda section: order.index(section.key))
+
+
+def _comparison(content: ReportContent) -> Section | None:
+    if not content.compared:
+        return None
+    columns = ["candidate", "median ms", "p95 ms", "runs", "× best device", "95% interval", "submodels", "ops"]
+    rows = [_row(each) for each in content.compared]
+    chosen = next((i for i, each in enumerate(content.compared) if each.is_answer), None)
+    html = html_table(columns, rows, chosen)
+    if content.left_out:
+        html += "<h3>Left out</h3>" + html_table(["candidate", "why"], list(content.left_out.items()))
+    lead = "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. "
+    lead += "Above 1, a candidate is faster than the best device alone; only an interval that excludes 1 says so."
+    return Section("comparison", "Comparison", lead, html, [comparison_figure(content.compared, content.versus)])
+
+
+def _row(each: Compared) -> list[str]:
+    interval = "-" if each.low is None or each.high is None else f"{each.low:.3f} to {each.high:.3f}"
+    return [
+        each.name,
+        f"{1e3 * each.median_s:.4g}",
+        f"{1e3 * each.p95_s:.4g}",
+        str(each.runs),
+        f"{each.ratio:.3f}",
+        interval,
+        str(each.submodels),
+        ", ".join(f"{device} {count}" for device, count in each.ops.items() if count) or "-",
+    ]
+
+
+def _of_ops(content: ReportContent) -> list[Section]:
+    """The graph, and the profile, which share their data."""
+    placed = content.placed
+    if placed is None:
+        return []
+    source = op_source(placed)
+    lead = "Data flow from left to right; small marks are weights and what else is known before any data. "
+    lead += "Thick lines go from device to device. Drag to move, hold Ctrl and turn the wheel to zoom, point at an op "
+    lead += "for its figures. Beside its colour, each device has its own hatch."
+    graph = Section("graph", "Graph", lead, figures=graph_figure(placed, source))
+    if not placed.is_profiled:
+        return [graph]
+    lead = "Measured milliseconds of each op on every device. Ops that a device computes as one share one figure, "
+    lead += "which stands at the heaviest of them. Click on a heading to sort, on a row to see the op in the graph."
+    return [graph, Section("profile", "Profile", lead, figures=profile_table(placed, source))]
+
+
+def _timelines(content: ReportContent) -> Section | None:
+    if not content.timelines:
+        return None
+    lead = "One inference, on one time axis: a row for each device, and below for each link. Colours are types of ops."
+    return Section("timelines", "Timelines", lead, figures=timeline_figures(content.timelines))
+
+
+def _progress(content: ReportContent) -> Section | None:
+    figures = progress_figures(content.trials, content.turns, content.value_name)
+    if not figures:
+        return None
+    lead = "Every placement that was measured, when it was, and the best so far"
+    lead += ", and what each method of the portfolio did meanwhile." if content.turns else "."
+    return Section("search", "Search", lead, figures=figures)
+
+
+def _tried(content: ReportContent) -> Section | None:
+    measured = sum(trial.value_s is not None for trial in content.trials)
+    if not content.trials and not content.num_simulated and not content.turned_down:
+        return None
+    failed = len(content.trials) - measured
+    counts = [
+        ["measured", f"{measured:,}"],
+        ["failed", f"{failed:,}"],
+        ["simulated", f"{content.num_simulated:,}"],
+    ]
+    html = html_table(["placements", "count"], counts)
+    if content.failures:
+        reasons = [[reason, str(count)] for reason, count in content.failures.items()]
+        html += "<h3>Why placements failed</h3>" + html_table(["reason", "count"], reasons)
+    if content.turned_down:
+        html += "<h3>Faster, but not the answer</h3>"
+        html += html_table(["candidate", "why"], list(content.turned_down.items()))
+    elif content.compared:
+        html += "<h3>Faster, but not the answer</h3><p>No candidate was faster and rejected.</p>"
+    if content.turns:
+        html += "<h3>Methods</h3>" + _methods(content)
+    return Section("tried", "What was tried", content.why, html)
+
+
+def _methods(content: ReportContent) -> str:
+    rows = []
+    for method in dict.fromkeys(turn.method for turn in content.turns):
+        own = [turn for turn in content.turns if turn.method == method]
+        gains = [turn for turn in own if turn.has_gained]
+        best = f"{1e3 * (gains[-1].after_s or 0.0):.4g}" if gains else "-"
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
+        why = next((turn.failure for turn in own if turn.failure), "")
+        rows.append([method, str(len(own)), seconds, str(len(gains)), best, why])
+    return html_table(["method", "turns", "seconds", "gains", "best ms, simulated", "ended because"], rows)
+
+
+def _environment(content: ReportContent) -> Section | None:
+    if not content.environment:
+        return None
+    pairs = content.environment.items()
+    rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
+    return Section("environment", "Environment", "", f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>')
