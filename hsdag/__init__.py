@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
-    "hsdag.api": ("ExportResult", "compile_work_conserving", "explain", "export", "place", "report", "simulate", "solve"),
+    "hsdag.api": (
+        "ExportResult",
+        "compile_work_conserving",
+        "explain",
+        "export",
+        "place",
+        "report",
+        "simulate",
+        "solve",
+    ),
     "hsdag.commands.bench": ("BenchResult", "bench"),
     "hsdag.commands.outcome": ("PlaceResult",),
     "hsdag.commands.report": ("ReportResult",),

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.commands.explaining.explaining import explain_run
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
-from hsdag.ir.errors import FileFormatError, OutputError
+from hsdag.ir.errors import FileFormatError, HsdagError, OutputError
 from hsdag.ir.placement import DeviceRecord, write_atomically
 from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
+from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.kept_run import KeptRun
@@ -86,6 +88,7 @@ def content_of(run: KeptRun) -> ReportContent:
         turned_down=answer.get("turned_down", {}),
         why=_why(answer, versus),
         timelines=_timelines(run),
+        explanation=_explanation(run),
         environment=_environment(run),
     )
 
@@ -142,6 +145,16 @@ def _timelines(run: KeptRun) -> tuple[Timeline, ...]:
         except ValueError as error:
             raise FileFormatError(f"{run.path}: the timeline of the result is damaged: {error}") from error
     return tuple(timeline for timeline in found if timeline is not None)
+
+
+def _explanation(run: KeptRun) -> Explanation | None:
+    """Why the answer is as it is; None where there is none, or it cannot be told."""
+    if run.placement is None:
+        return None
+    try:
+        return explain_run(run)
+    except HsdagError:
+        return None
 
 
 def _unfinished(run: KeptRun) -> str:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.reports.explanation import Explanation
 from hsdag.reports.layers import LayeredDrawing, draw_layers
 from hsdag.runtime.timeline.timeline import Timeline
 
@@ -125,7 +126,7 @@ class ReportContent:
     turned_down: Mapping[str, str] = field(default_factory=dict)  # why faster candidates are not the answer
     why: str = ""  # the answer won
     timelines: tuple[Timeline, ...] = ()  # simulated before measured
-    explanation: Mapping[str, object] | None = None
+    explanation: Explanation | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -37,11 +37,11 @@ LEAST_REACH = 8.0
 LAYERS_SHOWN = 24
 """Layers on both sides of an op that was searched for, at most."""
 
-COLOURINGS = {"device": "device", "group": "group", "cost": "time on its device"}
+COLOURINGS = ["device", "group", "cost"]
 
 
 def op_source(placed: PlacedGraph) -> ColumnDataSource:
-    """The ops, those that take longest first; the graph and the table of the profile share it."""
+    """The ops, those that take longest first, as the table of the profile has them, too."""
     from bokeh.models import ColumnDataSource
 
     graph, drawing = placed.graph, placed.drawing
@@ -65,7 +65,6 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "by_group": [colour_of(int(placed.group[v])) for v in ops],
         "cost_ms": 1e3 * placed.cost_s[order],
     }
-    columns |= {f"ms_{d}": 1e3 * placed.time_s[order, d] for d in range(len(placed.devices))}
     return ColumnDataSource(columns)
 
 
@@ -88,7 +87,7 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     ops = _draw_ops(made, placed, source)
     legend, bar = _add_keys(made, placed, ops)
     _draw_labels(made, source)
-    colouring = Select(title="Colour by", value="device", options=list(COLOURINGS.items()), width=160)
+    colouring = Select(title="Colour by", value="device", options=COLOURINGS, width=160)
     colouring.js_on_change("value", _script("colour.js", ops=ops, legend=legend, bar=bar, mapper=bar.color_mapper))
     return [row([colouring, *_search(made, source)], sizing_mode="stretch_width", css_classes=["controls"]), made]
 

@@ -6,6 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hsdag.reports.content import PlacedGraph
 
 if TYPE_CHECKING:
@@ -14,12 +16,18 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 HEIGHT_PX = 420
 SEARCHED = ["name", "type", "device"]
+SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
+SHOW_IN_GRAPH = "graph.selected.indices = cb_obj.indices"
 
 
-def profile_table(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
-    """A field to filter with, and the table of ops, those that take longest first."""
+def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElement]:
+    """A field to filter with, and the table of ops in the order of ``graph``, the source of the drawn ones.
+
+    It has a source of its own, because a table takes the keyboard from a search field whenever its selection changes.
+    """
     from bokeh.models import (
         CDSView,
+        ColumnDataSource,
         CustomJS,
         DataTable,
         IndexFilter,
@@ -29,6 +37,10 @@ def profile_table(placed: PlacedGraph, source: ColumnDataSource) -> list[UIEleme
         TextInput,
     )
 
+    order = np.argsort(-placed.cost_s, kind="stable")
+    times_ms = {f"ms_{d}": 1e3 * placed.time_s[order, d] for d in range(len(placed.devices))}
+    source = ColumnDataSource({name: graph.data[name] for name in SHOWN} | times_ms)
+    source.selected.js_on_change("indices", CustomJS(args={"graph": graph}, code=SHOW_IN_GRAPH))
     rows = IndexFilter(indices=list(range(placed.graph.num_ops)))
     times = NumberFormatter(format="0,0.0000", text_align="right", nan_format="-")
     sizes = NumberFormatter(format="0,0", text_align="right")

@@ -17,6 +17,11 @@ from hsdag.reports.html_table import html_table
 if TYPE_CHECKING:
     from bokeh.models import UIElement
 
+    from hsdag.reports.explanation import Explanation
+
+MOST_ROWS = 8
+"""Of gains and boundaries, the largest first."""
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
@@ -31,7 +36,14 @@ class Section:
 
 def sections_of(content: ReportContent) -> list[Section]:
     """All sections, in the order in which questions come up."""
-    made = [_comparison(content), *_of_ops(content), _timelines(content), _progress(content), _tried(content)]
+    made = [
+        _comparison(content),
+        _explanation(content),
+        *_of_ops(content),
+        _timelines(content),
+        _progress(content),
+        _tried(content),
+    ]
     found = [section for section in [*made, _environment(content)] if section is not None]
     order = ["comparison", "explanation", "graph", "timelines", "search", "tried", "profile", "environment"]
     return sorted(found, key=lambda section: order.index(section.key))
@@ -63,6 +75,45 @@ def _row(each: Compared) -> list[str]:
         str(each.submodels),
         ", ".join(f"{device} {count}" for device, count in each.ops.items() if count) or "-",
     ]
+
+
+def _explanation(content: ReportContent) -> Section | None:
+    found = content.explanation
+    if found is None:
+        return None
+    html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
+    if found.gains:
+        rows = [
+            [each.op, each.op_type, each.device, each.other, f"{1e3 * each.moved:.4g}", f"{1e3 * each.gain:+.3g}"]
+            for each in found.gains[:MOST_ROWS]
+        ]
+        columns = ["op", "type", "on", "if moved to", "ms then", "ms more"]
+        html += "<h3>What units gain from where they are, simulated</h3>" + html_table(columns, rows)
+    if found.boundaries:
+        html += "<h3>The costliest boundaries, simulated</h3>" + _boundaries(found)
+    if found.limits:
+        rows = [
+            [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}%"]
+            for each in found.limits
+        ]
+        columns = ["cost", "ms", "gain at most without it"]
+        html += "<h3>What limits further gains, simulated</h3>" + html_table(columns, rows)
+    return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
+
+
+def _boundaries(found: Explanation) -> str:
+    rows = [
+        [
+            each.op,
+            f"{', '.join(each.sources)} → {each.device}",
+            str(each.launches),
+            str(len(each.tensors)),
+            f"{each.size_bytes:,}",
+            f"{1e3 * each.seconds:.3g}",
+        ]
+        for each in sorted(found.boundaries, key=lambda boundary: -boundary.seconds)[:MOST_ROWS]
+    ]
+    return html_table(["first op behind it", "way", "launches", "tensors", "bytes", "ms"], rows)
 
 
 def _of_ops(content: ReportContent) -> list[Section]:

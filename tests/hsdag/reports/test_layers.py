@@ -13,9 +13,7 @@ from hsdag.ir.reader import load_model
 from hsdag.reports.layers import draw_layers
 
 LONG_WAY = graph_from_edges(["Parameter", "Relu", "Add", "Relu", "Add"], [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)])
-WITH_WEIGHT = graph_from_edges(
-    ["Parameter", "Constant", "Convert", "Relu", "Add"], [(0, 3), (3, 4), (1, 2), (2, 4)]
-)
+WITH_WEIGHT = graph_from_edges(["Parameter", "Constant", "Convert", "Relu", "Add"], [(0, 3), (3, 4), (1, 2), (2, 4)])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,61 @@
+"""The page of a report: it says what was gained first, and holds all that it needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.reports.content import ReportContent
+from hsdag.reports.html import report_html
+from hsdag.reports.html.page import facts_of
+from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST
+
+
+def test_the_page_names_no_other_file(html: str) -> None:
+    own = re.sub(r"<script.*?</script>", "", html, flags=re.S)
+    assert not re.findall(r"<[a-z][^>]*(?:src|href)=\"(?!#|data:)", own)
+    assert "default-src 'none'" in html
+
+
+def test_names_with_markup_are_escaped_everywhere(html: str) -> None:
+    own = re.sub(r"<script(?! type).*?</script>", "", html, flags=re.S)
+    assert "<img" not in own
+    assert own.count("</script>") == 1
+
+
+def test_the_speed_up_is_that_of_the_answer_over_the_best_device() -> None:
+    first = facts_of(CONTENT)[0]
+    assert (first.label, first.value) == ("Speed-up", "1.333×")
+    assert "1.283 to 1.383" in first.note
+
+
+def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
+    rows = tuple(replace(each, is_answer=each.name == FAST) for each in CONTENT.compared)
+    assert facts_of(replace(CONTENT, compared=rows))[0].value == "none"
+
+
+def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
+    tried = facts_of(CONTENT)[-1]
+    assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
+
+
+def test_simulated_figures_are_called_simulated(html: str) -> None:
+    for words in ("Simulated: 7.5 ms", "on simulated values", "best ms, simulated"):
+        assert words in html
+
+
+def test_a_run_that_has_only_begun_still_makes_a_page() -> None:
+    empty = report_html(ReportContent(name="m", sentence="Nothing has been measured yet."))
+    assert "Nothing has been measured yet." in empty
+    assert empty.count("<script") == 1
+
+
+def test_a_graph_without_a_placement_and_without_times_is_drawn() -> None:
+    placed = CONTENT.placed
+    assert placed is not None
+    bare = replace(placed, device=np.full(5, -1), time_s=np.full((5, 2), np.nan))
+    page = report_html(ReportContent(name="m", sentence=EVIL, placed=bare))
+    assert "not placed" in page
+    assert 'id="profile"' not in page
