@@ -98,11 +98,12 @@ class PlaceResult:
 
     def _repr_html_(self) -> str:
         """The sentence and the comparison, as notebooks show it."""
-        columns = ["candidate", "median ms", "p95 ms", "x best device", "95% interval", "submodels"]
+        unit = self.objective.shown_unit
+        columns = ["candidate", f"median {unit}", f"p95 {unit}", "x best device", "95% interval", "submodels"]
         cells = [
             [
                 row.name,
-                *(f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.p95_s)),
+                *(self.objective.figure(value) for value in (row.median, row.p95)),
                 f"{row.ratio.value:.3f}",
                 row.ratio.interval_text,
                 str(row.submodels),

@@ -199,7 +199,7 @@ def _conclude(
         warnings=warnings,
         held_bytes=report.held_bytes(),
         contributions=found.contributions if found is not None else (),
-        turned_down={n: why for n, why in (report.turned_down() | faster_but_barred(result)).items() if n != result.answer},
+        turned_down=report.turned_down() | faster_but_barred(result),
     )
     if found is not None and found.folder is not None:
         answer = {**placed, **singles, **start}[result.answer]

@@ -12,11 +12,13 @@ import numpy as np
 
 from hsdag.commands.explaining.explaining import explain_run
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
+from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError, OutputError
 from hsdag.ir.placement import DeviceRecord, write_atomically
 from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.kept_run import KeptRun
 
@@ -69,6 +71,7 @@ def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
 def content_of(run: KeptRun) -> ReportContent:
     """What a report of a run shows. Raises FileFormatError where its files do not fit together."""
     answer: Mapping[str, Any] = run.answer or {}
+    objective = run.problem.objective
     speedup = answer.get("speedup") or {}
     versus = speedup.get("versus")
     members: Sequence[Mapping[str, Any]] = answer.get("members", ())
@@ -78,14 +81,16 @@ def content_of(run: KeptRun) -> ReportContent:
         subtitle=_subtitle(run),
         advice=_advice(run),
         placed=_placed(run),
-        compared=tuple(_compared(row, versus) for row in answer.get("rows", ())),
+        compared=tuple(_compared(row, versus, objective) for row in answer.get("rows", ())),
         versus=versus,
         left_out=answer.get("failures", {}),
-        value_name=run.problem.objective.name,
-        trials=tuple(_trial(event.elapsed_s, event.score.value, event.score.failure) for event in run.events),
-        turns=tuple(_turn(member) for member in members),
+        value_name=objective.name,
+        unit=objective.shown_unit,
+        factor=objective.shown_factor,
+        trials=tuple(_trial(event, objective.shown_factor) for event in run.events),
+        turns=tuple(_turn(member, objective.shown_factor) for member in members),
         num_simulated=answer.get("simulated_evaluations", 0),
-        turned_down=answer.get("turned_down", {}),
+        turned_down=_turned_down(answer),
         why=_why(answer, versus),
         timelines=_timelines(run),
         explanation=_explanation(run),
@@ -93,21 +98,28 @@ def content_of(run: KeptRun) -> ReportContent:
     )
 
 
-def _trial(elapsed_s: float, value: float, failure: str | None) -> Trial:
-    return Trial(elapsed_s, None if failure is not None else value, failure)
+def _turned_down(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Without an objection to the answer itself, which its sentence has."""
+    chosen = {row["name"] for row in answer.get("rows", ()) if row["answer"]}
+    return {name: why for name, why in answer.get("turned_down", {}).items() if name not in chosen}
 
 
-def _turn(member: Mapping[str, Any]) -> Turn:
-    span = member["began_s"], member["ended_s"]
-    return Turn(member["method"], *span, member["before"], member["after"], member["failure"])
+def _trial(event: Event, factor: float) -> Trial:
+    failure = event.score.failure
+    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure)
 
 
-def _compared(row: Mapping[str, Any], versus: str | None) -> Compared:
+def _turn(member: Mapping[str, Any], factor: float) -> Turn:
+    before, after = (None if member[name] is None else factor * member[name] for name in ("before", "after"))
+    return Turn(member["method"], member["began_s"], member["ended_s"], before, after, member["failure"])
+
+
+def _compared(row: Mapping[str, Any], versus: str | None, objective: Objective) -> Compared:
     low, high = row["ci95"] if row["ci95"] is not None and row["name"] != versus else (None, None)
     return Compared(
         name=row["name"],
-        median_s=row["median_s"],
-        p95_s=row["p95_s"],
+        median=objective.shown_factor * row[f"median_{objective.suffix}"],
+        p95=objective.shown_factor * row[f"p95_{objective.suffix}"],
         runs=row["runs"],
         ratio=row["ratio_to_best_single"],
         low=low,
@@ -162,7 +174,8 @@ def _unfinished(run: KeptRun) -> str:
     if not done:
         return f"{UNFINISHED} Nothing has been measured yet."
     placements = "1 placement was" if len(done) == 1 else f"{len(done)} placements were"
-    return f"{UNFINISHED} {placements} measured, the best at {1e3 * min(done):.4g} ms; none is proven to be faster yet."
+    best = run.problem.objective.text(min(done))
+    return f"{UNFINISHED} {placements} measured, the best at {best}; none is proven to be faster yet."
 
 
 def _subtitle(run: KeptRun) -> str:

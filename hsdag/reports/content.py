@@ -27,8 +27,8 @@ class Compared:
     """A measured candidate; ``low`` and ``high`` bound the ratio at 95%, and are None where too few rounds were run."""
 
     name: str
-    median_s: float
-    p95_s: float
+    median: float
+    p95: float
     runs: int
     ratio: float
     low: float | None
@@ -40,10 +40,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Trial:
-    """A placement that the search measured, or tried to; ``value_s`` is None where it failed."""
+    """A placement that the search measured, or tried to; ``value`` is None where it failed."""
 
     elapsed_s: float
-    value_s: float | None
+    value: float | None
     failure: str | None = None
 
 
@@ -54,14 +54,14 @@ class Turn:
     method: str
     began_s: float
     ended_s: float
-    before_s: float | None
-    after_s: float | None
+    before: float | None
+    after: float | None
     failure: str | None = None
 
     @property
     def has_gained(self) -> bool:
         """Whether it left a better plan than it found."""
-        return self.after_s is not None and (self.before_s is None or self.after_s < self.before_s)
+        return self.after is not None and (self.before is None or self.after < self.before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +120,8 @@ class ReportContent:
     versus: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)  # why candidates are missing from the comparison
     value_name: str = "latency"
+    unit: str = "ms"  # of all values of the comparison and the search
+    factor: float = 1e3  # from the objective's own unit to it
     trials: tuple[Trial, ...] = ()
     turns: tuple[Turn, ...] = ()
     num_simulated: int = 0
@@ -144,9 +146,9 @@ class ReportContent:
 def best_so_far(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:
     """When the best measured value changed, in seconds, and what it was from then on, in ms."""
     when_s: list[float] = []
-    best_ms: list[float] = []
+    best: list[float] = []
     for trial in trials:
-        if trial.value_s is not None and (not best_ms or 1e3 * trial.value_s < best_ms[-1]):
+        if trial.value is not None and (not best or trial.value < best[-1]):
             when_s.append(trial.elapsed_s)
-            best_ms.append(1e3 * trial.value_s)
-    return when_s, best_ms
+            best.append(trial.value)
+    return when_s, best

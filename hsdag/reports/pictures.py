@@ -103,30 +103,30 @@ def _write_search(content: ReportContent, path: Path) -> None:
 
 def _draw_search(figure: Figure, content: ReportContent) -> None:
     if not content.turns:
-        _draw_trials(figure.add_subplot(), content.trials, content.value_name)
+        _draw_trials(figure.add_subplot(), content.trials, f"{content.value_name}, {content.unit}")
         return
     methods = len({turn.method for turn in content.turns})
     ratios = (4.0, EDGE_IN + ROW_IN * methods)
     trials, turns = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
-    _draw_trials(trials, content.trials, content.value_name)
+    _draw_trials(trials, content.trials, f"{content.value_name}, {content.unit}")
     _draw_turns(turns, content.turns)
 
 
-def _draw_trials(axes: Axes, trials: Sequence[Trial], value_name: str) -> None:
-    done = [(trial.elapsed_s, 1e3 * trial.value_s) for trial in trials if trial.value_s is not None]
-    when_s, best_ms = best_so_far(trials)
+def _draw_trials(axes: Axes, trials: Sequence[Trial], what: str) -> None:
+    done = [(trial.elapsed_s, trial.value) for trial in trials if trial.value is not None]
+    when_s, best = best_so_far(trials)
     if done:
         last = max(trial.elapsed_s for trial in trials)
-        steps = [*when_s, last], [*best_ms, best_ms[-1]]
+        steps = [*when_s, last], [*best, best[-1]]
         axes.step(*steps, where="post", color=colour_of(1), linewidth=2, label="best so far")
         axes.plot(
             *zip(*done, strict=True), "o", color=colour_of(0), markeredgecolor="white", label="measured placement"
         )
-    failed = [trial.elapsed_s for trial in trials if trial.value_s is None]
+    failed = [trial.elapsed_s for trial in trials if trial.value is None]
     if failed:
         top = max((value for _, value in done), default=1.0)
         axes.plot(failed, [top] * len(failed), "x", color=colour_of(4), label="failed")
-    axes.set_ylabel(f"{value_name}, ms")
+    axes.set_ylabel(what)
     axes.set_xlabel("seconds of the search")
     if trials:
         axes.legend(frameon=False, fontsize=8)

@@ -106,7 +106,7 @@ def facts_of(content: ReportContent) -> list[Fact]:
         if placed:
             most = max(placed, key=lambda device: placed[device])
             facts.append(Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares) or f"on {most}"))
-    measured = sum(trial.value_s is not None for trial in content.trials)
+    measured = sum(trial.value is not None for trial in content.trials)
     if content.trials or content.num_simulated:
         failed = len(content.trials) - measured
         notes = [*([f"{failed} failed"] if failed else []), f"{content.num_simulated:,} simulated"]
@@ -131,7 +131,7 @@ def _figures_of(content: ReportContent) -> tuple[str, str, str]:
     answer = content.answer
     assert answer is not None
     single = next((each for each in content.compared if each.name == content.versus), None)
-    note = f"p95 {1e3 * answer.p95_s:.4g} ms, {answer.runs} runs"
+    note = f"p95 {answer.p95:.4g} {content.unit}, {answer.runs} runs"
     if single is not None and single is not answer:
-        note = f"{single.name} takes {1e3 * single.median_s:.4g} ms"
-    return content.value_name.capitalize() + ", median", f"{1e3 * answer.median_s:.4g} ms", note
+        note = f"{single.name}: {single.median:.4g} {content.unit}"
+    return content.value_name.capitalize() + ", median", f"{answer.median:.4g} {content.unit}", note

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HEIGHT_PX, ROW_PX, EDGE_PX = 300, 24, 70
 
 
-def progress_figures(trials: Sequence[Trial], turns: Sequence[Turn], value_name: str) -> list[UIElement]:
+def progress_figures(trials: Sequence[Trial], turns: Sequence[Turn], value_name: str, unit: str) -> list[UIElement]:
     """Measured values over seconds of the search, and below them the turns of methods on simulated values."""
     from bokeh.models import Range1d
 
@@ -24,35 +24,34 @@ def progress_figures(trials: Sequence[Trial], turns: Sequence[Turn], value_name:
         return []
     end_s = max([*(trial.elapsed_s for trial in trials), *(turn.ended_s for turn in turns)]) or 1.0
     shared = Range1d(-0.01 * end_s, 1.02 * end_s)
-    made = [_measured(trials, value_name, shared)] if trials else []
-    return [*made, *([_turns(turns, shared)] if turns else [])]
+    made = [_measured(trials, value_name, unit, shared)] if trials else []
+    return [*made, *([_turns(turns, unit, shared)] if turns else [])]
 
 
-def _measured(trials: Sequence[Trial], value_name: str, x_range: Any) -> UIElement:
+def _measured(trials: Sequence[Trial], value_name: str, unit: str, x_range: Any) -> UIElement:
     from bokeh.models import HoverTool
 
-    made = new_figure(
-        "progress", HEIGHT_PX, x_range=x_range, x_axis_label="seconds of the search", y_axis_label=f"{value_name}, ms"
-    )
-    done = [trial for trial in trials if trial.value_s is not None]
-    when_s, best_ms = best_so_far(trials)
+    what, seconds = f"{value_name}, {unit}", "seconds of the search"
+    made = new_figure("progress", HEIGHT_PX, x_range=x_range, x_axis_label=seconds, y_axis_label=what)
+    done = [trial for trial in trials if trial.value is not None]
+    when_s, best = best_so_far(trials)
     if done:
-        values_ms = [1e3 * (trial.value_s or 0.0) for trial in done]
-        low, high = min(values_ms), float(np.quantile(values_ms, 0.9))
+        values = [(trial.value or 0.0) for trial in done]
+        low, high = min(values), float(np.quantile(values, 0.9))
         made.y_range.update(start=low - 0.1 * (high - low or low), end=high + 0.25 * (high - low or low))
         last = max(trial.elapsed_s for trial in trials)
-        steps = [*when_s, last], [*best_ms, best_ms[-1]]
+        steps = [*when_s, last], [*best, best[-1]]
         made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1), legend_label="best so far")
         dots = made.scatter(
             [trial.elapsed_s for trial in done],
-            values_ms,
+            values,
             size=7,
             fill_color=colour_of(0),
             line_color="white",
             legend_label="measured placement",
         )
-        made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (value_name, "@y{0.0000} ms")]))
-    failed = [trial for trial in trials if trial.value_s is None]
+        made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@y{0.0000}")]))
+    failed = [trial for trial in trials if trial.value is None]
     if failed:
         top = made.y_range.start + 0.94 * (made.y_range.end - made.y_range.start) if done else 1.0
         places = [trial.elapsed_s for trial in failed], [top] * len(failed)
@@ -65,7 +64,7 @@ def _measured(trials: Sequence[Trial], value_name: str, x_range: Any) -> UIEleme
     return made
 
 
-def _turns(turns: Sequence[Turn], x_range: Any) -> UIElement:
+def _turns(turns: Sequence[Turn], unit: str, x_range: Any) -> UIElement:
     """A row for each method; a turn that found a better plan is filled, another one is hatched and pale."""
     from bokeh.models import ColumnDataSource, HoverTool
 
@@ -94,7 +93,7 @@ def _turns(turns: Sequence[Turn], x_range: Any) -> UIElement:
                 "y": [methods.index(turn.method) for turn in own],
                 "method": [turn.method for turn in own],
                 "span": [f"{turn.began_s:.1f} to {turn.ended_s:.1f}" for turn in own],
-                "values": [f"{_ms(turn.before_s)} → {_ms(turn.after_s)}" for turn in own],
+                "values": [f"{_shown(turn.before, unit)} → {_shown(turn.after, unit)}" for turn in own],
                 "failure": [turn.failure or "none" for turn in own],
             }
         )
@@ -116,5 +115,5 @@ def _turns(turns: Sequence[Turn], x_range: Any) -> UIElement:
     return made
 
 
-def _ms(seconds: float | None) -> str:
-    return "nothing" if seconds is None else f"{1e3 * seconds:.4g} ms"
+def _shown(value: float | None, unit: str) -> str:
+    return "nothing" if value is None else f"{value:.4g} {unit}"

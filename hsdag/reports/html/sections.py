@@ -52,7 +52,17 @@ def sections_of(content: ReportContent) -> list[Section]:
 def _comparison(content: ReportContent) -> Section | None:
     if not content.compared:
         return None
-    columns = ["candidate", "median ms", "p95 ms", "runs", "× best device", "95% interval", "submodels", "ops"]
+    unit = content.unit
+    columns = [
+        "candidate",
+        f"median {unit}",
+        f"p95 {unit}",
+        "runs",
+        "× best device",
+        "95% interval",
+        "submodels",
+        "ops",
+    ]
     rows = [_row(each) for each in content.compared]
     chosen = next((i for i, each in enumerate(content.compared) if each.is_answer), None)
     html = html_table(columns, rows, chosen)
@@ -67,8 +77,8 @@ def _row(each: Compared) -> list[str]:
     interval = "-" if each.low is None or each.high is None else f"{each.low:.3f} to {each.high:.3f}"
     return [
         each.name,
-        f"{1e3 * each.median_s:.4g}",
-        f"{1e3 * each.p95_s:.4g}",
+        f"{each.median:.4g}",
+        f"{each.p95:.4g}",
         str(each.runs),
         f"{each.ratio:.3f}",
         interval,
@@ -81,13 +91,14 @@ def _explanation(content: ReportContent) -> Section | None:
     found = content.explanation
     if found is None:
         return None
+    unit, factor = content.unit, content.factor
     html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
     if found.gains:
         rows = [
-            [each.op, each.op_type, each.device, each.other, f"{1e3 * each.moved:.4g}", f"{1e3 * each.gain:+.3g}"]
+            [each.op, each.op_type, each.device, each.other, f"{factor * each.moved:.4g}", f"{factor * each.gain:+.3g}"]
             for each in found.gains[:MOST_ROWS]
         ]
-        columns = ["op", "type", "on", "if moved to", "ms then", "ms more"]
+        columns = ["op", "type", "on", "if moved to", f"{unit} then", f"{unit} more"]
         html += "<h3>What units gain from where they are, simulated</h3>" + html_table(columns, rows)
     if found.boundaries:
         html += "<h3>The costliest boundaries, simulated</h3>" + _boundaries(found)
@@ -141,7 +152,7 @@ def _timelines(content: ReportContent) -> Section | None:
 
 
 def _progress(content: ReportContent) -> Section | None:
-    figures = progress_figures(content.trials, content.turns, content.value_name)
+    figures = progress_figures(content.trials, content.turns, content.value_name, content.unit)
     if not figures:
         return None
     lead = "Every placement that was measured, when it was, and the best so far"
@@ -150,7 +161,7 @@ def _progress(content: ReportContent) -> Section | None:
 
 
 def _tried(content: ReportContent) -> Section | None:
-    measured = sum(trial.value_s is not None for trial in content.trials)
+    measured = sum(trial.value is not None for trial in content.trials)
     if not content.trials and not content.num_simulated and not content.turned_down:
         return None
     failed = len(content.trials) - measured
@@ -178,11 +189,11 @@ def _methods(content: ReportContent) -> str:
     for method in dict.fromkeys(turn.method for turn in content.turns):
         own = [turn for turn in content.turns if turn.method == method]
         gains = [turn for turn in own if turn.has_gained]
-        best = f"{1e3 * (gains[-1].after_s or 0.0):.4g}" if gains else "-"
+        best = f"{(gains[-1].after or 0.0):.4g}" if gains else "-"
         seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
         why = next((turn.failure for turn in own if turn.failure), "")
         rows.append([method, str(len(own)), seconds, str(len(gains)), best, why])
-    return html_table(["method", "turns", "seconds", "gains", "best ms, simulated", "ended because"], rows)
+    return html_table(["method", "turns", "seconds", "gains", f"best {content.unit}, simulated", "ended because"], rows)
 
 
 def _environment(content: ReportContent) -> Section | None:

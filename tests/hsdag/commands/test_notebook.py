@@ -10,7 +10,7 @@ from hsdag.commands.outcome import PlaceResult
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 PROBLEM = ScheduleProblem.from_arrays(
-    [[1e-3, 2e-3], [2e-3, 1e-3]], [[0, 1]], name="<b>", device_names=("<i>", "B"), op_names=("a", "b")
+    [[1e-3, 2e-3], [2e-3, 1e-3]], [(0, 1)], name="<b>", device_names=("<i>", "B"), op_names=("a", "b")
 )
 
 

@@ -33,7 +33,7 @@ def test_a_report_has_the_figures_of_the_answer(folder: Path, kept_search: Place
     content = content_of(KeptRun.load(folder))
     assert content.sentence == kept_search.sentence
     assert [each.name for each in content.compared] == [row.name for row in kept_search.rows]
-    assert [each.median_s for each in content.compared] == [row.median_s for row in kept_search.rows]
+    assert [each.median for each in content.compared] == [1e3 * row.median for row in kept_search.rows]
     assert len(content.trials) == kept_search.tally.tried
 
 
@@ -76,7 +76,7 @@ def test_the_simulated_timeline_ends_when_the_costs_say(folder: Path, tmp_path: 
     assert run.costs is not None
     order = run.graph.position
     names = ["CPU_0" if order[v] < run.graph.num_ops // 2 else "CPU_1" for v in range(run.graph.num_ops)]
-    split = {}
+    split: dict[str, str] = {}
     for unit in range(run.problem.num_units):  # a unit is where its first op is
         ops = [v for v in range(run.graph.num_ops) if run.problem.units.partition.labels[v] == unit]
         split |= {run.graph.canonical_names[v]: names[min(ops)] for v in ops}

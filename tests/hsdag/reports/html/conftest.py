@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 from hsdag.reports.html import report_html
 from tests.hsdag.reports.html.examples import CONTENT
@@ -50,6 +50,10 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
     complaints: list[str] = []
     pages: list[Page] = []
 
+    def heard(dialog: Dialog) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
     def opened(html: str, **context: object) -> Page:
         file = tmp_path / "report.html"
         file.write_text(html)
@@ -58,7 +62,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
         page.on("console", lambda message: complaints.append(message.text) if message.type != "info" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", heard)
         page.goto(file.as_uri())
         page.wait_for_function(READY)
         return page

@@ -25,10 +25,10 @@ def timeline(*, simulated: bool) -> Timeline:
     return Timeline(EVIL, NAMES, TYPES, (FAST, SLOW), ops, sent, np.zeros((0, 2), dtype=np.int64), simulated)
 
 
-def compared(name: str, median_s: float, *, is_answer: bool = False, known: bool = True) -> Compared:
-    ratio = 0.010 / median_s
-    ends = (ratio - 0.05, ratio + 0.05) if known else (None, None)
-    return Compared(name, median_s, 1.1 * median_s, 40, ratio, *ends, 2, {FAST: 4, SLOW: 1}, is_answer)
+def compared(name: str, median: float, *, is_answer: bool = False, known: bool = True) -> Compared:
+    ratio = 10.0 / median
+    low, high = (ratio - 0.05, ratio + 0.05) if known else (None, None)
+    return Compared(name, median, 1.1 * median, 40, ratio, low, high, 2, {FAST: 4, SLOW: 1}, is_answer)
 
 
 CONTENT = ReportContent(
@@ -38,14 +38,14 @@ CONTENT = ReportContent(
     advice=(Advice(f"Deploy it on {FAST}.", f"hsdag bench {EVIL}"),),
     placed=PlacedGraph(GRAPH, (FAST, SLOW), DEVICE, np.array([0, 0, 1, 2, 3]), f"part{EVIL}", TIME_S),
     compared=(
-        compared(f"placement {EVIL}", 0.0075, is_answer=True),
-        compared(FAST, 0.010, known=False),
-        compared(SLOW, 0.015),
+        compared(f"placement {EVIL}", 7.5, is_answer=True),
+        compared(FAST, 10.0, known=False),
+        compared(SLOW, 15.0),
     ),
     versus=FAST,
     left_out={f"CPU{EVIL}": f"it failed: {EVIL}"},
-    trials=(Trial(1.0, 0.010), Trial(2.0, None, f"crashed {EVIL}"), Trial(3.0, 0.0075)),
-    turns=(Turn(f"heft{EVIL}", 0.5, 1.0, None, 0.009), Turn(f"sa{EVIL}", 1.0, 3.0, 0.009, 0.009, EVIL)),
+    trials=(Trial(1.0, 10.0), Trial(2.0, None, f"crashed {EVIL}"), Trial(3.0, 7.5)),
+    turns=(Turn(f"heft{EVIL}", 0.5, 1.0, None, 9.0), Turn(f"sa{EVIL}", 1.0, 3.0, 9.0, 9.0, EVIL)),
     num_simulated=1234,
     turned_down={f"placement 2{EVIL}": f"its outputs differ {EVIL}"},
     why=f"It won over {FAST}.",
