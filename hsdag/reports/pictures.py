@@ -10,8 +10,7 @@ import numpy as np
 
 from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn, best_so_far
 from hsdag.reports.gantt import write_gantt
-from hsdag.reports.html.graph import KNOWN_SIZE, OP_SIZE
-from hsdag.reports.html.theme import colour_of, hatch_of
+from hsdag.reports.looks import KNOWN_SIZE, OP_SIZE, colour_of, hatch_of
 from hsdag.reports.picture import SUFFIXES, check_picture, write_picture
 
 if TYPE_CHECKING:

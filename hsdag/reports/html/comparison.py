@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hsdag.reports.content import Compared
-from hsdag.reports.html.theme import colour_of, new_figure
+from hsdag.reports.html.theme import new_figure
+from hsdag.reports.looks import colour_of
 
 if TYPE_CHECKING:
     from bokeh.models import UIElement

@@ -9,16 +9,14 @@ import numpy as np
 
 from hsdag.ir.graph import FloatArray
 from hsdag.reports.content import PlacedGraph
-from hsdag.reports.html.theme import BARE, colour_of, hatch_of, new_figure
+from hsdag.reports.html.theme import BARE, new_figure
+from hsdag.reports.looks import KNOWN_SIZE, OP_SIZE, colour_of, hatch_of
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
 
 HERE = Path(__file__).parent
 HEIGHT_PX = 560
-OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
-"""Width and height of an op, and of one that depends on no data, in layers."""
-
 LOOK = {
     "fill_color": "by_device",
     "line_color": None,

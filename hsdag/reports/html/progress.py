@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsdag.reports.content import Trial, Turn, best_so_far
-from hsdag.reports.html.theme import colour_of, hatch_of, lay_legend, new_figure
+from hsdag.reports.html.theme import lay_legend, new_figure
+from hsdag.reports.looks import colour_of, hatch_of
 
 if TYPE_CHECKING:
     from bokeh.models import UIElement

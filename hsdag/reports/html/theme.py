@@ -1,32 +1,16 @@
-"""How figures look: colours that colour-blind readers tell apart, and a hatch beside every colour."""
+"""How Bokeh's figures look and are used."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hsdag.reports.gantt import COLOURS
-
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
-HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
-"""Of devices, in order; the colours are those of Gantt charts."""
-
-UNPLACED_COLOUR = "#9a9a9a"
 TOOLS = "pan,box_zoom,zoom_in,zoom_out,reset,save"
 LEFT_PX = 130
 BARE = {"border_line_color": None, "background_fill_color": None}
-
-
-def colour_of(index: int) -> str:
-    """The colour of a device, a group or a method."""
-    return COLOURS[index % len(COLOURS)] if index >= 0 else UNPLACED_COLOUR
-
-
-def hatch_of(index: int) -> str:
-    """The hatch of a device."""
-    return HATCHES[index % len(HATCHES)] if index >= 0 else " "
 
 
 def new_figure(label: str, height: int, *, wheel: Sequence[str] = ("width", "height"), **properties: Any) -> Figure:
