@@ -86,6 +86,7 @@ def place(
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
+    from hsdag.commands.place import comparison_s
     from hsdag.commands.place_folder import holds_models
     from hsdag.ir import OptionError, OutputError
     from hsdag.ir.reader import check_model_path
@@ -134,7 +135,7 @@ def place(
     check_not_model((written, folder), model, inputs)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    with SearchProgress(budget_s) as progress:
+    with SearchProgress(budget_s, comparison_s(budget_s)) as progress:
         outcome = search(model, run_folder=folder, resume=resume, watcher=progress.watcher)
     outcome.save(written)
     if as_json:
@@ -148,9 +149,10 @@ def _place_folder(
 ) -> None:
     from hsdag.cli.folder import show_folder
     from hsdag.cli.progress import SearchProgress
+    from hsdag.commands.place import comparison_s
     from hsdag.commands.place_folder import place_folder
 
-    with SearchProgress(budget_s) as progress:
+    with SearchProgress(budget_s, comparison_s(budget_s)) as progress:
         watcher = progress.watcher
 
         def place_one(model: Path, run: Path, resumed: bool) -> PlaceResult:

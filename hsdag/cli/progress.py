@@ -1,56 +1,137 @@
-"""Progress of a search on stderr: phase, time left, best so far; and Ctrl-C, which asks it to end."""
+"""Progress on stderr: phase, per cent, time left, best so far; and Ctrl-C, which asks a search to end."""
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from hsdag.cli.output import console, milliseconds, say
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hsdag.evaluators.recording import Event, RecordingEvaluator
     from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
+COMPARING = "comparing"
+"""What the phase of the final comparison begins with."""
 
-class SearchProgress:
-    """Shows a search while it runs. Use as a context manager.
+_COUNTED = re.compile(r"(\d+) of (\d+)$")
 
-    The first Ctrl-C asks the search to end with its best so far; the second one ends the program.
+
+class Estimate:
+    """How far the work is, and how long it still takes.
+
+    The work is one search of about ``budget_s`` seconds and a comparison of ``final_s``, or several of them, unless
+    updates are counted, which then take as long as those before. Without a budget nothing is known before that.
     """
 
-    def __init__(self, budget_s: float) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
+    def __init__(
+        self, budget_s: float | None, final_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._budget_s, self._each_s, self._clock = budget_s or 0.0, (budget_s or 0.0) + final_s, clock
+        self._begin_s = self._began_s = clock()
+        self._number, self._count = 1, 1
+        self._done: tuple[int, int] | None = None
 
-        self._budget_s = budget_s
+    def begin(self, number: int, count: int) -> None:
+        """One more search begins."""
+        self._number, self._count, self._began_s, self._done = number, count, self._clock(), None
+
+    def compare(self) -> None:
+        """The search is over, early or late; the comparison begins."""
+        self._began_s = self._clock() - self._budget_s
+
+    def update(self, done: int, count: int) -> None:
+        """So many updates are done."""
+        self._done = done, count
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; none where it takes longer than was planned."""
+        if self._done is not None:
+            done, count = self._done
+            return (self._clock() - self._begin_s) / max(done, 1) * (count - done)
+        return (self._count - self._number) * self._each_s + self._each_s - self._spent_s
+
+    @property
+    def share(self) -> float:
+        """Of the work, from 0 to 1."""
+        if self._done is not None:
+            return self._done[0] / max(self._done[1], 1)
+        of_this = self._spent_s / self._each_s if self._each_s else 0.0
+        return (self._number - 1 + of_this) / self._count
+
+    @property
+    def words(self) -> str:
+        """Both, as progress has them; empty where nothing is known."""
+        if self._done is None and not self._each_s:
+            return ""
+        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left"
+
+    @property
+    def _spent_s(self) -> float:
+        return min(self._clock() - self._began_s, self._each_s)
+
+
+class SearchProgress:
+    """Shows a search, or several, while they run. Use as a context manager.
+
+    A phase that ends in "2 of 5" begins the second of five searches, a step that does so is an update. The first Ctrl-C
+    asks the search to end with its best so far; the second one ends the program.
+    """
+
+    def __init__(self, budget_s: float | None, final_s: float = 0.0) -> None:
+        from rich.live import Live
+
+        self._estimate = Estimate(budget_s, final_s)
+        self._phase, self._detail = "starting", ""
         self._stop = False
-        self._last_log = 0.0
+        self._last_log = time.monotonic()
         self._handler: Any = None
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-        shown = console(is_error=True)
-        self._bar = Progress(*columns, console=shown, transient=True, disable=not sys.stderr.isatty())
-        self._task = self._bar.add_task("starting", total=budget_s, detail="")
+        self._is_shown = sys.stderr.isatty()
+        self._live = Live(console=console(is_error=True), transient=True, get_renderable=self._drawn)
 
     @property
     def watcher(self) -> Watcher:
         """What to hand to the search."""
         from hsdag.search.driver import Watcher
 
-        return Watcher(self._phase, self._event, self._step, self._simulated, lambda: self._stop)
+        return Watcher(self._on_phase, self._on_event, self._on_step, self._on_simulated, lambda: self._stop)
 
     def __enter__(self) -> SearchProgress:
         self._handler = signal.signal(signal.SIGINT, self._interrupt)
-        self._bar.start()
+        if self._is_shown:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._live.stop()
         signal.signal(signal.SIGINT, self._handler)
+
+    @property
+    def line(self) -> str:
+        """All that is known, in one line."""
+        return ", ".join(filter(None, [self._phase, self._estimate.words, self._detail]))
+
+    def _drawn(self) -> Table:
+        """A bar and the line, drawn several times a second; what does not fit is left out at the end."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=1.0, completed=self._estimate.share, width=20)
+        grid.add_row(bar, Text(self.line, no_wrap=True, overflow="ellipsis"))
+        return grid
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._stop:
@@ -58,28 +139,40 @@ class SearchProgress:
         self._stop = True
         say("interrupted: ending with the best so far (Ctrl-C again to give up)")
 
-    def _phase(self, phase: str) -> None:
-        self._bar.update(self._task, description=phase, detail="")
-        if self._bar.disable:
+    def _on_phase(self, phase: str) -> None:
+        self._phase, self._detail = phase, ""
+        if (counted := _COUNTED.search(phase)) is not None:
+            self._estimate.begin(int(counted[1]), int(counted[2]))
+        elif phase.startswith(COMPARING):
+            self._estimate.compare()
+        if not self._is_shown:
             say(phase)
 
-    def _event(self, _event: Event, recorder: RecordingEvaluator) -> None:
-        left_s = max(self._budget_s - recorder.elapsed_s, 0.0)
+    def _on_event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         best = recorder.best()
         shown = f"best {milliseconds(best[0].score.value)} ms" if best else "nothing has run yet"
-        detail = f"{recorder.num_evaluations} placements, {shown}, {left_s:.0f} s left"
-        self._bar.update(self._task, completed=recorder.elapsed_s, detail=detail)
-        self._say_now_and_then(detail)
+        self._tell(f"{recorder.num_evaluations} placements, {shown}")
 
-    def _step(self, step: str) -> None:
-        self._bar.update(self._task, detail=step)
-        self._say_now_and_then(step)
+    def _on_step(self, step: str) -> None:
+        if (counted := _COUNTED.search(step)) is not None:
+            self._estimate.update(int(counted[1]), int(counted[2]))
+        self._tell(step)
 
-    def _say_now_and_then(self, detail: str) -> None:
-        if self._bar.disable and time.monotonic() - self._last_log > LOG_EVERY_S:
+    def _on_simulated(self, simulated: int, measured: int) -> None:
+        self._last_log = 0.0  # always worth a line
+        self._tell(f"{simulated} placements simulated, {measured} measured")
+
+    def _tell(self, detail: str) -> None:
+        self._detail = detail
+        if not self._is_shown and time.monotonic() - self._last_log > LOG_EVERY_S:
             self._last_log = time.monotonic()
-            say(detail)
+            say(self.line)
 
-    def _simulated(self, simulated: int, measured: int) -> None:
-        self._last_log = -LOG_EVERY_S  # always worth a line
-        self._step(f"{simulated} placements simulated, {measured} measured")
+
+def in_words(seconds: float) -> str:
+    """A time that is left: ``45 s``, ``2 min 5 s`` or ``1 h 20 min``."""
+    whole = round(max(seconds, 0.0))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

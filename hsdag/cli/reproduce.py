@@ -60,7 +60,7 @@ def reproduce(
         if output is not None:
             write_atomically(output, (json.dumps(found.document(), indent=1, allow_nan=False) + "\n").encode())
 
-    with SearchProgress(effort.budget_s) as progress:
+    with SearchProgress(effort.num_seeds * effort.budget_s) as progress:
         found = run_reproduce(
             wanted,
             RECIPES[wanted.name],

@@ -53,7 +53,7 @@ def train(
     check_files([output, curve], [], [curve])
     given = parse_changes(changes or ())
     wanted = TrainOptions(family, method, problems, updates, parse_duration(expert, "--expert"), unseen, seed, given)
-    with SearchProgress(wanted.num_updates) as progress, TensorBoard(tensorboard) as board:
+    with SearchProgress(None) as progress, TensorBoard(tensorboard) as board:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
 

@@ -21,6 +21,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
 from hsdag.runtime.platforms.precision import with_precision
 from hsdag.runtime.problems.plan import Plan
@@ -49,6 +50,11 @@ START = "start"
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
+
+
+def comparison_s(budget_s: float, protocol: Protocol | None = None) -> float:
+    """Seconds that the final comparison of a search takes at most, unless candidates are slow."""
+    return min((protocol or Protocol()).limit_s, max(FINAL_SHARE * budget_s, FINAL_LEAST_S))
 
 
 def run_place(
@@ -168,7 +174,7 @@ def _conclude(
         baselines |= _automatic(session)
     too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
     singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
-    limits_s = [options.protocol.limit_s, max(FINAL_SHARE * options.budget_s, FINAL_LEAST_S)]
+    limits_s = [comparison_s(options.budget_s, options.protocol)]
     result = final_comparison(
         session.runner,
         placed,

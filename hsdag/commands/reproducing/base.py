@@ -203,10 +203,13 @@ def reproduce(
         elapsed_s = time.monotonic() - begin_s
         return Reproduction(table, recipe, effort, command, tuple(cells), elapsed_s, is_complete)
 
+    num_figures = len(rows or table.rows) * len(columns or every)
+    watcher.on_phase(f"figure 1 of {num_figures}")
     for row in rows or table.rows:
         for column, ours in recipe.row(row, columns or every, effort, watcher):
             cells.append(Cell(row, column, table.figure(row, column), ours))
             keep(so_far(is_complete=False))
+            watcher.on_phase(f"figure {min(len(cells) + 1, num_figures)} of {num_figures}")
         if watcher.should_stop():
             return so_far(is_complete=False)
     return so_far(is_complete=True)

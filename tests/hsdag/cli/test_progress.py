@@ -1,0 +1,80 @@
+"""Progress: how far, how long still, and what was found, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hsdag.cli import progress
+from hsdag.cli.progress import Estimate, SearchProgress, in_words
+
+
+class Clock:
+    """Time that a test sets."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_search_and_its_comparison_are_one_piece_of_work() -> None:
+    clock = Clock()
+    estimate = Estimate(60.0, 20.0, clock)
+    assert (estimate.share, estimate.left_s) == (0.0, 80.0)
+    clock.now_s += 20
+    assert (estimate.share, estimate.left_s) == (0.25, 60.0)
+    estimate.compare()  # the search ended early
+    assert (estimate.share, estimate.left_s) == (0.75, 20.0)
+    clock.now_s += 500
+    assert (estimate.share, estimate.left_s) == (1.0, 0.0)
+    assert estimate.words == "100%, 0 s left"
+
+
+def test_several_searches_take_their_turns() -> None:
+    clock = Clock()
+    estimate = Estimate(10.0, clock=clock)
+    estimate.begin(3, 5)
+    clock.now_s += 5
+    assert estimate.share == pytest.approx(0.5)
+    assert estimate.left_s == pytest.approx(25.0)
+
+
+def test_updates_take_as_long_as_those_before() -> None:
+    clock = Clock()
+    estimate = Estimate(None, clock=clock)
+    assert estimate.words == ""
+    clock.now_s += 30
+    estimate.update(10, 50)
+    assert estimate.words == "20%, 2 min 0 s left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-1, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (4800, "1 h 20 min")]
+)
+def test_times_are_told_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_a_log_has_a_line_now_and_then_with_phase_share_time_left_and_detail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 1000.0)
+    with SearchProgress(100.0, 20.0) as shown:
+        watcher = shown.watcher
+        watcher.on_phase("searching")
+        watcher.on_step("not yet worth a line")
+        watcher.on_simulated(500, 3)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "searching"
+    told = r"searching, [0-5]%, (2 min 0|1 min 5\d) s left, 500 placements simulated, 3 measured"
+    assert re.fullmatch(told, second)
+
+
+def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.CaptureFixture[str]) -> None:
+    with SearchProgress(10.0) as shown:
+        shown.watcher.on_phase("heft, seed 0: run 4 of 10")
+        assert shown.line == "heft, seed 0: run 4 of 10, 30%, 1 min 10 s left"
+        shown.watcher.on_step("update 9 of 10")
+        assert shown.line.endswith("90%, 0 s left, update 9 of 10")
