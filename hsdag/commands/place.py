@@ -174,13 +174,13 @@ def _conclude(
         baselines |= _automatic(session)
     too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
     singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
-    limits_s = [comparison_s(options.budget_s, options.protocol)]
+    limit_s = comparison_s(options.budget_s, options.protocol)
     result = final_comparison(
         session.runner,
         placed,
         singles,
         baselines,
-        replace(options.protocol, limit_s=min(*limits_s, *([INTERRUPTED_LIMIT_S] * interrupted))),
+        replace(options.protocol, limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s),
         check_of(session, options.reference, options.max_difference),
         start=start,
         barred=barred_devices(session, options, profile),
