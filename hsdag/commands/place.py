@@ -36,8 +36,8 @@ from hsdag.search.session import Session
 from hsdag.search.verifying import check_of
 from hsdag.version import __version__
 
-FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
-"""Seconds for the final comparison, as a share of the budget, and at least."""
+FINAL_SHARE, FINAL_LEAST_S, INTERRUPTED_LIMIT_S = 0.2, 8.0, 8.0
+"""Seconds for the final comparison: as a share of the budget, at least, and after an interrupt."""
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
@@ -47,9 +47,6 @@ UNDER_HETERO, BY_LEVEL = "HETERO:", "BARRIER:"
 
 START = "start"
 """The name of the placement that the search started with."""
-
-INTERRUPTED_LIMIT_S = 8.0
-"""Seconds for the final comparison after an interrupt."""
 
 
 def comparison_s(budget_s: float, protocol: Protocol | None = None) -> float:
