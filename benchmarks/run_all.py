@@ -85,6 +85,7 @@ BENCHMARKS = {
     "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),
     "simulator_agreement": Small("--problems 20", r"largest relative deviation [\d.e-]+"),
     "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
+    "report_speed": Small("--quick", r"zoom ms: [\d.]+"),
     "simulator_speed": Small("--largest 10000", r"10000 ops, independent: median +[\d.]+ ms"),
     "mixed_model": Small("--devices A=CPU,B=CPU --budget 4s --runs 1", r"of 2 searches found"),
     "random_placements": Small(
