@@ -14,6 +14,7 @@ from hsdag.placers.incumbent import Contribution
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.problems.objectives import Objective, find_objective
+from hsdag.search.final import FinalResult
 from hsdag.search.verifying import Verdict
 
 NO_SINGLE = "No single device runs the whole model"
@@ -232,6 +233,14 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
         for name, ratio in ratios.items()
         if ratio.value > 1.0 and not ratio.is_known
     }
+
+
+def turned_down(result: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
+    """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
+    others = [name for name in finalists if name in result.ratios and name != result.answer]
+    reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
+    found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
+    return {name: why for name, why in found.items() if name not in result.barred}
 
 
 def _interval(ratio: Ratio) -> str:

@@ -15,7 +15,7 @@ import openvino as ov
 
 from hsdag.commands.bench import placed_candidate
 from hsdag.commands.kept_result import keep_result
-from hsdag.commands.outcome import NO_SINGLE, PlaceResult, Row, Tally, idle_sentence, speed_sentence, too_few_rounds
+from hsdag.commands.outcome import NO_SINGLE, PlaceResult, Row, Tally, idle_sentence, speed_sentence, turned_down
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.held import held_bytes
@@ -202,7 +202,7 @@ def _conclude(
         warnings=warnings,
         held_bytes=report.held_bytes(),
         contributions=found.contributions if found is not None else (),
-        turned_down=report.turned_down() | faster_but_barred(result),
+        turned_down=turned_down(result, list(plans)) | faster_but_barred(result),
     )
     if found is not None and found.folder is not None:
         answer = {**placed, **singles, **start}[result.answer]
@@ -321,21 +321,13 @@ class _Report:
         ratio = result.ratios[result.answer]
         gained = comparison.ratio(result.answer, START) if START in comparison.samples else None
         return speed_sentence(
-            *(result.answer, result.best_single, ratio, over, self.turned_down(), gain, uncompared),
+            *(result.answer, result.best_single, ratio, over, turned_down(result, list(self.plans)), gain, uncompared),
             over_start=gained,
             barred=faster_but_barred(result),
             unheld=unheld(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
             twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
         )
-
-    def turned_down(self) -> dict[str, str]:
-        """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
-        result = self.result
-        others = [name for name in self.plans if name in result.ratios and name != result.answer]
-        reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
-        found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
-        return {name: why for name, why in found.items() if name not in result.barred}
 
     def warnings(self) -> tuple[str, ...]:
         """Why nothing was simulated, and which devices have nothing to do and why; sentences without a full stop."""
