@@ -174,12 +174,12 @@ class SolveResult(Solution):
 
     def _repr_html_(self) -> str:
         """The value, its bound and the single devices, as notebooks show them."""
-        value = self.options.objective.value_name.removesuffix("_s")
-        found = "no placement" if self.value_s is None else f"{value} {1e3 * self.value_s:.4g} ms"
-        bound = f"lower bound {1e3 * self.lower_bound_s:.4g} ms by {self.bound.argument}"
-        cells = [[f"all on {name}", f"{1e3 * seconds:.4g}"] for name, seconds in self.single_s.items()]
+        objective, value = self.objective, self.objective.label
+        found = "no placement" if self.value_s is None else f"{value} {objective.text(self.value_s)}"
+        bound = f"lower bound {objective.text(self.lower_bound_s)} by {self.bound.argument}"
+        cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_s.items()]
         sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
-        return html_summary(sentence, ["placement", f"{value}, ms"], cells)
+        return html_summary(sentence, ["placement", ", ".join(filter(None, [value, objective.shown_unit]))], cells)
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag solve``."""

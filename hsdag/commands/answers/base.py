@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 
@@ -37,9 +39,12 @@ class Member(TypedDict):
 
 
 class Ending(TypedDict):
-    """How a search over a problem ended; ``gap`` is that of the value to the bound."""
+    """How a search over a problem ended; ``gap`` is that of the value to the bound, which has the unit of that."""
 
-    lower_bound_s: float
+    lower_bound_s: NotRequired[float]
+    lower_bound_bytes: NotRequired[float]
+    lower_bound_j: NotRequired[float]
+    lower_bound_sum: NotRequired[float]
     bound_by: str
     gap: float | None
     status: str

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from hsdag.commands.answers.base import Member, Speedup
 
 
 class Row(TypedDict):
-    """A measured candidate; ``ops`` counts ops by device."""
+    """A measured candidate, with seconds, or joules for energy; ``ops`` counts ops by device."""
 
     name: str
-    median_s: float
-    p95_s: float
+    median_s: NotRequired[float]
+    p95_s: NotRequired[float]
+    median_j: NotRequired[float]
+    p95_j: NotRequired[float]
     runs: int
     ratio_to_best_single: float
     ci95: list[float | None]
@@ -27,6 +31,7 @@ class Placed(TypedDict):
 
     placement: str
     sentence: str
+    objective: str
     speedup: Speedup | None
     rows: list[Row]
     failures: dict[str, str]
@@ -42,6 +47,7 @@ class Placed(TypedDict):
     run_folder: str | None
     interrupted: bool
     warnings: list[str]
+    turned_down: dict[str, str]
     held_bytes: dict[str, float]
     members: list[Member]
 

@@ -36,7 +36,8 @@ def schema_of(command: str) -> dict[str, Any]:
         if "properties" in part:
             part["additionalProperties"] = False
             if command in ("solve", "simulate") and _VALUE in part["properties"]:
-                values = {find_objective(name).value_name for name in objective_names()}
+                names = (*objective_names(), "latency=1")
+                values = {find_objective(name).value_name for name in names}
                 part["properties"] |= dict.fromkeys(sorted(values), part["properties"][_VALUE])
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hsdag {command} --json"}
     return {**schema, **title}

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from typing import NotRequired
 
-from typing_extensions import TypedDict
-
 from hsdag.commands.answers.base import Semantics
 
 
-class Noise(TypedDict):
-    """Statistics of noisy runs."""
-
-    runs: int
-    mean_s: float
-    std_s: float
-    min_s: float
-    median_s: float
-    p95_s: float
-    max_s: float
-
-
 class Answer(Semantics):
-    """A simulated placement; the value has the name of its objective's."""
+    """A simulated placement; the value has the name of its objective's, ``noise`` its statistics with the unit's."""
 
     makespan_s: NotRequired[float]
     busy_s: dict[str, float]
@@ -34,4 +20,4 @@ class Answer(Semantics):
     noise_sigma: float
     seed: int
     simulated: bool
-    noise: NotRequired[Noise]
+    noise: NotRequired[dict[str, float]]

@@ -35,7 +35,10 @@ class Solved(Ending, Semantics):
     placement: dict[str, str] | None
     makespan_s: NotRequired[float | None]
     schedule: list[OpRun]
-    single_devices_s: dict[str, float]
+    single_devices_s: NotRequired[dict[str, float]]
+    single_devices_bytes: NotRequired[dict[str, float]]
+    single_devices_j: NotRequired[dict[str, float]]
+    single_devices_sum: NotRequired[dict[str, float]]
     breaking_pins: list[str]
     objective: str
     seed: int

@@ -18,6 +18,7 @@ from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.search import verifying
 from hsdag.search.options import PlaceOptions
 from hsdag.search.verifying import Check, Verdict, Verifier
 from tests.runtime.measuring import faulty_worker
@@ -95,11 +96,22 @@ def test_a_third_opinion_saves_a_right_split_from_a_wrong_cpu(misread: Path) -> 
     assert verdict.versus == "op-by-op"
 
 
-def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(misread: Path) -> None:
-    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", max_difference=-1.0), compared)
+def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(
+    misread: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TOLERANCE_FULL_PRECISION", "LARGEST_TOLERANCE"):
+        monkeypatch.setattr(verifying, name, -1.0)
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op"), compared)
     assert verdict.reason is not None
     assert "from op-by-op" in verdict.reason
     assert "from cpu" in verdict.reason
+
+
+def test_where_there_is_a_largest_difference_the_reference_alone_judges(misread: Path) -> None:
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-3), compared)
+    assert verdict.reason is not None
+    assert "from op-by-op, and 0.001 is allowed" in verdict.reason
+    assert "from cpu" not in verdict.reason
 
 
 @pytest.fixture
@@ -155,7 +167,7 @@ def test_references_and_tolerances_out_of_range_are_refused(tmp_path: Path) -> N
         parse_reference("gpu", None)
     with pytest.raises(OptionError, match=r"takes an \.onnx file"):
         parse_reference("onnxruntime", tmp_path / "model.xml")
-    with pytest.raises(OptionError, match="--max-difference must be a number and not be negative"):
+    with pytest.raises(OptionError, match="--max-difference must be a number and not negative"):
         PlaceOptions(max_difference=-0.1)
 
 
