@@ -6,14 +6,15 @@ Searches need numba. A deployment, which cuts a placed model once, can do withou
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-try:
-    from numba import njit
-except ImportError:
-    njit = None
+njit: Any = None
+with suppress(ImportError):
+    njit = import_module("numba").njit
 
 
 def kernel(function: F) -> F:
