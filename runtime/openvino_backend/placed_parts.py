@@ -86,6 +86,11 @@ class _Names:
             feeds[name] = feed
             parameter.output(0).get_tensor().set_names({name})
             parameter.set_friendly_name(name)
+        given = {port.get_node().get_name() for port in model.inputs}
+        for node in model.get_ordered_ops():
+            if node.get_name() not in given:
+                for port in node.outputs():  # a plugin may pass the name of a tensor inside on to an output
+                    port.get_tensor().set_names(set())
         handed: dict[tuple[str, int], Feed] = {}
         for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
             source = result.input_value(0)
