@@ -14,6 +14,7 @@ from hsdag.placers.incumbent import Contribution
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.problems.objectives import Objective, find_objective
+from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult
 from hsdag.search.verifying import Verdict
 
@@ -175,6 +176,7 @@ def speed_sentence(
     unheld: str | None = None,
     no_single: str = NO_SINGLE,
     twin: str = "HETERO",
+    takes: str = LATENCY.takes,
 ) -> str:
     """One sentence on the answer.
 
@@ -184,45 +186,54 @@ def speed_sentence(
     split was compared; ``over_start`` is what the answer gains over the placement that the search started with;
     ``barred`` says why candidates that are faster can be no answer, and why the best single device can be none;
     ``unheld`` is what OpenVINO's own choices are made without; ``no_single``
-    says why there is no single device to compare with, where there is none.
+    says why there is no single device to compare with, where there is none; a plan ``takes`` so many times as long, or
+    as much of what the objective counts.
     """
+    faster_word = better_word(takes)
     turned_down, others = dict(turned_down or {}), dict(barred or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
     objection = turned_down.pop(answer, None)
-    reasons = "; ".join(f"{name} was faster, but {reason}" for name, reason in turned_down.items())
+    reasons = "; ".join(f"{name} was {faster_word}, but {reason}" for name, reason in turned_down.items())
     if best_single is None:
         sentence = f"{no_single}; the placement does"
     elif no_answer is not None:
         sentence = (
             f"The best single device, {best_single}, can be no answer: {no_answer}; "
-            f"it takes {ratio.value:.2f} times as long as the placement {_interval(ratio)}"
+            f"it takes {ratio.value:.2f} {takes} {'as' if takes == LATENCY.takes else 'of'} the placement "
+            f"{_interval(ratio)}"
         )
     elif answer == best_single and (reasons or uncompared):
         reasons = reasons or f"{uncompared}"
         sentence = f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"
     elif answer == best_single:
         sentence = f"No placement beat {best_single}; the placement is all on {best_single}"
+    elif takes != LATENCY.takes:
+        sentence = f"The best single device, {best_single}, takes {ratio.value:.2f} {takes} of the placement"
+        sentence += f" {_interval(ratio)}"
     else:
         gain = f"{100 * (ratio.value - 1):.1f}% faster (95% interval {100 * (ratio.low - 1):.1f}% to"
         sentence = f"The placement is {gain} {100 * (ratio.high - 1):.1f}%) than the best single device, {best_single}"
     if over_hetero is not None:
-        sentence += (
-            f"; {twin} takes {over_hetero.value:.2f} times as long with the same placement {_interval(over_hetero)}"
-        )
+        sentence += f"; {twin} takes {over_hetero.value:.2f} {takes} with the same placement {_interval(over_hetero)}"
     if over_start is not None and over_start.value != 1.0:
-        sentence += f"; the one to start with takes {over_start.value:.2f} times as long {_interval(over_start)}"
+        sentence += f"; the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}"
     elif over_start is not None:
         sentence += "; it is the one to start with"
     faster = [name for name, over in rivals.items() if over.is_faster]
     if faster:
         names = " and ".join(faster)
-        sentence += f"; OpenVINO's own {names} measured faster than the placement"
+        sentence += f"; OpenVINO's own {names} measured {faster_word} than the placement"
         sentence += f" {unheld}" if unheld is not None else ""
     for name, reason in others.items():
-        sentence += f"; {name} was faster, but can be no answer: {reason}"
+        sentence += f"; {name} was {faster_word}, but can be no answer: {reason}"
     if objection is not None:
         sentence += f"; note that {objection}"
     return sentence + "."
+
+
+def better_word(takes: str) -> str:
+    """What a plan is called that takes less."""
+    return "faster" if takes == LATENCY.takes else "better"
 
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:

@@ -143,9 +143,8 @@ class HybridEvaluator(Evaluator):
         """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
         if not plans:
             return np.zeros(0)
+        values = self._scale * model_values(self._problem, self.costs, plans)
         units = _placements(plans, self._problem.num_units)
-        ops, ranks = self._problem.expand(units), self._ranks(plans)
-        values = self._scale * self._problem.objective.of_model(self.costs, ops, ranks)
         values[~self._problem.supported[np.arange(self._problem.num_units), units].all(axis=1)] = np.inf
         if self._memory is not None and self._memory.has_limits:
             legal = np.flatnonzero(np.isfinite(values)).tolist()
@@ -208,9 +207,6 @@ class HybridEvaluator(Evaluator):
         legal = [plan for plan in best.values() if plan.is_split and np.isfinite(self._seen[plan])]
         return heapq.nsmallest(count, legal, key=self._seen.__getitem__)
 
-    def _ranks(self, plans: Sequence[Plan]) -> list[IntArray | None]:
-        return [None if plan.order is None else self._problem.expand(plan.order) for plan in plans]
-
     def _keep_promising(self, plans: Sequence[Plan]) -> None:
         """Hand over those that are among the best so far, before anything else can happen to them."""
         self._leaders = self._least(KEPT, [*self._leaders, *plans])
@@ -226,7 +222,7 @@ class HybridEvaluator(Evaluator):
         done = [event for event in self._measured.events if event.score.failure is None]
         if done:
             ops = self._problem.expand(_placements([event.plan for event in done], self._problem.num_units))
-            ranks = self._ranks([event.plan for event in done])
+            ranks = _ranks(self._problem, [event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
             self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
         seen = list(self._seen)
@@ -237,6 +233,26 @@ class HybridEvaluator(Evaluator):
     def _best(self) -> float:
         best = self._measured.best()
         return best[0].score.value if best else np.inf
+
+
+def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
+    """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
+    units = _placements(plans, problem.num_units)
+    peak_bytes = None
+    if problem.objective.counts_memory:
+        assert problem.costs is not None, "a profile has the sizes, too"
+        judge, legal = MemoryJudge(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
+        peaks = [
+            judge.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
+            for plan, is_legal in zip(plans, legal, strict=True)
+        ]
+        peak_bytes = np.array(peaks, dtype=np.float64)
+    return problem.objective.of_model(costs, problem.expand(units), _ranks(problem, plans), peak_bytes)
+
+
+def _ranks(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
+    """[B] of [N], None where a plan has no order."""
+    return [None if plan.order is None else problem.expand(plan.order) for plan in plans]
 
 
 def _score(value: float) -> Score:

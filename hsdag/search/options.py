@@ -17,7 +17,6 @@ from hsdag.placers.base import Placer, Preset
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.base import placeable_only_by_time
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.pins import Pin
 from hsdag.runtime.problems.plan import Plan
@@ -148,8 +147,10 @@ class PlaceOptions(SearchOptions):
     def check(self) -> None:
         """Raise OptionError for what the method cannot do, before any work is done for it."""
         self.objective.check(self.semantics)
-        if not self.objective.places_models:
-            raise placeable_only_by_time(self.objective)
+        if self.objective.counts_memory and self.resolved_reward == "measured":
+            raise OptionError(
+                f"--objective {self.objective.name} needs a search that simulates: choose --reward hybrid or simulated"
+            )
         self.objective.check_machine()
         placer = self.placer(is_cheap=False)
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")

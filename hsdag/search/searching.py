@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.base import Checkpoint, SearchStopped
-from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule, model_values
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.slice import Slice
@@ -39,6 +39,7 @@ from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.search.session import Session
+from hsdag.search.settling import settle
 from hsdag.search.verifying import Verifier, check_of
 
 FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
@@ -131,11 +132,11 @@ def search_placements(
     )
     compiling_s = 0.0
     if ground.costs is not None:
-        costs, some = ground.costs, problem.expand(problem.supported.argmax(axis=1)[None])
+        costs, some = ground.costs, problem.supported.argmax(axis=1)
         compiling_s = compile_search(
             placer,
             problem,
-            lambda: problem.objective.of_model(costs, some),
+            lambda: model_values(problem, costs, [Plan(some)]),
             takes_order=inner.takes_order,
             say=watcher.on_phase,
         )
@@ -195,15 +196,18 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         overlaps = options.executor != "hetero" or options.objective.is_steady
         profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop, side_by_side=overlaps)
     except DeviceError as error:
-        if (options.reward is not None or options.memory_bytes) and not watcher.should_stop():
+        needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
+        if needs_one and not watcher.should_stop():
             raise
         unprofiled = f"{error}; every placement was measured instead"
         watcher.on_phase(unprofiled)
         return replace(measured_alone, unprofiled=unprofiled)
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     costs, ruled_out = session.costs(profile, options.executor), tuple[str, ...]()
-    if isinstance(costs, HeteroCosts):
-        return Ground(replace(problem, hetero=costs), costs, profile)
+    hetero = costs if isinstance(costs, HeteroCosts) else None
+    problem = settle(session, replace(problem, hetero=hetero), costs)
+    if hetero is not None:
+        return Ground(problem, costs, profile)
     if profile.contention is not None:
         problem, ruled_out = without_ruled_out(problem, profile.contention)
     return Ground(problem, costs, profile, ruled_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -119,6 +119,7 @@ class _OpenCandidate:
     is_stepwise: bool = False
     scenario: int | None = None
     requests: int | None = None
+    peak_of: Callable[[], float] = lambda: float("nan")
 
     def single_runs(self, count: int) -> list[float]:
         stop_s = 0.5 * self.limit_s
@@ -141,10 +142,14 @@ class _OpenCandidate:
             raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
         return joules
 
+    def peak_bytes(self) -> float:
+        return self.peak_of()
+
 
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
+    ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
     in flight where it measures several at a time, if not as many as the device asks for.
     """
@@ -161,6 +166,7 @@ class CandidateRunner:
         self.scenarios = tuple(scenarios)
         self.objective = objective
         self.requests = requests
+        self.peak_of: Callable[[Candidate], float] = _unknown_peak
         self.limits = limits or Limits()
         self._candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
@@ -197,7 +203,9 @@ class CandidateRunner:
 
     def _open_candidate(self, key: str, scenario: int | None = None) -> _OpenCandidate:
         is_stepwise = any(len(each.inferences) > 1 for each in self.scenarios)
-        return _OpenCandidate(self.client, self.limits.run_s, key, is_stepwise, scenario, self.requests)
+        peak_of, opened = self.peak_of, self._candidates[key]
+        limit_s = self.limits.run_s
+        return _OpenCandidate(self.client, limit_s, key, is_stepwise, scenario, self.requests, lambda: peak_of(opened))
 
     def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
@@ -234,3 +242,7 @@ def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]
     native = [spec.name for spec in (*placed, *rivals) if not spec.is_added]
     auto = ("AUTO:" + ",".join(native),) if native else ()
     return tuple("HETERO:" + ",".join(order) for order in orders) + auto
+
+
+def _unknown_peak(_: Candidate) -> float:
+    raise CandidateFailed("its peak of memory is not known")

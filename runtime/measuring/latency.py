@@ -29,6 +29,9 @@ MIN_ROUNDS_TO_CLAIM = 6
 ERROR = 0.025
 """Chance, on either side, that an interval of a family of candidates misses the true ratio."""
 
+LEAST_RUN_S = 1e-6
+"""What a run takes at least, where its value is simulated."""
+
 HOPELESS_ROUNDS = 3
 """Rounds before a slow candidate may be measured no further."""
 
@@ -53,6 +56,8 @@ class Protocol:
     warm_up_s: float = 2.0
     turn_runs: int | None = None
     """Inferences of a turn where their number is wanted, not the time of a turn."""
+    is_timed: bool = True
+    """Whether values are the seconds that runs take; those of other objectives do not tell how long to measure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,15 +171,16 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
 
 
 def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
-    """Run a candidate until two successive medians of three runs agree, or time is up; the last median in seconds."""
-    begin = clock()
-    current, runs = median(run(candidate, 1)), 1
+    """Run a candidate until two successive medians of three runs agree, or time is up; seconds of one of the last."""
+    begin = last = clock()
+    current, runs, each_s = median(run(candidate, 1)), 1, clock() - last
     while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
+        last = clock()
         previous, current = current, median(run(candidate, 3))
-        runs += 3
+        runs, each_s = runs + 3, (clock() - last) / 3
         if abs(current - previous) <= protocol.warm_up_agreement * current:
             break
-    return current
+    return current if protocol.is_timed else max(each_s, LEAST_RUN_S)
 
 
 def compare(

@@ -35,14 +35,17 @@ class Meter(Protocol):
     def energy_j(self, count: int) -> float:
         """Mean joules of an inference, of ``count`` or more; by the machine's counters."""
 
+    def peak_bytes(self) -> float:
+        """Bytes of the fullest device at its fullest moment; simulated, since devices tell no peaks."""
+
 
 class Objective(ABC):
     """The figure that a search minimises.
 
     A file of this folder that ends with ``OBJECTIVE = ...`` adds one, named like the file. Values are in ``unit``, SI.
     ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is its field in JSON answers, which
-    ends with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit``. Models are
-    placed for it where it ``places_models``; problems always are. ``is_steady`` says that inferences follow each other
+    ends with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit``; a plan
+    ``takes`` so many times as long, or as much. ``is_steady`` says that inferences follow each other
     without a gap, so that the loads of devices count and the schedule of one inference does not. ``properties`` are
     OpenVINO's for compiling.
     """
@@ -53,9 +56,14 @@ class Objective(ABC):
     value_name: ClassVar[str]
     shown_unit: ClassVar[str] = "ms"
     shown_factor: ClassVar[float] = 1e3
-    places_models: ClassVar[bool] = True
+    takes: ClassVar[str] = "times as long"
     is_steady: ClassVar[bool] = False
     properties: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def counts_memory(self) -> bool:
+        """Whether peaks of memory are part of the value; of models these are simulated, whatever else is measured."""
+        return False
 
     @property
     def suffix(self) -> str:
@@ -107,8 +115,17 @@ class Objective(ABC):
         """A value that no plan is below, for any order and links, without noise, and what proves it."""
 
     @abstractmethod
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
-        """[B] simulated values of a model under ``placements`` [B, N]; infinite where one is illegal."""
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
+        """[B] simulated values of a model under ``placements`` [B, N]; infinite where one is illegal.
+
+        ``peak_bytes`` [B] are those of the fullest devices, where the objective counts memory.
+        """
 
     @abstractmethod
     def calibrated(
@@ -125,18 +142,6 @@ def objective_names() -> tuple[str, ...]:
     """Every objective that ``--objective`` takes."""
     found = pkgutil.iter_modules(importlib.import_module(__package__).__path__)
     return tuple(sorted(module.name.replace("_", "-") for module in found if module.name not in ("base", "weighted")))
-
-
-def placeable_only_by_time(objective: Objective) -> OptionError:
-    """Why a model cannot be placed for an objective."""
-    return OptionError(
-        f"hsdag place takes --objective {', '.join(name for name in objective_names() if _places_models(name))}, not "
-        f"{objective.name}; hsdag solve takes all, and hsdag profile writes the problem of a model"
-    )
-
-
-def _places_models(name: str) -> bool:
-    return find_objective(name).places_models
 
 
 def find_objective(name: str) -> Objective:

@@ -34,6 +34,7 @@ class Energy(Objective):
     meaning = "fewer joules for an inference"
     value_name = "energy_j"
     shown_unit = "mJ"
+    takes = "times the energy"
 
     def check(self, semantics: Semantics) -> None:
         if semantics.links is Links.BLOCKING:
@@ -80,7 +81,13 @@ class Energy(Objective):
         least_j = np.nanmin(problem.time_s * problem.power_w, axis=1)
         return Bound(float(least_j.sum()), "every op where it takes least energy")
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
         return costs.latency_s(placements, ranks)  # at one watt, which measurements correct
 
     def calibrated(

@@ -46,7 +46,13 @@ class Latency(Objective):
 
         return sequential_bound(problem) if execution is Execution.SEQUENTIAL else makespan_bound(problem)
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
         return costs.latency_s(placements, ranks)
 
     def calibrated(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.problems.objectives.base import Objective, placeable_only_by_time
+from hsdag.runtime.problems.objectives.base import Objective
 from hsdag.runtime.problems.semantics import Execution, Links, Semantics
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ class Memory(Objective):
     value_name = "peak_bytes"
     shown_unit = "MB"
     shown_factor = 1e-6
-    places_models = False
+    takes = "times the memory"
+
+    @property
+    def counts_memory(self) -> bool:
+        return True
 
     def check(self, semantics: Semantics) -> None:
         if semantics.links is Links.BLOCKING:
@@ -56,16 +60,24 @@ class Memory(Objective):
         weights = problem.weight_bytes
         return Bound(float(max(weights.sum() / problem.num_devices, weights.max())), "weights in equal shares")
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
-        raise placeable_only_by_time(self)
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
+        assert peak_bytes is not None, "the objective counts memory"
+        return peak_bytes
 
     def calibrated(
         self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
-        raise placeable_only_by_time(self)
+        """Nothing is measured that could correct a peak."""
+        return costs, 1.0
 
     def measured(self, meter: Meter, runs: int) -> list[float]:
-        raise placeable_only_by_time(self)
+        return [meter.peak_bytes()]
 
 
 OBJECTIVE = MEMORY = Memory()

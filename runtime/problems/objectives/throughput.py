@@ -51,7 +51,13 @@ class Throughput(Objective):
 
         return sequential_bound(problem) if execution is Execution.SEQUENTIAL else period_bound(problem)
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
         return costs.period_s(placements)
 
     def calibrated(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.problems.objectives.base import Meter, Objective, find_objective, placeable_only_by_time
+from hsdag.runtime.problems.objectives.base import Meter, Objective, find_objective
 from hsdag.runtime.problems.semantics import Execution, Semantics
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ class Weighted(Objective):
     value_name = "weighted_sum"
     shown_unit = ""
     shown_factor = 1.0
-    places_models = False
+    takes = "times the weighted sum"
+
+    @property
+    def counts_memory(self) -> bool:
+        return any(term.counts_memory for term, _ in self.terms)
 
     @staticmethod
     def parse(text: str) -> Weighted:
@@ -83,7 +87,7 @@ class Weighted(Objective):
         total = sum(share for _, share in self.terms)
         shares = [share / total / scale for (_, share), scale in zip(self.terms, self.scales, strict=True)]
         values = [share * np.asarray(value_of(term)) for share, (term, _) in zip(shares, self.terms, strict=True)]
-        return np.asarray(np.sum(values, axis=0), dtype=np.float64)
+        return np.asarray(sum(values), dtype=np.float64)
 
     def simulated(
         self, problem: ScheduleProblem, placements: IntArray, semantics: Semantics, priority: ArrayLike | None = None
@@ -101,13 +105,25 @@ class Weighted(Objective):
         value = self._sum(lambda term: term.lower_bound(problem, execution).value_s)
         return Bound(float(value), "the bounds of its terms")
 
-    def of_model(self, costs: PlacementCosts, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
-        raise placeable_only_by_time(self)
+    def of_model(
+        self,
+        costs: PlacementCosts,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
+        return self._sum(lambda term: term.of_model(costs, placements, ranks, peak_bytes))
 
     def calibrated(
         self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
-        raise placeable_only_by_time(self)
+        """One factor for all, since a sum does not tell what its terms were."""
+        return costs, 1.0
 
     def measured(self, meter: Meter, runs: int) -> list[float]:
-        raise placeable_only_by_time(self)
+        """As many sums as the term that was measured most often has values; of other terms their mean."""
+        values = [term.measured(meter, runs) for term, _ in self.terms]
+        most = max(map(len, values))
+        even = iter([each if len(each) == most else [float(np.mean(each))] for each in values])
+        found: list[float] = np.broadcast_to(self._sum(lambda _: np.array(next(even))), (most,)).tolist()
+        return found

@@ -35,6 +35,9 @@ class Clock:
     def in_flight(self, count: int) -> float:
         return float(count)
 
+    def peak_bytes(self) -> float:
+        return 7.0
+
     def energy_j(self, count: int) -> float:
         return 0.5 * count
 
