@@ -91,6 +91,7 @@ def place(
     from hsdag.ir import OptionError, OutputError
     from hsdag.ir.reader import check_model_path
     from hsdag.placers.registry import parse_changes
+    from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
     budget_s = parse_duration(budget)
@@ -135,7 +136,7 @@ def place(
     check_not_model((written, folder), model, inputs)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    with SearchProgress(budget_s, comparison_s(budget_s)) as progress:
+    with SearchProgress(budget_s, comparison_s(budget_s), find_objective(objective).text) as progress:
         outcome = search(model, run_folder=folder, resume=resume, watcher=progress.watcher)
     outcome.save(written)
     if as_json:

@@ -82,16 +82,24 @@ class Estimate:
         return min(self._clock() - self._began_s, self._each_s)
 
 
+def in_milliseconds(value: float) -> str:
+    """Seconds with their unit."""
+    return f"{milliseconds(value)} ms"
+
+
 class SearchProgress:
     """Shows a search, or several, while they run. Use as a context manager.
 
     A phase that ends in "2 of 5" begins the second of five searches, a step that does so is an update. The first Ctrl-C
-    asks the search to end with its best so far; the second one ends the program.
+    asks the search to end with its best so far; the second one ends the program. ``text`` says a value with its unit.
     """
 
-    def __init__(self, budget_s: float | None, final_s: float = 0.0) -> None:
+    def __init__(
+        self, budget_s: float | None, final_s: float = 0.0, text: Callable[[float], str] = in_milliseconds
+    ) -> None:
         from rich.live import Live
 
+        self._text = text
         self._estimate = Estimate(budget_s, final_s)
         self._phase, self._detail = "starting", ""
         self._stop = False
@@ -150,7 +158,7 @@ class SearchProgress:
 
     def _on_event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         best = recorder.best()
-        shown = f"best {milliseconds(best[0].score.value)} ms" if best else "nothing has run yet"
+        shown = f"best {self._text(best[0].score.value)}" if best else "nothing has run yet"
         self._tell(f"{recorder.num_evaluations} placements, {shown}")
 
     def _on_step(self, step: str) -> None:

@@ -71,12 +71,13 @@ def solve(
         return
     from hsdag.cli.progress import SearchProgress
     from hsdag.placers.registry import parse_changes
+    from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
     check_files([output, trace, gantt, curve], [problem, *filter(None, [start])], [gantt, curve])
     points: list[CurvePoint]
     budget_s, points = parse_duration(budget), []
-    with SearchProgress(budget_s) as progress:
+    with SearchProgress(budget_s, text=find_objective(objective).text) as progress:
         solution = api.solve(
             problem,
             method,
