@@ -9,7 +9,7 @@ import typer
 from hsdag.cli.output import milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.place_folder import FolderResult, PlacedModel
+    from hsdag.commands.place_folder import FolderEntry, FolderResult
 
 
 def show_folder(found: FolderResult, *, as_json: bool) -> None:
@@ -31,7 +31,7 @@ def show_folder(found: FolderResult, *, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
-def _row(each: PlacedModel) -> list[str]:
+def _row(each: FolderEntry) -> list[str]:
     latency = each.placement.latency if each.placement is not None else None
     speedup = each.placement.speedup if each.placement is not None else None
     return [

@@ -208,6 +208,8 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.held_bytes.items())
         typer.echo(f"Weights and state of the placement: {held}")
     typer.echo(f"The placement is in {written}")
+    if outcome.run_folder is not None:
+        typer.echo(f"Why: hsdag explain {written}; as a page: hsdag report {outcome.run_folder}")
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume continues it.")
     typer.echo(outcome.sentence)

@@ -29,7 +29,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class PlacedModel:
+class FolderEntry:
     """One model of a folder: the files of its search, and why it has no placement where it has none."""
 
     model: Path
@@ -58,7 +58,7 @@ class FolderResult:
     """Every model of a folder, in alphabetical order."""
 
     folder: Path
-    models: tuple[PlacedModel, ...]
+    models: tuple[FolderEntry, ...]
 
     def count(self, outcome: Outcome) -> int:
         """Models with this outcome."""
@@ -109,11 +109,11 @@ def place_folder(
         except OSError as error:
             raise OutputError(f"{output} cannot be made a folder for the placements: {error.strerror}") from error
     stems = Counter(model.stem for model in models)
-    done: list[PlacedModel] = []
+    done: list[FolderEntry] = []
     for idx, model in enumerate(models, start=1):
         name = model.stem if stems[model.stem] == 1 else model.name
         written = (output or model.parent) / f"{name}.placement.json"
-        job = PlacedModel(model, written, written.with_suffix(".run"), Outcome.NOT_REACHED)
+        job = FolderEntry(model, written, written.with_suffix(".run"), Outcome.NOT_REACHED)
         if not should_stop():
             on_model(f"{model.name}, {idx} of {len(models)}")
             job = _placed(job, place_one, resume, should_stop)
@@ -121,7 +121,7 @@ def place_folder(
     return FolderResult(folder, tuple(done))
 
 
-def _placed(job: PlacedModel, place_one: PlaceOne, resume: bool, should_stop: Callable[[], bool]) -> PlacedModel:
+def _placed(job: FolderEntry, place_one: PlaceOne, resume: bool, should_stop: Callable[[], bool]) -> FolderEntry:
     try:
         if resume and _is_finished(job):
             return replace(job, outcome=Outcome.SKIPPED, placement=Placement.load(job.placement_path))
@@ -135,7 +135,7 @@ def _placed(job: PlacedModel, place_one: PlaceOne, resume: bool, should_stop: Ca
     return replace(job, outcome=ended, placement=result.placement, reason=result.sentence)
 
 
-def _is_finished(job: PlacedModel) -> bool:
+def _is_finished(job: FolderEntry) -> bool:
     """Whether there is a placement, and its search was not interrupted."""
     if not job.placement_path.is_file():
         return False
