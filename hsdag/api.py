@@ -288,8 +288,14 @@ def explain(
     return find_explanation(placement, run, model, shapes=input_shapes(shape), on_step=on_step)
 
 
-def report(run: str | Path, output: str | Path | None = None, *, figures: str | Path | None = None) -> ReportResult:
-    """Write a search as one HTML file, and its ``figures`` into a folder; what ``hsdag report`` does.
+def report(
+    run: str | Path,
+    output: str | Path | None = None,
+    *,
+    figures: str | Path | None = None,
+    explorer: str | Path | None = None,
+) -> ReportResult:
+    """Write a search as one HTML file, its ``figures``, and files for Model Explorer; what ``hsdag report`` does.
 
     ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
     needs the extra ``report``, figures need the extra ``pictures``, too. Raises a ``hsdag.ir.HsdagError`` for what the
@@ -297,7 +303,7 @@ def report(run: str | Path, output: str | Path | None = None, *, figures: str | 
     """
     from hsdag.commands.report import write_report
 
-    return write_report(run, output, figures)
+    return write_report(run, output, figures, explorer)
 
 
 def compile_work_conserving(

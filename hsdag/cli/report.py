@@ -16,15 +16,19 @@ def report(
     run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file that it lies beside."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
     figures: Path | None = typer.Option(None, "--figures", help="A folder for every figure as .svg and .png."),
+    explorer: Path | None = typer.Option(
+        None, "--explorer", help="A folder for Model Explorer: the graph, and devices, parts, times and transfers."
+    ),
     as_json: Json = False,
 ) -> None:
     """Write what a search found, and why, as one HTML file that needs no network."""
     if output is not None:
         check_writable(output)
-    result = api.report(run, output, figures=figures)
+    result = api.report(run, output, figures=figures, explorer=explorer)
     if as_json:
         print_json(result.document())
         return
     for path in result.files:
         typer.echo(f"wrote {path}")
-    typer.echo(result.sentence)
+    for sentence in (result.sentence, *result.notes):
+        typer.echo(sentence)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.explaining.explaining import explain_run
+from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError, OutputError
@@ -27,25 +28,33 @@ UNFINISHED = "The search has not come to its end: this is what it kept."
 
 @dataclass(frozen=True)
 class ReportResult:
-    """The files of a report, the page in front, and the sentence that it begins with."""
+    """The files of a report, the page in front, the sentence that it begins with, and ``notes`` on other files."""
 
     files: tuple[Path, ...]
     sentence: str
+    notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag report``."""
-        return {"files": [str(path) for path in self.files], "sentence": self.sentence}
+        files = [str(path) for path in self.files]
+        return {"files": files, "sentence": self.sentence, "notes": list(self.notes)}
 
 
-def write_report(run: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> ReportResult:
+def write_report(
+    run: str | Path,
+    output: str | Path | None = None,
+    figures: str | Path | None = None,
+    explorer: str | Path | None = None,
+) -> ReportResult:
     """Write the page of a run, a folder or the placement file that it lies beside, and its figures.
 
-    Without ``output`` and ``figures`` the page is named after the run. Raises SearchError and FileFormatError where
-    there is no such run, OptionError where an extra is missing, OutputError where a file cannot be written.
+    To the folder ``explorer`` go files for Model Explorer. Without any of the three, the page is named after the run.
+    Raises SearchError and FileFormatError where there is no such run, OptionError where an extra is missing,
+    OutputError where a file cannot be written.
     """
     kept = KeptRun.beside(run)
     files = []
-    if output is None and figures is None:
+    if output is None and figures is None and explorer is None:
         output = kept.path.with_suffix(".html")
     if output is not None:
         check_report()
@@ -55,7 +64,10 @@ def write_report(run: str | Path, output: str | Path | None = None, figures: str
         write_atomically(Path(output), report_html(content).encode())
     if figures is not None:
         files += _write_figures(content, Path(figures))
-    return ReportResult(tuple(files), content.sentence)
+    if explorer is None or content.placed is None:
+        return ReportResult(tuple(files), content.sentence)
+    opened = write_explorer(content.placed, None if kept.profile is None else kept.profile.links, Path(explorer))
+    return ReportResult((*files, *opened), content.sentence, (how_to_open(opened),))
 
 
 def _write_figures(content: ReportContent, folder: Path) -> list[Path]:

@@ -6,7 +6,8 @@ from typing_extensions import TypedDict
 
 
 class Answer(TypedDict):
-    """The files that were written, the page in front, and the answer's sentence."""
+    """The files that were written, the page in front, the answer's sentence, and how to open other files."""
 
     files: list[str]
     sentence: str
+    notes: list[str]

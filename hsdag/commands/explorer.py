@@ -1,0 +1,67 @@
+"""``hsdag report RUN --explorer DIR``: a search for Model Explorer, its graph and what is known of its nodes.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hsdag.ir.colocation import colocate
+from hsdag.ir.errors import OutputError
+from hsdag.ir.placement import write_atomically
+from hsdag.reports.content import PlacedGraph
+from hsdag.reports.explorer import Document, graph_document, label_data, number_data, received
+from hsdag.runtime.profiling.profile import LinkProfile
+
+
+def write_explorer(placed: PlacedGraph, links: LinkProfile | None, folder: Path) -> list[Path]:
+    """Write the graph and the data of its nodes to a folder, which is made where it is missing; the graph in front.
+
+    Raises OutputError where a file cannot be written.
+    """
+    name = placed.graph.name or "model"
+    documents: dict[str, Document | list[Document]] = {_stem(name): [graph_document(placed.graph, name)]}
+    documents.update(node_data(placed, links))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    files = [folder / f"{stem}.json" for stem in documents]
+    for path, document in zip(files, documents.values(), strict=True):
+        write_atomically(path, (json.dumps(document) + "\n").encode())
+    return files
+
+
+def how_to_open(files: Sequence[Path]) -> str:
+    """A sentence with the command that opens what ``write_explorer`` wrote."""
+    graph, *data = (shlex.quote(str(path)) for path in files)
+    return f"Open it with model-explorer {graph} --node_data_paths {','.join(data)} (pip install hsdag[explorer])."
+
+
+def node_data(placed: PlacedGraph, links: LinkProfile | None) -> dict[str, Document]:
+    """By what they say, the data of nodes: devices, parts and transfers where the model is placed, and known times."""
+    graph, found = placed.graph, {}
+    if (placed.device >= 0).all():
+        found["device"] = label_data(graph, placed.devices, placed.device)
+        names = [f"{placed.group_kind} {k}" for k in range(int(placed.group.max(initial=-1)) + 1)]
+        found[_stem(placed.group_kind)] = label_data(graph, names, placed.group)
+        cost, reads = received(graph, placed.device, colocate(graph).edge_kept, links)
+        unit, scale = ("bytes", 1.0) if links is None else ("ms", 1e3)
+        found[f"transfers_{unit}"] = number_data(graph, scale * cost, reads)
+    for d, device in enumerate(placed.devices):
+        known = ~np.isnan(placed.time_s[:, d])
+        if known.any():
+            found[_stem(f"ms_on_{device}")] = number_data(graph, 1e3 * placed.time_s[:, d], known)
+    return found
+
+
+def _stem(name: str) -> str:
+    """A name as that of a file."""
+    return re.sub(r"[^\w.-]", "_", name)
