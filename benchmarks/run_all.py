@@ -47,6 +47,7 @@ BENCHMARKS = {
     "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),
     "executor_parity": Small("--models resnet50 --random 0", r"[\d.e-]+ from the plain CPU"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
+    "explain_truth": Small("--cases tiny_bert/hetero --budget 10s --for 3s", r"\d of \d cases meet the bar of 4 of 5"),
     "family_statistics": Small("--families chain --seeds 2", r"chain +\d+ \d+-\d+( +[\d.-]+)+"),
     "fractal_speed": Small("--ops 1000", r"peak memory [\d.]+ GB"),
     "heft_speed": Small("", r"median +[\d.]+ ms.*simulated makespan"),
@@ -90,6 +91,10 @@ BENCHMARKS = {
     "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
     "report_speed": Small("--quick", r"zoom ms: [\d.]+"),
     "simulator_speed": Small("--largest 10000", r"10000 ops, independent: median +[\d.]+ ms"),
+    "max_difference": Small(
+        "--models tiny_stateful_llama_fp16 --limits 3e-3 --budget 5s", r"1 of 1 answers keep their limit"
+    ),
+    "memory_limits": Small("--models tiny_bert --shares 0.95 --budget 5s", r"\d of \d answers keep their limits"),
     "mixed_model": Small("--devices A=CPU,B=CPU --budget 4s --runs 1", r"of 2 searches found"),
     "random_placements": Small(
         "--models tiny_resnet --devices A=CPU,B=CPU --placements 2", r"tiny_resnet: \d of 4 right"
