@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
-COMPARING = "comparing"
-"""What the phase of the final comparison begins with."""
+COMPARING, COMPILING = "comparing", "compiling the search"
+"""What the phases of the final comparison, and of compiling the search, begin with."""
 
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
@@ -39,12 +39,23 @@ class Estimate:
     ) -> None:
         self._budget_s, self._each_s, self._clock = budget_s or 0.0, (budget_s or 0.0) + final_s, clock
         self._begin_s = self._began_s = clock()
+        self._waiting_s: float | None = None
         self._number, self._count = 1, 1
         self._done: tuple[int, int] | None = None
 
     def begin(self, number: int, count: int) -> None:
         """One more search begins."""
         self._number, self._count, self._began_s, self._done = number, count, self._clock(), None
+
+    def wait(self) -> None:
+        """What begins now is not part of the work."""
+        self._waiting_s = self._clock()
+
+    def go_on(self) -> None:
+        """The work goes on, if it waited."""
+        if self._waiting_s is not None:
+            waited_s = self._clock() - self._waiting_s
+            self._begin_s, self._began_s, self._waiting_s = self._begin_s + waited_s, self._began_s + waited_s, None
 
     def compare(self) -> None:
         """The search is over, early or late; the comparison begins."""
@@ -149,6 +160,9 @@ class SearchProgress:
 
     def _on_phase(self, phase: str) -> None:
         self._phase, self._detail = phase, ""
+        self._estimate.go_on()
+        if phase.startswith(COMPILING):
+            self._estimate.wait()
         if (counted := _COUNTED.search(phase)) is not None:
             self._estimate.begin(int(counted[1]), int(counted[2]))
         elif phase.startswith(COMPARING):

@@ -8,6 +8,7 @@ import pytest
 
 from hsdag.cli import progress
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
+from hsdag.search.compiling import ONCE
 
 
 class Clock:
@@ -30,6 +31,27 @@ def test_a_search_and_its_comparison_are_one_piece_of_work() -> None:
     clock.now_s += 500
     assert (estimate.share, estimate.left_s) == (1.0, 0.0)
     assert estimate.words == "100%, 0 s left"
+
+
+def test_what_is_waited_for_is_not_part_of_the_work() -> None:
+    clock = Clock()
+    estimate = Estimate(60.0, clock=clock)
+    clock.now_s += 15
+    estimate.wait()
+    clock.now_s += 90
+    estimate.go_on()
+    estimate.go_on()
+    assert (estimate.share, estimate.left_s) == (0.25, 45.0)
+
+
+def test_compiling_the_search_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = SearchProgress(60.0)
+    clock = Clock()
+    shown._estimate = Estimate(60.0, clock=clock)
+    shown.watcher.on_phase(ONCE)
+    clock.now_s += 90
+    shown.watcher.on_phase("searching")
+    assert shown.line == "searching, 0%, 1 min 0 s left"
 
 
 def test_several_searches_take_their_turns() -> None:
