@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 import hsdag
 from hsdag.cli.app import run
@@ -74,9 +72,7 @@ def output_of(command: str) -> str:
         elif name == "cat":
             printed.write("".join(Path(path).read_text() for path in arguments))
         elif name == "python" and arguments[0].endswith(".py"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", arguments)
-                runpy.run_path(arguments[0], run_name="__main__")
+            printed.write(run_python(arguments))
         else:
             raise AssertionError(f"{command}: nothing here runs {name!r}; say <!-- parse: REASON --> before the block")
     return printed.getvalue()
@@ -88,6 +84,10 @@ def recipe(targets: list[str]) -> list[str]:
     return [line.removeprefix(".venv/bin/") for line in done.stdout.splitlines() if line.startswith(".venv/bin/hsdag ")]
 
 
-def run_program(text: str, names: dict[str, Any]) -> None:
-    """Run a Python block; ``names`` are those that blocks before it have left."""
-    exec(compile(text, "<block>", "exec"), names)
+def run_python(arguments: list[str]) -> str:
+    """What a program prints on stdout, in a process of its own: it may leave OpenVINO's objects behind in any order."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, f"python {arguments}: exit code {done.returncode}: {done.stderr}"
+    return done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir import DeviceError, OptionError
+from hsdag.ir import DeviceError
 from hsdag.runtime.platforms.energy_counters import ROOT, EnergyCounters
 from hsdag.search.options import PlaceOptions
 
@@ -76,11 +76,3 @@ def test_counters_that_may_not_be_read_name_the_command(sysfs: Path, monkeypatch
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
     with pytest.raises(DeviceError, match=r"energy_uj counts energy and cannot be read: run 'sudo chmod a\+r "):
         EnergyCounters.find(sysfs)
-
-
-def test_models_are_placed_for_times_and_energy() -> None:
-    from hsdag.runtime.problems.objectives import find_objective
-
-    for text in ("memory", "latency=1,memory=1"):
-        with pytest.raises(OptionError, match=f"takes --objective energy, latency, throughput, not {text}"):
-            PlaceOptions(objective=find_objective(text)).check()
