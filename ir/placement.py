@@ -341,6 +341,14 @@ def read_text(path: Path) -> str:
         raise FileFormatError(f"{path} cannot be read: {error}") from error
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those around it, where it is missing. Raises OutputError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be made: {error.strerror or error}") from error
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there as a whole or not at all: temporary file, fsync, rename.
 

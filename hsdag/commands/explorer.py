@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hsdag.ir.colocation import colocate
-from hsdag.ir.errors import OutputError
-from hsdag.ir.placement import write_atomically
+from hsdag.ir.placement import make_folder, write_atomically
 from hsdag.reports.content import PlacedGraph
 from hsdag.reports.explorer import Document, graph_document, label_data, number_data, received
 from hsdag.runtime.profiling.profile import LinkProfile
@@ -29,10 +28,7 @@ def write_explorer(placed: PlacedGraph, links: LinkProfile | None, folder: Path)
     name = placed.graph.name or "model"
     documents: dict[str, Document | list[Document]] = {_stem(name): [graph_document(placed.graph, name)]}
     documents.update(node_data(placed, links))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    make_folder(folder)
     files = [folder / f"{stem}.json" for stem in documents]
     for path, document in zip(files, documents.values(), strict=True):
         write_atomically(path, (json.dumps(document) + "\n").encode())

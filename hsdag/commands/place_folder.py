@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,9 +9,11 @@ from enum import Enum
 from pathlib import Path
 
 from hsdag.commands.outcome import PlaceResult
-from hsdag.ir.errors import HsdagError, ModelError, OutputError
+from hsdag.ir.errors import FileFormatError, HsdagError, ModelError, OutputError
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import MODEL_SUFFIXES, SAVED_MODEL
+from hsdag.search.result_file import read_result
+from hsdag.search.run_folder import EVENTS, RESULT
 
 PlaceOne = Callable[[Path, Path, bool], PlaceResult]
 """``place_one(model, run_folder, resume)`` places a model, or raises a HsdagError."""
@@ -125,7 +126,7 @@ def _placed(job: FolderEntry, place_one: PlaceOne, resume: bool, should_stop: Ca
     try:
         if resume and _is_finished(job):
             return replace(job, outcome=Outcome.SKIPPED, placement=Placement.load(job.placement_path))
-        result = place_one(job.model, job.run_folder, resume and (job.run_folder / "events.jsonl").is_file())
+        result = place_one(job.model, job.run_folder, resume and (job.run_folder / EVENTS).is_file())
         result.placement.save(job.placement_path)
     except HsdagError as error:
         return replace(job, outcome=Outcome.FAILED, reason=str(error))
@@ -139,11 +140,10 @@ def _is_finished(job: FolderEntry) -> bool:
     """Whether there is a placement, and its search was not interrupted."""
     if not job.placement_path.is_file():
         return False
-    result = job.run_folder / "result.json"
+    result = job.run_folder / RESULT
     if not result.is_file():
         return True
     try:
-        document = json.loads(result.read_text(encoding="utf-8"))
-        return not document["answer"]["interrupted"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return not read_result(result).answer.get("interrupted", True)
+    except FileFormatError:
         return False

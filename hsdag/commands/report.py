@@ -14,8 +14,8 @@ from hsdag.commands.explaining.explaining import explain_run
 from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
-from hsdag.ir.errors import FileFormatError, HsdagError, OutputError
-from hsdag.ir.placement import DeviceRecord, write_atomically
+from hsdag.ir.errors import FileFormatError, HsdagError
+from hsdag.ir.placement import DeviceRecord, make_folder, write_atomically
 from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
@@ -73,10 +73,7 @@ def write_report(
 def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
     from hsdag.reports.pictures import write_pictures
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    make_folder(folder)
     return write_pictures(content, folder)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
@@ -14,7 +13,6 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.run import TaskTimes
 from hsdag.runtime.openvino_backend.compiling import CutOptions, plan_cut, task_graph
 from hsdag.runtime.problems.objectives import find_objective
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
@@ -42,9 +40,9 @@ def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
     That is a part or a submodel where a placement is split, else a placement unit.
     """
     plan = run.plan_of(placement)
-    device = None if plan is None else run.problem.expand(plan.placement)
-    if device is None or len(placement.used_devices) < 2 or run.executor == "cuda":
+    if plan is None or len(placement.used_devices) < 2 or run.executor == "cuda":
         return run.problem.units.partition.labels, "placement unit"
+    device = run.problem.expand(plan.placement)
     if run.executor == "hetero":
         from hsdag.ir.submodels import SubmodelCollector
 
@@ -69,14 +67,10 @@ def _of_parts(run: KeptRun, costs: WorkConservingCosts, device: IntArray, ranks:
 
 def _of_ops(run: KeptRun, device: IntArray, ranks: IntArray | None) -> Timeline | None:
     assert run.costs is not None
-    costs, names = run.costs.costs, run.problem.devices
-    problem = run.costs.problem if isinstance(run.costs, OpByOpCosts) else None
-    known = floating_ops(run.graph)
-    if problem is None:
-        problem = ScheduleProblem.from_graph(run.graph, costs, names)
-        kept = np.flatnonzero(~known[run.graph.edge_src] & ~known[run.graph.edge_dst])
-        columns = ("edge_src", "edge_dst", "edge_bytes", "edge_port")
-        problem = replace(problem, **{name: getattr(problem, name)[kept] for name in columns})
+    by_op = run.costs
+    if not isinstance(by_op, OpByOpCosts):
+        by_op = OpByOpCosts.of(run.graph, run.costs.costs, run.problem.devices)
+    problem = by_op.problem
     sequential = run.executor != "cuda"
     execution = Execution.SEQUENTIAL if sequential else Execution.WORK_CONSERVING
     order = Order.FIFO if ranks is None or sequential else Order.PRIORITY

@@ -106,8 +106,7 @@ class KeptRun:
             refused = [np.flatnonzero(np.isnan(times.time_s)) for times in self.profile.times]
         share, limits = find_preset(self.record.method, self.record.preset).max_share, None
         if self.profile is not None:
-            known = zip(self._model.devices, self.profile.memory_bytes.tolist(), strict=True)
-            limits = np.array([self.record.memory_bytes.get(spec.name, size) for spec, size in known])
+            limits = self._model.memory_bytes(self.profile, self.record.memory_bytes)
         by_op = self.executor == "cuda"
         problem = self._model.problem(refused, self.profile, limits, max_share=share, by_op=by_op)
         if problem.num_units != self.record.num_units:

@@ -5,7 +5,7 @@ Legend: N ops, U placement units, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,6 +93,11 @@ class PlacedModel:
             return problem_of(replace(costs, labels=self.labels), self.objective)
         known = profile.op_by_op_costs() if by_op else profile.costs()
         return with_costs(Problem(units, names, supported, self.objective), known, limits)
+
+    def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:
+        """[D] the limits by device, else what devices have by the profile."""
+        known = zip(self.devices, profile.memory_bytes.tolist(), strict=True)
+        return np.array([limits.get(spec.name, size) for spec, size in known])
 
     def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
         """What placements take under an executor."""

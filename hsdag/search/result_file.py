@@ -15,6 +15,7 @@ from hsdag.ir.placement import Placement, first_problem, parse_document, read_te
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.latency import Comparison, Samples
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.profiling.profile_file import Figure, Table, figures, numbers
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
@@ -121,6 +122,12 @@ class ResultRecord(_Record):
     environment: dict[str, str]
     budget_s: float
     finished: str
+
+    @property
+    def comparison(self) -> Comparison:
+        """The final comparison, of the candidates that ran."""
+        rounds = {name: tuple(map(tuple, each)) for name, each in self.samples_s.items()}
+        return Comparison({name: Samples(each) for name, each in rounds.items()}, {})
 
 
 def write_result(record: ResultRecord, path: Path) -> None:

@@ -17,7 +17,7 @@ from hsdag.evaluators.measured import candidate_of
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.ir.held import half_constants, widened
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.reader import Shapes
@@ -173,7 +173,7 @@ class Session:
         runs on none of the devices, OptionError for pins that cannot be kept.
         """
         refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-        memory_bytes = None if profile is None else self._memory_bytes(profile)
+        memory_bytes = None if profile is None else self._placed_model.memory_bytes(profile, self._limits)
         model = replace(self._placed_model, pinned=None) if is_free else self._placed_model
         return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
 
@@ -203,11 +203,6 @@ class Session:
             for name, limit in limits.items()
             if held > limit
         }
-
-    def _memory_bytes(self, profile: ModelProfile) -> FloatArray:
-        """[D] the limits of the devices that are placed on, else what they have."""
-        known = zip(self.devices.placed, profile.memory_bytes.tolist(), strict=True)
-        return np.array([self._limits.get(spec.name, size) for spec, size in known])
 
     def automatic(self, problem: Problem, target: str) -> IntArray | None:
         """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""

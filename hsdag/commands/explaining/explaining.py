@@ -26,6 +26,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.latency import Comparison
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.objectives import find_objective
@@ -137,7 +138,7 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
     measured = Measured(
         problem=kept.problem,
         events=kept.events,
-        samples_s=result.samples_s if result is not None and is_answer else {},
+        comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
         ops={str(row["name"]): row["ops"] for row in rows},
         answer=next((str(row["name"]) for row in rows if row["answer"]), None),
     )

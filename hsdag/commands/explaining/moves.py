@@ -95,9 +95,13 @@ def pieces(problem: Problem, placement: IntArray) -> IntArray:
 
 def heaviest_ops(reading: Reading, unit: IntArray) -> IntArray:
     """[U] of each unit the op that takes longest where it is, of equal ones the one with most operations."""
-    order = np.lexsort((reading.graph.flops, _time_s(reading)))
+    return last_of_units(np.lexsort((reading.graph.flops, _time_s(reading))), unit)
+
+
+def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
+    """[U] the op of each unit that comes last in ``order`` [N]."""
     found = np.zeros(int(unit.max()) + 1, dtype=np.int64)
-    found[unit[order]] = order  # of ops in ascending order, the last one stays
+    found[unit[order]] = order
     return found
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.commands.explaining.moves import Moves, heaviest_ops, pieces
+from hsdag.commands.explaining.moves import Moves, heaviest_ops, last_of_units, pieces
 from hsdag.commands.explaining.reading import Reading
 from hsdag.evaluators.recording import Event
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.reports.explanation import Difference, Rival
-from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, paired_ratio
+from hsdag.runtime.measuring.latency import Comparison
 from hsdag.runtime.problems.problem import Problem
 
 ANSWER = "placement"
@@ -26,13 +26,12 @@ ANSWER = "placement"
 class Measured:
     """What a search measured: plans in the search, and by name in the final comparison, in common rounds.
 
-    ``samples_s`` are seconds by candidate and round, ``answer`` is the candidate that became the placement, and
-    ``ops`` are counts of ops by device of each candidate.
+    ``answer`` is the candidate that became the placement, and ``ops`` are counts of ops by device of each candidate.
     """
 
     problem: Problem
     events: Sequence[Event]
-    samples_s: Mapping[str, Sequence[Sequence[float]]]
+    comparison: Comparison
     ops: Mapping[str, Mapping[str, int]]
     answer: str | None
 
@@ -43,30 +42,21 @@ class Measured:
         """
         problem = self.problem
         num_ops = len(problem.units.partition.labels)
-        found = {name: np.full(num_ops, d) for d, name in enumerate(problem.devices) if name in self.samples_s}
+        found = {name: np.full(num_ops, d) for d, name in enumerate(problem.devices) if name in self.comparison.samples}
         split = [event for event in self.events if event.plan.is_split and event.score.failure is None]
         for rank, event in enumerate(sorted(split, key=lambda e: e.score.value), start=1):
             name, placement = f"{ANSWER} {rank}", problem.expand(event.plan.placement)
             counts = np.bincount(placement, minlength=problem.num_devices)
             expected = [self.ops.get(name, {}).get(device, 0) for device in problem.devices]
-            if name in self.samples_s and counts.tolist() == expected:
+            if name in self.comparison.samples and counts.tolist() == expected:
                 found[name] = placement
         return found
 
     def compared(self, name: str) -> tuple[float, tuple[float, float] | None]:
         """How many times as long as the answer a candidate takes, with the 95% interval where rounds are enough."""
         assert self.answer is not None
-        own, other = (self._medians_s(key) for key in (self.answer, name))
-        common = min(len(own), len(other))
-        ratio = paired_ratio(other[:common], own[:common])
-        return ratio.value, (ratio.low, ratio.high) if ratio.num_rounds >= MIN_ROUNDS_TO_CLAIM else None
-
-    def median_s(self, name: str) -> float:
-        """Median of a candidate's round medians."""
-        return float(np.median(self._medians_s(name)))
-
-    def _medians_s(self, name: str) -> FloatArray:
-        return np.array([np.median(each) for each in self.samples_s[name]])
+        ratio = self.comparison.ratio(self.answer, name)
+        return ratio.value, (ratio.low, ratio.high) if ratio.is_known else None
 
 
 def next_best(
@@ -87,7 +77,7 @@ def next_best(
 
 def _compared(measured: Measured, placement: IntArray | None, reading: Reading | None, *, split: bool) -> Rival | None:
     """The fastest other plan of the final comparison."""
-    if measured.answer is None or measured.answer not in measured.samples_s:
+    if measured.answer is None or measured.answer not in measured.comparison.samples:
         return None
     known = measured.placements()
     own = known.get(measured.answer) if placement is None else placement
@@ -95,10 +85,10 @@ def _compared(measured: Measured, placement: IntArray | None, reading: Reading |
     names = [name for name in names if not split or len(np.unique(known[name])) > 1]
     if not names:
         return None
-    name = min(names, key=measured.median_s)
+    name = min(names, key=measured.comparison.median_s)
     ratio, ci95 = measured.compared(name)
     differs, num_ops = differences(measured.problem, own, known[name], reading)
-    return Rival(name, True, ratio, ci95, measured.median_s(name), differs, num_ops)
+    return Rival(name, True, ratio, ci95, measured.comparison.median_s(name), differs, num_ops)
 
 
 def _searched(measured: Measured, placement: IntArray | None, reading: Reading | None, *, split: bool) -> Rival | None:
@@ -143,9 +133,7 @@ def differences(
         weight = np.nan_to_num(costs.time_s).max(axis=1)
     else:
         weight = graph.flops
-        order = np.argsort(weight, kind="stable")
-        heaviest = np.zeros(int(unit.max()) + 1, dtype=np.int64)
-        heaviest[unit[order]] = order
+        heaviest = last_of_units(np.argsort(weight, kind="stable"), unit)
     units = np.unique(unit[moved])
     ops = sorted((int(heaviest[u]) for u in units.tolist()), key=lambda v: -weight[v])
     names = problem.devices

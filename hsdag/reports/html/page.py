@@ -104,8 +104,7 @@ def facts_of(content: ReportContent) -> list[Fact]:
         placed = {device: count for device, count in answer.ops.items() if count}
         shares = [f"{count} on {device}" for device, count in placed.items()]
         if placed:
-            most = max(placed, key=lambda device: placed[device])
-            facts.append(Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares) or f"on {most}"))
+            facts.append(Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares)))
     measured = sum(trial.value is not None for trial in content.trials)
     if content.trials or content.num_simulated:
         failed = len(content.trials) - measured

@@ -40,8 +40,8 @@ def test_values_outside_their_range_are_refused(change: dict[str, object], messa
 
 
 def test_an_unknown_objective_is_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="latency, throughput"):
-        find_objective("energy")
+    with pytest.raises(OptionError, match="energy, latency, memory, throughput"):
+        find_objective("cost")
 
 
 def test_an_output_in_no_folder_is_refused_before_any_work(tmp_path: Path) -> None:

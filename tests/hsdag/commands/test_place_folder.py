@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hsdag.commands.outcome import PlaceResult
 from hsdag.commands.place_folder import Outcome, holds_models, models_in, place_folder
 from hsdag.ir.errors import DeviceError, ModelError
 from hsdag.ir.placement import Placement
+from hsdag.search.result_file import ResultRecord, write_result
 from hsdag.search.verifying import Verdict
 
 PlaceOne = Callable[[Path, Path, bool], PlaceResult]
@@ -80,9 +80,11 @@ def test_resuming_skips_what_is_finished_and_goes_on_with_what_was_interrupted(f
         result().placement.save(folder / f"{name}.placement.json")
         (folder / f"{name}.placement.run").mkdir()
         (folder / f"{name}.placement.run" / "events.jsonl").touch()
-        (folder / f"{name}.placement.run" / "result.json").write_text(
-            json.dumps({"answer": {"interrupted": interrupted}})
-        )
+        record = ResultRecord(
+            answer={"interrupted": interrupted}, placement=result().placement, model_path=None, samples_s={},
+            environment={}, budget_s=1.0, finished="2026-01-01T00:00:00+00:00",
+        )  # fmt: skip
+        write_result(record, folder / f"{name}.placement.run" / "result.json")
     seen = {}
 
     def place_one(model: Path, _run: Path, resume: bool) -> PlaceResult:

@@ -23,6 +23,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.latency import Comparison, Samples
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -209,8 +210,10 @@ def measured_case(devices: str, answer: str, samples_s: dict[str, float]) -> Exp
     ops = {
         "placement 1": {"A": 3, "B": 3}, "placement 2": {"A": 2, "B": 4}, "A": {"A": 6, "B": 0}, "B": {"A": 0, "B": 6},
     }  # fmt: skip
-    rounds = {name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in samples_s.items()}
-    return replace(case, measured=Measured(case.problem, events, rounds, ops, answer)).explained()
+    samples = {
+        name: Samples(tuple((seconds * (1 + r / 100),) for r in range(6))) for name, seconds in samples_s.items()
+    }
+    return replace(case, measured=Measured(case.problem, events, Comparison(samples, {}), ops, answer)).explained()
 
 
 def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
