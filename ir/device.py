@@ -10,6 +10,7 @@ from typing import Any
 import openvino as ov
 
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.plugin_loading import loads_plugins
 from hsdag.ir.reader import last_line
 
 PLUGIN_LIBRARIES = {
@@ -85,6 +86,7 @@ class DeviceSpec:
             properties[key.strip()] = value.strip()
         return DeviceSpec(name, plugin, properties)
 
+    @loads_plugins
     def register(self, core: Any) -> None:
         """Make the device known to an ``ov.Core`` under ``openvino_name`` and load its plugin.
 

@@ -13,6 +13,7 @@ import openvino as ov
 
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, parse_devices
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.plugin_loading import loads_plugins
 from hsdag.ir.reader import last_line
 
 _CPU_LISTS = Path("/sys/devices")
@@ -193,6 +194,7 @@ def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequenc
     return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
 
 
+@loads_plugins
 def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     """An ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
     core = ov.Core()
