@@ -88,7 +88,7 @@ def place(
     from hsdag.ir.reader import load_model
     from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
-    from hsdag.runtime.platforms.precision import parse_precision
+    from hsdag.runtime.platforms.device_values import PRECISION_OPTION, parse_values
     from hsdag.runtime.problems.pins import parse_pins
     from hsdag.search.options import (
         PlaceOptions,
@@ -120,7 +120,7 @@ def place(
         scenarios=input_scenarios(data_shape, tokens),
         memory_bytes=parse_memory(memory),
         pins=parse_pins(pins),
-        precision=parse_precision(infer_precision),
+        precision=parse_values(PRECISION_OPTION, infer_precision),
         fresh=fresh,
         start=Placement.load(start) if isinstance(start, str | Path) else start,
     )

@@ -161,7 +161,16 @@ class Placement(_Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        document = parse_document(text, origin, FORMAT_NAME, (1, FORMAT_VERSION))
+        try:
+            document = parse_document(text, origin, FORMAT_NAME, (1, FORMAT_VERSION))
+        except FileFormatError as error:
+            if not _is_bare_map(text):
+                raise
+            raise FileFormatError(
+                f"{origin} only maps names to devices, which is enough for 'hsdag solve' and 'hsdag simulate'; "
+                "here a placement file is expected, which says what it is for, as 'hsdag place' and 'hsdag solve -o' "
+                "write it"
+            ) from error
         try:
             return Placement.model_validate(document)
         except ValidationError as error:
@@ -300,14 +309,26 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
 
     Raises FileFormatError that names ``origin`` when it is not.
     """
-    document = parse_json(text, origin)
+    kind = format_name.removeprefix("hsdag-")
+    try:
+        document = parse_json(text, origin)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; a {kind} file is expected") from error
     if not isinstance(document, Mapping) or document.get("format") != format_name:
-        kind = format_name.removeprefix("hsdag-")
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
     if document.get("version") not in versions:
         found, known = document.get("version"), " and ".join(map(str, versions))
         raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {known}")
     return document
+
+
+def _is_bare_map(text: str) -> bool:
+    """Whether a text is a JSON object of texts that tells no format, such as a device by the name of every op."""
+    try:
+        found = parse_json(text, "")
+    except FileFormatError:
+        return False
+    return isinstance(found, dict) and "format" not in found and {type(value) for value in found.values()} == {str}
 
 
 def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

@@ -57,26 +57,26 @@ def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for idx, column in enumerate(columns):
         is_text = idx == 0 or not any(row[idx][:1].isdigit() for row in rows)
         table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row), style="bold green" if row[0].endswith(ANSWER) else None)
     out = console()
+    if title is not None:
+        out.print(Text(title, style="italic"), soft_wrap=True)
     if table.__rich_measure__(out, out.options.update(width=UNBROKEN)).maximum <= out.width:
         out.print(table)
     else:
-        _print_paragraphs(out, title, columns, rows)
+        _print_paragraphs(out, columns, rows)
 
 
-def _print_paragraphs(out: Console, title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_paragraphs(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A paragraph for each row: its first cell, and below it the others, each after the name of its column."""
     from rich.text import Text
 
     width = max(map(len, columns[1:]), default=0)
-    if title is not None:
-        out.print(Text(title, style="italic"), soft_wrap=True)
     for row in rows:
         out.print(Text(row[0], style="bold green" if row[0].endswith(ANSWER) else "bold"), soft_wrap=True)
         for column, cell in zip(columns[1:], row[1:], strict=True):

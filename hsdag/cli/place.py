@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,7 +93,8 @@ def place(
     from hsdag.ir.reader import check_model_path
     from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.options import parse_duration
+    from hsdag.runtime.problems.pins import parse_pins
+    from hsdag.search.options import parse_duration, parse_memory
 
     budget_s = parse_duration(budget)
     search = partial(
@@ -125,7 +127,14 @@ def place(
     if holds_models(model):
         if run is not None:
             raise OptionError("--run names the run folder of one model; those of a folder go beside its placements")
-        _place_folder(model, output, search, resume, budget_s, as_json)
+        settings: dict[str, object] = {
+            "pins": tuple(pin.text for pin in parse_pins(pins or ())),
+            "memory_bytes": parse_memory(memory),
+            "max_difference": max_difference,
+            "objective": find_objective(objective).name,
+            "executor": executor,
+        }
+        _place_folder(model, output, search, settings if resume else None, budget_s, as_json)
         return
     named = workload_path(model) if executor == "cuda" else None
     if named is None:
@@ -146,8 +155,14 @@ def place(
 
 
 def _place_folder(
-    folder: Path, output: Path | None, search: Callable[..., PlaceResult], resume: bool, budget_s: float, as_json: bool
+    folder: Path,
+    output: Path | None,
+    search: Callable[..., PlaceResult],
+    settings: Mapping[str, object] | None,
+    budget_s: float,
+    as_json: bool,
 ) -> None:
+    """With ``settings``, which finished searches must have had, the folder is resumed."""
     from hsdag.cli.folder import show_folder
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.place import comparison_s
@@ -160,7 +175,14 @@ def _place_folder(
             return search(model, run_folder=run, resume=resumed, watcher=watcher)
 
         stops, tell = watcher.should_stop, watcher.on_phase
-        found = place_folder(folder, place_one, output=output, resume=resume, should_stop=stops, on_model=tell)
+        found = place_folder(
+            *(folder, place_one),
+            output=output,
+            resume=settings is not None,
+            settings=settings,
+            should_stop=stops,
+            on_model=tell,
+        )
     show_folder(found, as_json=as_json)
 
 
@@ -203,13 +225,15 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
     print_members(outcome.contributions, objective)
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
-    typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
+    if outcome.tally.tried or outcome.tally.simulated:
+        typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     if sum(held > 0 for held in outcome.held_bytes.values()) > 1:
         held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.held_bytes.items())
         typer.echo(f"Weights and state of the placement: {held}")
     typer.echo(f"The placement is in {written}")
     if outcome.run_folder is not None:
-        typer.echo(f"Why: hsdag explain {written}; as a page: hsdag report {outcome.run_folder}")
+        kept_in = shlex.quote(str(outcome.run_folder))
+        typer.echo(f"Why: hsdag explain {kept_in}; as a page: hsdag report {kept_in}")
     if outcome.interrupted:
         typer.echo("The search was interrupted; --resume continues it.")
     typer.echo(outcome.sentence)

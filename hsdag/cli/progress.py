@@ -124,7 +124,8 @@ class SearchProgress:
         """What to hand to the search."""
         from hsdag.search.driver import Watcher
 
-        return Watcher(self._on_phase, self._on_event, self._on_step, self._on_simulated, lambda: self._stop)
+        heard = self._on_phase, self._on_event, self._on_step, self._on_simulated
+        return Watcher(*heard, should_stop=lambda: self._stop, on_note=say)
 
     def __enter__(self) -> SearchProgress:
         self._handler = signal.signal(signal.SIGINT, self._interrupt)

@@ -290,7 +290,7 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     failed, inner = Run(method=options.method, seed=options.seed, elapsed_s=0.0), watcher.on_step
     try:
-        solution = solve(problem, options.placer(), options, replace(watcher, on_phase=inner))
+        solution = solve(problem, options.placer(), options, replace(watcher, on_phase=inner, on_note=None))
     except (HsdagError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
             raise

@@ -62,11 +62,11 @@ class Tally:
         """The count in words; failed placements are not called measured."""
         simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
-            return f"{self.tried} placements were measured{simulated}"
+            return f"{_placements(self.tried)} measured{simulated}"
         reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
-        return f"{self.tried} placements were tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
+        return f"{_placements(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,10 @@ def turned_down(result: FinalResult, finalists: Sequence[str]) -> dict[str, str]
     reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
     found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
     return {name: why for name, why in found.items() if name not in result.barred}
+
+
+def _placements(count: int) -> str:
+    return "1 placement was" if count == 1 else f"{count} placements were"
 
 
 def _interval(ratio: Ratio) -> str:

@@ -18,11 +18,11 @@ from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, with_values
 from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
-from hsdag.runtime.platforms.precision import with_precision
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.search.barred import barred_devices, check_start, faster_but_barred
+from hsdag.search.barred import barred_devices, barred_start, check_start, faster_but_barred
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import final_comparison
 from hsdag.search.options import PlaceOptions
@@ -30,8 +30,8 @@ from hsdag.search.searching import Found, search_placements
 from hsdag.search.session import Session
 from hsdag.search.verifying import check_of
 
-FINAL_SHARE, FINAL_LEAST_S, INTERRUPTED_LIMIT_S = 0.2, 8.0, 8.0
-"""Seconds for the final comparison: as a share of the budget, at least, and after an interrupt."""
+FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
+"""Seconds for the final comparison: as a share of the budget, and at least."""
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
@@ -84,7 +84,7 @@ def run_place(
         outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile)
         spent_s = time.monotonic() - begin_s - found.compiling_s
         if spent_s > options.budget_s:
-            watcher.on_phase(
+            watcher.note(
                 f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
                 f"searching {found.search_s:.0f} s, comparing {spent_s - read_s - found.search_s:.0f} s"
             )
@@ -96,7 +96,8 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     if options.executor != "cuda":
         found = resolve_devices(options.devices, options.partition_cpu)
         if options.precision:
-            found = with_precision(found, options.precision)
+            hinted, num = with_values(found.all, PRECISION_OPTION, PRECISION, options.precision), len(found.placed)
+            found = DeviceSet(hinted[:num], hinted[num:])
             make_core(found.all)  # which refuses what a device does not have
         return found
     if options.precision:
@@ -116,7 +117,7 @@ def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event,
         if recorder.num_evaluations == 1:
             shortage = budget_shortage(budget_s, recorder.elapsed_s, recorder.budget.seconds - recorder.elapsed_s)
             if shortage is not None:
-                watcher.on_phase(shortage)
+                watcher.note(shortage)
 
     return on_event
 
@@ -162,6 +163,10 @@ def _conclude(
         baselines |= automatic_candidates(session)
     too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
     singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
+    barred = barred_devices(session, options, profile)
+    if options.start is not None and profile is not None:
+        why = barred_start(session, options.start, profile)
+        barred |= {} if why is None else dict.fromkeys(start, why)
     limit_s = comparison_s(options.budget_s, options.protocol)
     result = final_comparison(
         session.runner,
@@ -175,7 +180,7 @@ def _conclude(
         ),
         check_of(session, options.reference, options.max_difference),
         start=start,
-        barred=barred_devices(session, options, profile),
+        barred=barred,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),

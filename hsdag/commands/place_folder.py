@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,7 @@ from hsdag.ir.errors import FileFormatError, HsdagError, ModelError, OutputError
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import MODEL_SUFFIXES, SAVED_MODEL
 from hsdag.search.result_file import read_result
-from hsdag.search.run_folder import EVENTS, RESULT
+from hsdag.search.run_folder import EVENTS, RESULT, RUN, read_run_record
 
 PlaceOne = Callable[[Path, Path, bool], PlaceResult]
 """``place_one(model, run_folder, resume)`` places a model, or raises a HsdagError."""
@@ -94,13 +94,15 @@ def place_folder(
     *,
     output: Path | None = None,
     resume: bool = False,
+    settings: Mapping[str, object] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_model: Callable[[str], None] = lambda _: None,
 ) -> FolderResult:
     """Place the models of a folder one after another; one that fails does not end it, ``should_stop`` does.
 
     Placements and run folders go to ``output``, or beside the models. With ``resume``, models with a finished
-    placement are skipped, and searches with a run folder go on. Raises ModelError for a folder without a model,
+    placement are skipped, unless their search had other ``settings``, fields of its RunRecord; searches with a run
+    folder go on. Raises ModelError for a folder without a model,
     OutputError where ``output`` cannot be a folder.
     """
     models = models_in(folder)
@@ -117,15 +119,21 @@ def place_folder(
         job = FolderEntry(model, written, written.with_suffix(".run"), Outcome.NOT_REACHED)
         if not should_stop():
             on_model(f"{model.name}, {idx} of {len(models)}")
-            job = _placed(job, place_one, resume, should_stop)
+            is_finished = resume and _is_finished(job, settings or {})
+            job = _skipped(job) if is_finished else _placed(job, place_one, resume, should_stop)
         done.append(job)
     return FolderResult(folder, tuple(done))
 
 
+def _skipped(job: FolderEntry) -> FolderEntry:
+    try:
+        return replace(job, outcome=Outcome.SKIPPED, placement=Placement.load(job.placement_path))
+    except FileFormatError as error:
+        return replace(job, outcome=Outcome.FAILED, reason=str(error))
+
+
 def _placed(job: FolderEntry, place_one: PlaceOne, resume: bool, should_stop: Callable[[], bool]) -> FolderEntry:
     try:
-        if resume and _is_finished(job):
-            return replace(job, outcome=Outcome.SKIPPED, placement=Placement.load(job.placement_path))
         result = place_one(job.model, job.run_folder, resume and (job.run_folder / EVENTS).is_file())
         result.placement.save(job.placement_path)
     except HsdagError as error:
@@ -136,14 +144,15 @@ def _placed(job: FolderEntry, place_one: PlaceOne, resume: bool, should_stop: Ca
     return replace(job, outcome=ended, placement=result.placement, reason=result.sentence)
 
 
-def _is_finished(job: FolderEntry) -> bool:
-    """Whether there is a placement, and its search was not interrupted."""
+def _is_finished(job: FolderEntry, settings: Mapping[str, object]) -> bool:
+    """Whether there is a placement, and its search was not interrupted and had these settings."""
     if not job.placement_path.is_file():
         return False
-    result = job.run_folder / RESULT
-    if not result.is_file():
+    if not (job.run_folder / RUN).is_file():  # on one device there is no search
         return True
     try:
-        return not read_result(result).answer.get("interrupted", True)
-    except FileFormatError:
+        record = read_run_record(job.run_folder)
+        ended = not read_result(job.run_folder / RESULT).answer.get("interrupted", True)
+    except FileFormatError:  # the result is missing where the search did not end, as the latest of several may have not
         return False
+    return ended and all(getattr(record, name) == value for name, value in settings.items())

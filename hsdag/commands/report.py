@@ -16,6 +16,7 @@ from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.ir.placement import DeviceRecord, make_folder, write_atomically
+from hsdag.placers.registry import find_preset
 from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
@@ -232,13 +233,19 @@ def _advice(run: KeptRun) -> tuple[Advice, ...]:
 
 
 def _command(run: KeptRun, model: str) -> str:
-    """The command line of a search like this one, without its budget."""
+    """The command line of a search like this one, with its limits, without its budget."""
     record, kept = run.record, {device.name: device for device in run.record.devices}
     devices = ",".join(_as_option(kept[name]) for name in run.problem.devices if name in kept)
-    options = {"--devices": devices, "--method": record.method, "--objective": record.objective}
-    options |= {"--executor": record.executor, "--seed": str(record.seed)}
-    defaults = {"auto", "latency", "hetero", "0"}
-    words = [word for name, value in options.items() if value not in defaults for word in (name, value)]
+    memory = ",".join(f"{name}={size:.17g}" for name, size in record.memory_bytes.items())
+    given = [("--devices", devices, ""), ("--method", record.method, "auto"), ("--preset", record.preset, "default")]
+    given += [("--set", f"{name}={value}", "") for name, value in record.changes.items()]
+    given += [("--objective", record.objective, "latency"), ("--executor", record.executor, "hetero")]
+    given += [("--reward", record.reward, find_preset(record.method, record.preset).reward)]
+    given += [("--pin", pin, "") for pin in record.pins] + [("--memory", memory, "")]
+    given += [("--max-difference", "" if record.max_difference is None else f"{record.max_difference:.17g}", "")]
+    given += [("--reference", record.reference or "cpu", "cpu"), ("--seed", str(record.seed), "0")]
+    given += [("--data-shape", text, "") for text in record.data_shapes]
+    words = [word for name, value, default in given if value != default for word in (name, value)]
     return shlex.join(["hsdag", "place", model, *words])
 
 

@@ -56,10 +56,11 @@ class SimulateResult:
 
     def _repr_html_(self) -> str:
         """The value and what devices do, as notebooks show it."""
-        run, value = self.run, self.objective.value_name.removesuffix("_s")
+        run, objective = self.run, self.objective
         figures = zip(self.problem.device_names, run.busy_s.tolist(), run.peak_memory_bytes.tolist(), strict=True)
         cells = [[name, f"{1e3 * busy_s:.4g}", f"{size:,.0f}"] for name, busy_s, size in figures]
-        sentence = f"SIMULATED {self.problem.name}: {value} {1e3 * self.value_s:.4g} ms, {run.num_transfers} transfers."
+        value = f"{objective.label} {objective.text(self.value_s)}"
+        sentence = f"SIMULATED {self.problem.name}: {value}, {run.num_transfers} transfers."
         return html_summary(sentence, ["device", "busy ms", "peak memory, bytes"], cells)
 
     def document(self) -> dict[str, object]:

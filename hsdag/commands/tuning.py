@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, parse_values, with_values
 from hsdag.runtime.problems.objectives.throughput import RUNS_IN_FLIGHT
 
 HINTS = {
@@ -56,8 +57,8 @@ class Tuning:
         fine = [option for option, given in self._fine.items() if given is not None]
         if fine and self.hint not in (None, "none"):
             raise OptionError(f"--{fine[0]} replaces what --hint {self.hint} would choose: leave one out")
-        for option, text in (("nstreams", self.streams), ("infer-precision", self.precision)):
-            _by_device(option, text)
+        for option, text in (("nstreams", self.streams), (PRECISION_OPTION, self.precision)):
+            parse_values(option, text)
 
     @property
     def _fine(self) -> dict[str, object]:
@@ -86,27 +87,24 @@ class Tuning:
     def of_devices(self, specs: Sequence[DeviceSpec], others: Sequence[str]) -> tuple[DeviceSpec, ...]:
         """The devices with their properties; ``others`` names candidates that bring properties of their own.
 
-        Raises OptionError for a device that is not there, and where others should get such properties.
+        Raises OptionError for a device that is not there or has other ones, and where others should get properties.
         """
-        wanted: dict[str, dict[str, str]] = {}
-        tables = {
-            "NUM_STREAMS": _by_device("nstreams", self.streams),
-            "INFERENCE_PRECISION_HINT": _by_device("infer-precision", self.precision),
-            "INFERENCE_NUM_THREADS": _by_device("nthreads", None if self.threads is None else str(self.threads)),
-            "ENABLE_CPU_PINNING": _by_device("pinning", self.pinning),
-        }
-        for key, table in tables.items():
-            for device, value in table.items():
-                wanted.setdefault(device, {})[key] = value
-        if wanted and others:
+        threads = None if self.threads is None else str(self.threads)
+        wanted = [("nstreams", "NUM_STREAMS", self.streams), (PRECISION_OPTION, PRECISION, self.precision)]
+        of_cpu = [("nthreads", "INFERENCE_NUM_THREADS", threads), ("pinning", "ENABLE_CPU_PINNING", self.pinning)]
+        if others and any(text is not None for _, _, text in (*wanted, *of_cpu)):
             raise OptionError(
                 f"--nstreams, --nthreads, --pinning and --infer-precision are for devices; {others[0]} has its own "
                 "properties: measure it without them, or give them to its devices"
             )
-        known = {name for spec in specs for name in (spec.name, spec.plugin, spec.plugin.partition(".")[0])}
-        for device in wanted.keys() - known - {""}:
-            raise OptionError(f"{device!r} has properties but is not measured; the devices are {', '.join(known)}")
-        return tuple(_tuned(spec, wanted) for spec in specs)
+        found = tuple(specs)
+        for option, key, text in wanted:
+            found = with_values(found, option, key, parse_values(option, text))
+        for option, key, text in of_cpu:
+            cpus = [spec for spec in found if spec.plugin.startswith("CPU")]
+            own = {spec.name: spec for spec in with_values(cpus, option, key, parse_values(option, text))}
+            found = tuple(own.get(spec.name, spec) for spec in found)
+        return found
 
     def protocol(self, time_s: float | None) -> Protocol:
         """How long to measure, once: by time, by the number of inferences, or both, whatever takes longer."""
@@ -122,26 +120,3 @@ def in_flight(protocol: Protocol) -> Protocol:
     """The same where a turn keeps several requests in flight, which multiplies its inferences."""
     runs = protocol.turn_runs
     return protocol if runs is None else replace(protocol, turn_runs=max(1, runs // RUNS_IN_FLIGHT))
-
-
-def _by_device(option: str, text: str | None) -> dict[str, str]:
-    """Values by device from ``DEVICE:VALUE,...``; a value alone is that of the device \"\", for all."""
-    found: dict[str, str] = {}
-    for item in text.split(",") if text is not None else ():
-        device, _, value = (part.strip() for part in item.rpartition(":"))
-        if not value or device in found:
-            raise OptionError(f"--{option} {text!r} is neither a value nor of the form DEVICE:VALUE,...")
-        found[device] = value
-    return found
-
-
-def _tuned(spec: DeviceSpec, wanted: Mapping[str, Mapping[str, str]]) -> DeviceSpec:
-    """What is said of a device goes before what is said of its plugin, and that before what is said of all."""
-    properties = dict(spec.properties)
-    for name in ("", spec.plugin.partition(".")[0], spec.plugin, spec.name):
-        properties |= wanted.get(name, {})
-    if not spec.plugin.startswith("CPU"):  # threads are the CPU's
-        for key in ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"):
-            if key not in spec.properties:
-                properties.pop(key, None)
-    return replace(spec, properties=properties)

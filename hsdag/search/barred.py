@@ -9,6 +9,7 @@ import numpy as np
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryJudge
 from hsdag.ir.errors import OptionError
+from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement
 from hsdag.runtime.problems.pins import NOT_PINNED
 from hsdag.runtime.profiling.profile import ModelProfile
@@ -42,6 +43,25 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     return {
         name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}" for name, limit in over.items()
     }
+
+
+def barred_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
+    """Why the placement to start with can be no answer: it takes more memory than its devices have; None if not."""
+    limits, problem = session.memory_limits(profile), session.problem(profile=profile, is_free=True)
+    names = {device.name: device.spec().openvino_name for device in start.devices}
+    chosen = start.devices_of(session.graph)
+    index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
+    if not limits or not set(chosen) <= set(index):
+        return None
+    units = session.of_units(problem, [names[device] for device in chosen])
+    device = np.array([index[name] for name in chosen])
+    taken = held_bytes(session.graph, device, session.widens)
+    if units is not None and problem.costs is not None:
+        taken = np.maximum(taken, MemoryJudge(problem.costs, problem.semantics).peak_bytes(units))
+    for name, size in zip(problem.devices, taken.tolist(), strict=True):
+        if size > limits.get(name, np.inf) * (1 + MEMORY_TOLERANCE):
+            return f"it takes {in_bytes(size)} on {name}, which has {in_bytes(limits[name])}"
+    return None
 
 
 def faster_but_barred(result: FinalResult) -> dict[str, str]:

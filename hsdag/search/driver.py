@@ -26,13 +26,21 @@ ENOUGH_PLACEMENTS = 10
 
 @dataclass(frozen=True)
 class Watcher:
-    """What the caller wants to hear, and its wish to stop. All silent by default."""
+    """What the caller wants to hear, and its wish to stop. All silent by default.
+
+    Notes are phases to those who do not hear of them apart.
+    """
 
     on_phase: Callable[[str], None] = lambda _: None
     on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
     on_step: Callable[[str], None] = lambda _: None
     on_simulated: Callable[[int, int], None] = lambda _simulated, _measured: None
     should_stop: Callable[[], bool] = lambda: False
+    on_note: Callable[[str], None] | None = None
+
+    def note(self, text: str) -> None:
+        """Say what is to be read, whatever comes next."""
+        (self.on_note or self.on_phase)(text)
 
 
 class Driver:
@@ -88,7 +96,7 @@ class Driver:
             recorder.evaluate(fitting)
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:
-                self._watcher.on_phase(f"the placement to start with fails: {event.score.failure}")
+                self._watcher.note(f"the placement to start with fails: {event.score.failure}")
         return [event for event in recorder.events if event.plan in alone]
 
     def search(

@@ -117,6 +117,8 @@ def _why_none(check: Check, comparison: Comparison, verdicts: Mapping[str, Verdi
         return "no device holds the whole model, and no placement was found in time; raise --budget"
     if barred and len(judged) == len(barred):
         return f"no placement that keeps the limits was found in time, raise --budget; {'; '.join(reasons[:4])}"
+    if not judged:
+        return f"no candidate ran; {'; '.join(reasons[:4])}"
     return f"no candidate computed what the reference computes; {'; '.join(reasons[:4])}"
 
 

@@ -105,7 +105,7 @@ class PlaceOptions(SearchOptions):
     memory_bytes: Mapping[str, float] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     precision: Mapping[str, str] = field(default_factory=dict)
-    """Hints by device, as ``parse_precision`` gives them."""
+    """Hints by device, as ``parse_values`` gives them."""
     candidate_limit_s: float = 120.0
     reference: ReferenceName = "cpu"
     max_difference: float | None = None

@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
 """Files of a run folder: what the search is about, its model, what was measured of it, how it ended, its events."""
 
+_SAID = {
+    "devices": "other --devices, or other properties of these",
+    "placed": "other --devices",
+    "changes": "other hyper-parameters",
+    "data_shapes": "another --data-shape or --tokens",
+    "memory_bytes": "another --memory",
+    "pins": "other pins (--pin)",
+    "max_difference": "another --max-difference",
+    "num_units": "other placement units",
+}
+"""How a field of the record is called in a message, where its name does not say it."""
+
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
@@ -136,12 +148,12 @@ class RunFolder:
         if not (path / RUN).exists():
             raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
         found = read_run_record(path)
-        for name in RunRecord.model_fields:
-            if getattr(found, name) != getattr(record, name):
-                raise SearchError(
-                    f"{path} is a search with another {name}; resume it with the settings it was started with, "
-                    "or start again without --resume"
-                )
+        names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
+        for name in (name for name in names if getattr(found, name) != getattr(record, name)):
+            raise SearchError(
+                f"{path} is a search with {_SAID.get(name, f'another {name}')}; resume it with the settings it was "
+                "started with, or start again without --resume"
+            )
         folder = RunFolder(path, record)
         (path / RESULT).unlink(missing_ok=True)  # of the part before, whose end is not that of the search any more
         return folder

@@ -146,7 +146,7 @@ def search_placements(
     is_short = options.resolved_reward == "hybrid" and left_s < num_first * ground.compile_s
     if is_short:
         lack = budget_shortage(options.budget_s, ground.compile_s, left_s, max(ENOUGH_PLACEMENTS, num_first))
-        watcher.on_phase(f"{lack}; nothing is measured before the comparison")
+        watcher.note(f"{lack}; nothing is measured before the comparison")
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
     past = folder.events() if folder is not None else ()
@@ -155,7 +155,7 @@ def search_placements(
         placer, problem, inner, options.budget, watcher, seed=options.seed, known=begun, journal=folder, past=past
     )
     if ground.ruled_out:
-        watcher.on_phase("; ".join(ground.ruled_out))
+        watcher.note("; ".join(ground.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
             spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
             return Found(problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, ground.profile)
@@ -200,7 +200,7 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
         if needs_one and not watcher.should_stop():
             raise
         unprofiled = f"{error}; every placement was measured instead"
-        watcher.on_phase(unprofiled)
+        watcher.note(unprofiled)
         return replace(measured_alone, unprofiled=unprofiled)
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     costs, ruled_out = session.costs(profile, options.executor), tuple[str, ...]()
@@ -238,7 +238,7 @@ def _held(session: Session, ground: Ground, options: PlaceOptions, verifier: Ver
 
     held, sentences = held_to(problem, options.max_difference, difference, is_over)
     for sentence in sentences:
-        watcher.on_phase(sentence)
+        watcher.note(sentence)
     return replace(ground, problem=held)
 
 
@@ -312,7 +312,7 @@ def _report(driver: Driver, result: Result | None, watcher: Watcher) -> None:
     if result is not None and result.note:
         if not driver.recorder.best():
             raise SearchError(result.note)
-        watcher.on_phase(result.note)
+        watcher.note(result.note)
 
 
 def _open_folder(
@@ -336,7 +336,7 @@ def _open_folder(
         data_shapes=tuple(scenario.text for scenario in session.scenarios),
         memory_bytes=dict(options.memory_bytes),
         labels=None if labels is None else {name: list(column) for name, column in vars(labels).items()},
-        pins=tuple(f"{pin.pattern}={pin.device}" for pin in options.pins),
+        pins=tuple(pin.text for pin in options.pins),
         max_difference=options.max_difference,
         reference=None if options.max_difference is None else options.reference,
     )
@@ -361,9 +361,7 @@ def _start(session: Session, problem: Problem, options: PlaceOptions, watcher: W
     names = {device.name: device.spec().openvino_name for device in options.start.devices}
     placement = session.of_units(problem, [names[device] for device in options.start.devices_of(session.graph)])
     if placement is None:
-        watcher.on_phase(
-            "the placement to start with is no plan of this search, and takes part in the comparison alone"
-        )
+        watcher.note("the placement to start with is no plan of this search, and takes part in the comparison alone")
         return []
     ranks = options.start.priority_of(session.graph)
     if ranks is None or None in ranks:

@@ -91,7 +91,14 @@ class _Search:
             return []
         plan = _of_units(self._units, self._options.start)
         if not self._units.is_legal(plan.placement):
-            raise PlacementError("the placement to start with has ops on other devices than --pin; leave one out")
+            wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
+            op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
+            why = (
+                "which --pin forbids or which does not support it"
+                if self._options.pins
+                else "which does not support it"
+            )
+            raise PlacementError(f"the placement to start with has op {op!r} on {name}, {why}")
         return [plan]
 
     def run(self) -> SolveResult:
@@ -106,7 +113,7 @@ class _Search:
         result = self._driver.search()
         self._note = result.note if result is not None else ""
         if self._note:
-            self._watcher.on_phase(self._note)
+            self._watcher.note(self._note)
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
         is_proof = self._is_proof

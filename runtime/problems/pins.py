@@ -37,7 +37,12 @@ class Pin:
             raise OptionError(f"{self}: {self.pattern!r} is not a regular expression: {error}") from error
 
     def __str__(self) -> str:
-        return f"--pin {self.pattern}={self.device}"
+        return f"--pin {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The pin as ``parse_pins`` takes it."""
+        return f"{self.pattern}={self.device}"
 
     def chosen(self, names: Sequence[str]) -> IntArray:
         """Indices of the names that match. Raises OptionError where none does."""

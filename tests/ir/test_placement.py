@@ -119,10 +119,12 @@ def test_a_missing_field_is_named(field: str) -> None:
     [
         ('{"format":\n', "not JSON .*line 2"),
         ("[]", "not a placement file"),
+        ("<net>", "not JSON .*; a placement file is expected"),
+        ('{"a": "CPU", "b": "GPU"}', "only maps names to devices.*here a placement file is expected"),
         ("[" * 100_000, "Python cannot read this document"),
         ('{"format": ' + "1" * 5000 + "}", "Python cannot read this document"),
     ],
-    ids=["cut", "list", "nested", "digits"],
+    ids=["cut", "list", "xml", "map", "nested", "digits"],
 )
 def test_text_that_is_no_document_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(FileFormatError, match=complaint):

@@ -141,6 +141,7 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
         comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
         ops={str(row["name"]): row["ops"] for row in rows},
         answer=next((str(row["name"]) for row in rows if row["answer"]), None),
+        barred=() if result is None else result.answer.get("turned_down", ()),
     )
     return Case(kept.problem, kept.costs, chosen, kept.executor, measured).explained(limit_s)
 

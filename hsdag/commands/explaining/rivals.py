@@ -5,7 +5,7 @@ Legend: N ops, U units, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ class Measured:
     """What a search measured: plans in the search, and by name in the final comparison, in common rounds.
 
     ``answer`` is the candidate that became the placement, and ``ops`` are counts of ops by device of each candidate.
+    ``barred`` are candidates that could be no answer.
     """
 
     problem: Problem
@@ -34,6 +35,7 @@ class Measured:
     comparison: Comparison
     ops: Mapping[str, Mapping[str, int]]
     answer: str | None
+    barred: Collection[str] = ()
 
     def placements(self) -> dict[str, IntArray]:
         """The placement [N] of candidates of the comparison: finalists, and devices that are placed on.
@@ -51,6 +53,11 @@ class Measured:
             if name in self.comparison.samples and counts.tolist() == expected:
                 found[name] = placement
         return found
+
+    def is_rival(self, name: str, placement: IntArray) -> bool:
+        """Whether a candidate with this placement [N] could have been the answer: it keeps pins and was not barred."""
+        supported, labels = self.problem.supported, self.problem.units.partition.labels
+        return name not in self.barred and bool(supported[labels, placement].all())
 
     def compared(self, name: str) -> tuple[float, tuple[float, float] | None]:
         """How many times as long as the answer a candidate takes, with the 95% interval where rounds are enough."""
@@ -81,7 +88,8 @@ def _compared(measured: Measured, placement: IntArray | None, reading: Reading |
         return None
     known = measured.placements()
     own = known.get(measured.answer) if placement is None else placement
-    names = [name for name in known if name != measured.answer and not (own is not None and _same(known[name], own))]
+    names = [name for name, each in known.items() if name != measured.answer and measured.is_rival(name, each)]
+    names = [name for name in names if own is None or not _same(known[name], own)]
     names = [name for name in names if not split or len(np.unique(known[name])) > 1]
     if not names:
         return None

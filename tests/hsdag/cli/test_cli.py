@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,15 @@ def test_place_shows_a_table_and_one_sentence(
                 "4",
                 "-o",
                 str(out),
+                "--run",
+                str(tmp_path / "a run"),
             ]
         )
         == 0
     )
     text = capsys.readouterr().out
+    why = next(line for line in text.splitlines() if line.startswith("Why: "))
+    assert run(shlex.split(why.removeprefix("Why: hsdag ").partition(";")[0])) == 0
     assert all(word in text for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
     assert all(name in text for name in ("CPU_0", "CPU_1", "HETERO:CPU_0,CPU_1", "AUTO:CPU"))
     assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))

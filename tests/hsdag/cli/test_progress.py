@@ -9,6 +9,7 @@ import pytest
 from hsdag.cli import progress
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
 from hsdag.search.compiling import ONCE
+from hsdag.search.driver import Watcher
 
 
 class Clock:
@@ -100,3 +101,18 @@ def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.Captu
         assert shown.line == "heft, seed 0: run 4 of 10, 30%, 1 min 10 s left"
         shown.watcher.on_step("update 9 of 10")
         assert shown.line.endswith("90%, 0 s left, update 9 of 10")
+
+
+def test_a_note_is_said_and_does_not_take_the_place_of_the_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    with SearchProgress(10.0) as shown:
+        shown._is_shown = True  # as on a terminal, where phases pass
+        shown.watcher.on_phase("searching")
+        shown.watcher.note("the budget is short")
+        assert shown.line.startswith("searching, ")
+    assert capsys.readouterr().err == "the budget is short\n"
+
+
+def test_a_note_is_a_phase_to_who_hears_of_phases_alone() -> None:
+    heard: list[str] = []
+    Watcher(on_phase=heard.append).note("the budget is short")
+    assert heard == ["the budget is short"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
+
+import numpy as np
 
 import hsdag
 from hsdag.commands.compare import CompareOptions, compare
@@ -38,3 +41,9 @@ def test_a_comparison_shows_its_table() -> None:
     html = compare(PROBLEM, CompareOptions(("heft", "met"), 1))._repr_html_()
     assert "SIMULATED &lt;b&gt;" in html
     assert "<td>heft</td>" in html
+
+
+def test_a_simulated_objective_has_its_own_unit() -> None:
+    problem = replace(PROBLEM, weight_bytes=np.array([2e6, 1e6]))
+    html = hsdag.simulate(problem, {"a": "B", "b": "B"}, objective="memory")._repr_html_()
+    assert "peak 3 MB" in html

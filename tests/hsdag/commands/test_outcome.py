@@ -53,6 +53,7 @@ def test_failures_are_counted_apart_by_reason() -> None:
 
 def test_where_none_failed_all_were_measured() -> None:
     assert Tally.of([event(None)] * 3).words == "3 placements were measured"
+    assert Tally.of([event(None)]).words == "1 placement was measured"
 
 
 def test_a_lead_from_too_few_rounds_is_named_and_not_claimed() -> None:

@@ -12,6 +12,7 @@ from hsdag.commands.place_folder import Outcome, holds_models, models_in, place_
 from hsdag.ir.errors import DeviceError, ModelError
 from hsdag.ir.placement import Placement
 from hsdag.search.result_file import ResultRecord, write_result
+from hsdag.search.run_folder import RunRecord
 from hsdag.search.verifying import Verdict
 
 PlaceOne = Callable[[Path, Path, bool], PlaceResult]
@@ -75,26 +76,53 @@ def test_a_model_that_fails_costs_no_other(folder: Path) -> None:
     assert not (folder / "b.placement.json").exists()
 
 
-def test_resuming_skips_what_is_finished_and_goes_on_with_what_was_interrupted(folder: Path) -> None:
-    for name, interrupted in (("a", False), ("b", True)):
-        result().placement.save(folder / f"{name}.placement.json")
-        (folder / f"{name}.placement.run").mkdir()
-        (folder / f"{name}.placement.run" / "events.jsonl").touch()
-        record = ResultRecord(
+def searched(folder: Path, name: str, *, interrupted: bool | None = False, **record: object) -> None:
+    """What a search leaves; without a result where ``interrupted`` is None, as a killed one has none."""
+    result().placement.save(folder / f"{name}.placement.json")
+    run = folder / f"{name}.placement.run"
+    run.mkdir()
+    (run / "events.jsonl").touch()
+    model, devices = result().placement.model, list(result().placement.devices)
+    about = {"method": "heft", "preset": "default", "seed": 0, "objective": "latency", "num_units": 1, **record}
+    (run / "run.json").write_text(RunRecord(model=model, devices=devices, **about).model_dump_json())  # type: ignore[arg-type]
+    if interrupted is not None:
+        ended = ResultRecord(
             answer={"interrupted": interrupted}, placement=result().placement, model_path=None, samples_s={},
             environment={}, budget_s=1.0, finished="2026-01-01T00:00:00+00:00",
         )  # fmt: skip
-        write_result(record, folder / f"{name}.placement.run" / "result.json")
+        write_result(ended, run / "result.json")
+
+
+def resumed(folder: Path, **settings: object) -> dict[str, bool]:
+    """The models that are not skipped, and whether their searches go on."""
     seen = {}
 
     def place_one(model: Path, _run: Path, resume: bool) -> PlaceResult:
         seen[model.name] = resume
         return result()
 
-    assert outcomes(folder, place_one, resume=True)["a.xml"] == "skipped"
-    assert seen == {"b.onnx": True, "c.tflite": False, "saved": False}
-    assert outcomes(folder, place_one)["a.xml"] == "placed"
-    assert not any(seen.values())
+    found = outcomes(folder, place_one, resume=True, settings=settings)
+    assert {name for name, outcome in found.items() if outcome == "skipped"} == set(found) - set(seen)
+    return seen
+
+
+def test_resuming_skips_what_is_finished_and_goes_on_with_what_was_interrupted(folder: Path) -> None:
+    searched(folder, "a")
+    searched(folder, "b", interrupted=True)
+    assert resumed(folder) == {"b.onnx": True, "c.tflite": False, "saved": False}
+    assert outcomes(folder, lambda *_: result())["a.xml"] == "placed"
+
+
+def test_the_placement_of_a_search_before_the_one_that_was_killed_is_not_finished(folder: Path) -> None:
+    searched(folder, "a", interrupted=None)
+    assert resumed(folder)["a.xml"] is True
+
+
+def test_what_was_searched_with_other_limits_is_not_skipped(folder: Path) -> None:
+    searched(folder, "a", max_difference=1e-3, pins=("x=CPU",))
+    searched(folder, "b")
+    kept = resumed(folder, max_difference=1e-3, pins=("x=CPU",))
+    assert kept == {"b.onnx": True, "c.tflite": False, "saved": False}
 
 
 def test_an_interrupt_ends_the_present_model_and_reaches_no_other(folder: Path) -> None:

@@ -56,6 +56,15 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
     assert forced.placement.speedup is None
 
 
+def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Path, forced: PlaceResult) -> None:
+    room = 3.5 * WEIGHT_BYTES
+    assert forced.held_bytes["A"] > room
+    memory = f"A={room:.0f}," + ",".join(f"{name}={9.5 * WEIGHT_BYTES:.0f}" for name in ("B", "CPU"))
+    given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
+    found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", **given)  # type: ignore[arg-type]
+    assert found.held_bytes["A"] <= room
+
+
 def test_devices_that_get_nothing_are_told_with_the_reason(chain: Path) -> None:
     found = place(chain, partition_cpu=2, method="sa", reward="measured", max_evaluations=1, data_shape="1,64")
     idle = [name for name in ("CPU_0", "CPU_1") if name not in found.placement.used_devices]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,15 @@ def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tm
     assert content.trials
     assert content.placed is not None
     assert "--resume" in str(content.advice[0].code)
+
+
+def test_the_advice_to_search_on_keeps_the_limits(unfinished: Path) -> None:
+    run = KeptRun.load(unfinished)
+    limits = {"pins": (".*=CPU_0",), "memory_bytes": {"CPU_0": 1e9}, "max_difference": 1e-3}
+    limited = replace(run, record=run.record.model_copy(update=limits))
+    words = shlex.split(str(content_of(limited).advice[0].code))
+    given = dict(itertools.pairwise(words))
+    assert (given["--pin"], given["--memory"], given["--max-difference"]) == (".*=CPU_0", "CPU_0=1000000000", "0.001")
 
 
 def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:

@@ -34,10 +34,16 @@ def test_what_tunes_finely_takes_the_place_of_a_hint() -> None:
 
 
 def test_values_go_to_the_device_then_to_its_plugin_then_to_all() -> None:
-    cpu, fast, gpu = Tuning(streams="CPU:4,FAST:2", precision="f32").of_devices((CPU, FAST, GPU), ())
+    slow = DeviceSpec("SLOW", "CPU")
+    cpu, own, gpu = Tuning(streams="CPU:4,SLOW:2", precision="f32").of_devices((CPU, slow, GPU), ())
     assert cpu.properties == {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "4"}
-    assert fast.properties["NUM_STREAMS"] == "2"
+    assert own.properties["NUM_STREAMS"] == "2"
     assert gpu.properties == {"INFERENCE_PRECISION_HINT": "f32"}
+
+
+def test_a_property_that_a_device_was_given_is_not_replaced() -> None:
+    with pytest.raises(OptionError, match="'FAST' has NUM_STREAMS=1 among its properties, and --nstreams says 4"):
+        Tuning(streams="4").of_devices((CPU, FAST), ())
 
 
 def test_threads_and_pinning_are_the_cpus() -> None:
@@ -52,8 +58,8 @@ def test_threads_and_pinning_are_the_cpus() -> None:
         ({"hint": "fast"}, "unknown hint 'fast'; choose one of latency"),
         ({"requests": 0}, "--nireq must be at least 1, not 0"),
         ({"pinning": "maybe"}, "--pinning must be YES or NO"),
-        ({"streams": "CPU:"}, "--nstreams 'CPU:' is neither a value"),
-        ({"precision": "f32,f16"}, "--infer-precision 'f32,f16' is neither a value"),
+        ({"streams": "CPU:"}, "--nstreams 'CPU:': 'CPU:' is neither of the form DEVICE:VALUE"),
+        ({"precision": "f32,f16"}, "--infer-precision 'f32,f16' gives every device two values"),
     ],
 )
 def test_what_is_out_of_range_is_told(given: dict[str, object], message: str) -> None:
@@ -64,7 +70,7 @@ def test_what_is_out_of_range_is_told(given: dict[str, object], message: str) ->
 def test_properties_of_devices_are_refused_for_what_is_none() -> None:
     with pytest.raises(OptionError, match="AUTO:CPU has its own properties"):
         Tuning(threads=1).of_devices((CPU,), ("AUTO:CPU",))
-    with pytest.raises(OptionError, match="'GPU' has properties but is not measured; the devices are CPU"):
+    with pytest.raises(OptionError, match="--nstreams names device 'GPU'; the devices are CPU"):
         Tuning(streams="GPU:1").of_devices((CPU,), ())
 
 

@@ -107,11 +107,19 @@ def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"method": "best-device"}, {"num_units": 4}, {"objective": "throughput"}]
+    ("change", "said"),
+    [
+        ({"seed": 1}, "another seed"),
+        ({"method": "best-device"}, "another method"),
+        ({"num_units": 4}, "other placement units"),
+        ({"objective": "throughput"}, "another objective"),
+        ({"num_units": 4, "pins": ("a=B",)}, "other pins"),
+        ({"max_difference": 1e-3}, "another --max-difference"),
+    ],
 )
-def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object]) -> None:
+def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object], said: str) -> None:
     started(tmp_path)
-    with pytest.raises(SearchError, match=f"another {next(iter(change))}"):
+    with pytest.raises(SearchError, match=f"is a search with {said}"):
         RunFolder.resume(tmp_path / "run", RECORD.model_copy(update=change))
 
 

@@ -44,7 +44,7 @@ def test_limits_that_do_not_fit_the_problem_are_refused() -> None:
         solve(CHAIN, "met", memory="gpu=1GB")
     with pytest.raises(OptionError, match="no op's name matches 'op9'"):
         solve(CHAIN, "met", pins=["op9=d0"])
-    with pytest.raises(PlacementError, match="on other devices than --pin"):
+    with pytest.raises(PlacementError, match="has op 'op1' on d0, which --pin forbids"):
         solve(CHAIN, "met", pins=["op1=d1"], start=dict.fromkeys(CHAIN.op_names, "d0"))
 
 

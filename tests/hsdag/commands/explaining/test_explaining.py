@@ -25,6 +25,7 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Samples
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.pins import NOT_PINNED, with_pins
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import simulate
@@ -197,8 +198,14 @@ def test_moves_that_time_is_not_enough_for_are_said() -> None:
     assert any("time was over" in note for note in found.notes)
 
 
-def measured_case(devices: str, answer: str, samples_s: dict[str, float]) -> Explanation:
+def measured_case(
+    devices: str, answer: str, samples_s: dict[str, float], *, barred: str = "", pinned: bool = False
+) -> Explanation:
+    """The search over it, in which the first product was ``pinned`` to A where that is said."""
     case = case_of(CHAIN, devices, CHAIN_S)
+    if pinned:
+        of_a = np.where(np.arange(CHAIN.num_ops) == 1, 0, NOT_PINNED)
+        case = replace(case, problem=with_pins(case.problem, of_a))
     labels = case.problem.units.partition.labels
 
     def event(text: str, value: float) -> Event:
@@ -213,7 +220,9 @@ def measured_case(devices: str, answer: str, samples_s: dict[str, float]) -> Exp
     samples = {
         name: Samples(tuple((seconds * (1 + r / 100),) for r in range(6))) for name, seconds in samples_s.items()
     }
-    return replace(case, measured=Measured(case.problem, events, Comparison(samples, {}), ops, answer)).explained()
+    return replace(
+        case, measured=Measured(case.problem, events, Comparison(samples, {}), ops, answer, (barred,))
+    ).explained()
 
 
 def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
@@ -224,6 +233,16 @@ def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None
     assert found.next_best.ratio == pytest.approx(1.2)
     assert found.next_best.ci95 is not None
     assert [(each.op, each.here, each.there) for each in found.next_best.differs] == [("op2", "A", "B")]
+
+
+def test_what_could_be_no_answer_is_not_the_next_best_plan() -> None:
+    samples_s = {"placement 1": 5.0, "placement 2": 6.0, "A": 8.0, "B": 4.0}
+    pinned = measured_case("AAABBB", "placement 1", samples_s, pinned=True)
+    assert pinned.next_best is not None
+    assert pinned.next_best.name == "placement 2"
+    barred = measured_case("AAABBB", "placement 1", samples_s, barred="placement 2", pinned=True)
+    assert barred.next_best is not None
+    assert barred.next_best.name == "A"
 
 
 def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:
