@@ -11,7 +11,7 @@ import typer
 from hsdag.cli import completion
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 MOST_SUBMODELS = 8
 """How many submodels a table shows."""
@@ -38,6 +38,7 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
+    from hsdag.cli.progress import StepLog
     from hsdag.commands.profile import assumed_costs, run_profile
     from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path
@@ -55,7 +56,7 @@ def profile(
     if platform is None:
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
         given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
-        result = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=say)
+        result = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=StepLog())
         problem, document = result.schedule, result.document()
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")

@@ -51,11 +51,13 @@ def read_counters(
 
 
 def check_report(kind: str | None, folder: Path | None, *, json_stats: bool) -> None:
-    """Raise OptionError for an unknown kind of report, and for a folder or a format of none."""
+    """Raise OptionError for an unknown kind of report, and for a folder or a format of none; OutputError for a file."""
     if kind is not None and kind not in REPORTS:
         raise OptionError(f"unknown --report-type {kind!r}; choose one of {', '.join(REPORTS)}")
     if kind is None and (folder is not None or json_stats):
         raise OptionError("--report-folder and --json-stats are for a report: add --report-type no_counters")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder for reports")
 
 
 def write_reports(

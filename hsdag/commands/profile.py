@@ -122,8 +122,11 @@ def run_profile(
         if num:
             on_step(f"measuring {num} cuts of the model")
             evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
-            scores = evaluator.evaluate([Plan(placement) for placement in placements])
-            measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
+            measured_s = np.full(num, np.nan)
+            for b, placement in enumerate(placements):
+                (score,) = evaluator.evaluate([Plan(placement)])
+                measured_s[b] = np.nan if score.failure is not None else score.value
+                on_step(f"measured cut {b + 1} of {num}")
             costs = costs.calibrated(problem.expand(placements), measured_s)
         parts = _compiled_parts(session, problem, placements, on_step)
         names, own = problem.devices, {record.name: record for record in session.device_records}

@@ -68,7 +68,7 @@ def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned:
 
 def test_a_search_is_not_resumed_with_other_limits(pinned: PlaceResult, chain: Path) -> None:
     options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": pinned.run_folder, "resume": True}
-    with pytest.raises(SearchError, match="is a search with another"):
+    with pytest.raises(SearchError, match="is a search with other pins"):
         place(chain, DEVICES, method="heft", reward="simulated", budget="4s", **options)  # type: ignore[arg-type]
 
 
