@@ -13,8 +13,12 @@ from hsdag.commands.outcome import PlaceResult
 from hsdag.ir import OptionError, graph_from_edges, read_graph
 from hsdag.ir.build import graph_of
 from hsdag.ir.held import held_bytes, widened
+from hsdag.ir.scenario import parse_scenarios
 from hsdag.models.registry import build_model
+from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.search.barred import barred_start
 from hsdag.search.options import parse_memory
+from hsdag.search.session import Session
 from tests.ir.growing import chain_model, saved
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -63,6 +67,14 @@ def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Pa
     given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
     found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", **given)  # type: ignore[arg-type]
     assert found.held_bytes["A"] <= room
+
+
+def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:
+    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 3.5 * WEIGHT_BYTES}}
+    with Session(chain, resolve_devices(DEVICES, None), **given) as session:  # type: ignore[arg-type]
+        why = barred_start(session, forced.placement, session.profile())
+    assert why is not None
+    assert why.endswith("on A, which has 57.3 kB")
 
 
 def test_devices_that_get_nothing_are_told_with_the_reason(chain: Path) -> None:
