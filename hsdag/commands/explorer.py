@@ -38,7 +38,8 @@ def write_explorer(placed: PlacedGraph, links: LinkProfile | None, folder: Path)
 def how_to_open(files: Sequence[Path]) -> str:
     """A sentence with the command that opens what ``write_explorer`` wrote."""
     graph, *data = (shlex.quote(str(path)) for path in files)
-    return f"Open it with model-explorer {graph} --node_data_paths {','.join(data)} (pip install hsdag[explorer])."
+    shown = f" --node_data_paths {','.join(data)}" if data else ""
+    return f"Open it with model-explorer {graph}{shown} (pip install hsdag[explorer])."
 
 
 def node_data(placed: PlacedGraph, links: LinkProfile | None) -> dict[str, Document]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.commands.advice import advice_of, device_option, limit_options
 from hsdag.commands.explaining.explaining import explain_run
 from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError
-from hsdag.ir.placement import DeviceRecord, make_folder, write_atomically
-from hsdag.placers.registry import find_preset
-from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
+from hsdag.ir.placement import make_folder, write_atomically
+from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
 from hsdag.runtime.problems.objectives import Objective
@@ -89,7 +88,7 @@ def content_of(run: KeptRun) -> ReportContent:
         name=run.record.model.name,
         sentence=answer.get("sentence") or _unfinished(run),
         subtitle=_subtitle(run),
-        advice=_advice(run),
+        advice=advice_of(run),
         placed=_placed(run),
         compared=tuple(_compared(row, versus, objective) for row in answer.get("rows", ())),
         versus=versus,
@@ -210,56 +209,11 @@ def _why(answer: Mapping[str, Any], versus: str | None) -> str:
     )
 
 
-def _advice(run: KeptRun) -> tuple[Advice, ...]:
-    """What to do with the answer, or to come to one."""
-    placement, result = run.placement, run.result
-    model = (result and result.model_path) or "MODEL"
-    beside = run.path.with_suffix(".json")
-    if placement is None or result is None or result.answer.get("interrupted"):
-        return (Advice("The search can go on where it stopped.", f"{_command(run, model)} --resume --run {run.path}"),)
-    used = sorted(placement.used_devices)
-    if len(used) == 1:
-        text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
-        return (Advice(text, f"{_command(run, model)} --budget {4 * result.budget_s:.0f}s"),)
-    again = f"hsdag bench {shlex.quote(model)} --placement {shlex.quote(str(beside))}"
-    check = Advice("See on the machine that will serve whether it is as fast there:", again)
-    if placement.executor == "cuda":
-        return (check,)
-    call = f"compiled = hsdag.compile_work_conserving({model!r}, placement)"
-    if placement.executor == "hetero":
-        call = f"core = openvino.Core()\ncompiled = placement.compile(core, core.read_model({model!r}))"
-    code = f"placement = hsdag.Placement.load({str(beside)!r})\n{call}"
-    return (Advice("Deploy the placement, in Python or by hsdag export:", code), check)
-
-
-def _command(run: KeptRun, model: str) -> str:
-    """The command line of a search like this one, with its limits, without its budget."""
-    record, kept = run.record, {device.name: device for device in run.record.devices}
-    devices = ",".join(_as_option(kept[name]) for name in run.problem.devices if name in kept)
-    memory = ",".join(f"{name}={size:.17g}" for name, size in record.memory_bytes.items())
-    given = [("--devices", devices, ""), ("--method", record.method, "auto"), ("--preset", record.preset, "default")]
-    given += [("--set", f"{name}={value}", "") for name, value in record.changes.items()]
-    given += [("--objective", record.objective, "latency"), ("--executor", record.executor, "hetero")]
-    given += [("--reward", record.reward, find_preset(record.method, record.preset).reward)]
-    given += [("--pin", pin, "") for pin in record.pins] + [("--memory", memory, "")]
-    given += [("--max-difference", "" if record.max_difference is None else f"{record.max_difference:.17g}", "")]
-    given += [("--reference", record.reference or "cpu", "cpu"), ("--seed", str(record.seed), "0")]
-    given += [("--data-shape", text, "") for text in record.data_shapes]
-    words = [word for name, value, default in given if value != default for word in (name, value)]
-    return shlex.join(["hsdag", "place", model, *words])
-
-
-def _as_option(device: DeviceRecord) -> str:
-    properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
-    own = f"{device.plugin}[{properties}]" if properties else device.plugin
-    return own if own == device.name else f"{device.name}={own}"
-
-
 def _environment(run: KeptRun) -> dict[str, str]:
     """Versions and hardware, the settings of the search, and the date."""
     record, result = run.record, run.result
     known = dict(result.environment) if result is not None else {}
-    devices = {f"{device.name} is": _as_option(device).removeprefix(f"{device.name}=") for device in record.devices}
+    devices = {f"{device.name} is": device_option(device).removeprefix(f"{device.name}=") for device in record.devices}
     changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())
     settings = {
         "method": f"{record.method}, preset {record.preset}{', ' + changes if changes else ''}",
@@ -271,6 +225,9 @@ def _environment(run: KeptRun) -> dict[str, str]:
         "placement units": str(record.num_units),
         "run folder": str(run.path),
     }
+    for option, value in limit_options(record):
+        name = option.removeprefix("--").replace("-", " ")
+        settings[name] = f"{settings[name]}, {value}" if name in settings else value
     if result is not None:
         settings |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
     return {**settings, **devices, **known}

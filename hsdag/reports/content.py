@@ -124,7 +124,7 @@ class ReportContent:
     factor: float = 1e3  # from the objective's own unit to it
     trials: tuple[Trial, ...] = ()
     turns: tuple[Turn, ...] = ()
-    num_simulated: int = 0
+    num_simulated: int = 0  # as far as that is known: a search tells at its end
     turned_down: Mapping[str, str] = field(default_factory=dict)  # why faster candidates are not the answer
     why: str = ""  # the answer won
     timelines: tuple[Timeline, ...] = ()  # simulated before measured

@@ -283,7 +283,7 @@ class Explanation:
         if rival.num_ops == sum(self.ops.values()):
             return f"; all {rival.num_ops} ops differ"
         named = ", ".join(f"{each.op} is on {each.there}" for each in rival.differs[:MOST_NAMED])
-        more = ", ..." if len(rival.differs) > MOST_NAMED else ""
+        more = ", and others elsewhere" if len(rival.differs) > MOST_NAMED else ""
         return f"; {rival.num_ops} ops differ: {named}{more}"
 
     def _bound_sentence(self) -> str:

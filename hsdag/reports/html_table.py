@@ -8,7 +8,7 @@ from html import escape
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:
     """A table, its figures aligned to the right; the row of index ``chosen`` is marked."""
-    is_figure = [i > 0 and any(row[i][:1].isdigit() for row in rows) for i in range(len(columns))]
+    is_figure = [i > 0 and any(row[i].lstrip("+-")[:1].isdigit() for row in rows) for i in range(len(columns))]
     head = "".join(_cell("th", column, figure) for column, figure in zip(columns, is_figure, strict=True))
     body = []
     for number, row in enumerate(rows):

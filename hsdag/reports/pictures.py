@@ -102,11 +102,14 @@ def _write_search(content: ReportContent, path: Path) -> None:
 
 def _draw_search(figure: Figure, content: ReportContent) -> None:
     if not content.turns:
-        _draw_trials(figure.add_subplot(), content.trials, f"{content.value_name}, {content.unit}")
+        alone = figure.add_subplot()
+        _draw_trials(alone, content.trials, f"{content.value_name}, {content.unit}")
+        alone.set_xlabel("seconds of the search")
         return
     methods = len({turn.method for turn in content.turns})
     ratios = (4.0, EDGE_IN + ROW_IN * methods)
     trials, turns = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
+    turns.set_xlabel("seconds of the search")
     _draw_trials(trials, content.trials, f"{content.value_name}, {content.unit}")
     _draw_turns(turns, content.turns)
 
@@ -126,7 +129,6 @@ def _draw_trials(axes: Axes, trials: Sequence[Trial], what: str) -> None:
         top = max((value for _, value in done), default=1.0)
         axes.plot(failed, [top] * len(failed), "x", color=colour_of(4), label="failed")
     axes.set_ylabel(what)
-    axes.set_xlabel("seconds of the search")
     if trials:
         axes.legend(frameon=False, fontsize=8)
     _tidy(axes)

@@ -32,10 +32,10 @@ LOOK = {
 LEAST_REACH = 8.0
 """Layers, or rows, on both sides of the middle that are shown at least."""
 
+BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousandth of the longest"
+
 LAYERS_SHOWN = 24
 """Layers on both sides of an op that was searched for, at most."""
-
-COLOURINGS = ["device", "group", "cost"]
 
 
 def op_source(placed: PlacedGraph) -> ColumnDataSource:
@@ -55,7 +55,7 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "type": [graph.op_types[v] for v in ops],
         "device": [placed.name_of(int(placed.device[v])) for v in ops],
         "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
-        "group": placed.group[order],
+        "group": [str(placed.group[v]) if placed.group[v] >= 0 else "none" for v in ops],
         "times": [_times(placed, v) for v in ops],
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": graph.weight_bytes[order],
@@ -85,8 +85,10 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     ops = _draw_ops(made, placed, source)
     legend, bar = _add_keys(made, placed, ops)
     _draw_labels(made, source)
-    colouring = Select(title="Colour by", value="device", options=COLOURINGS, width=160)
-    colouring.js_on_change("value", _script("colour.js", ops=ops, legend=legend, bar=bar, mapper=bar.color_mapper))
+    choices = [("device", "device"), ("group", f"group: {placed.group_kind}"), ("cost", "cost")]
+    colouring = Select(title="Colour by", value="device", options=choices, width=190)
+    known = {"ops": ops, "hatch": LOOK["hatch_alpha"], "legend": legend, "bar": bar, "mapper": bar.color_mapper}
+    colouring.js_on_change("value", _script("colour.js", **known))
     return [row([colouring, *_search(made, source)], sizing_mode="stretch_width", css_classes=["controls"]), made]
 
 
@@ -95,12 +97,12 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
     from bokeh.models import Button, Div, TextInput
 
     search = TextInput(title="Search by name or type", placeholder="such as Convolution", width=260, tags=[0])
-    count = Div(text="", width=90, css_classes=["count"])
+    count = Div(text="", width=90, align="end", css_classes=["count"])
     known = {"search": search, "count": count, "source": source, "figure": made, "layers": LAYERS_SHOWN}
     search.js_on_change("value_input", _script("search.js", step=0, **known))
     buttons = []
     for label, step in (("Previous", -1), ("Next", 1)):
-        button = Button(label=label, width=80)
+        button = Button(label=label, width=80, align="end")
         button.js_on_click(_script("search.js", step=step, **known))
         buttons.append(button)
     return [search, *buttons, count]
@@ -181,6 +183,6 @@ def _add_keys(made: Any, placed: PlacedGraph, ops: list[Any]) -> tuple[Any, Any]
     low, high = (float(costs_ms.min()), float(costs_ms.max())) if len(costs_ms) else (0.1, 1.0)
     mapper = LogColorMapper("Cividis256", low=max(low, high / 1e3), high=max(high, 1e-9), low_color="#cfcfcf")
     look = {"orientation": "horizontal", "height": 10, "visible": False, **BARE}
-    bar = ColorBar(color_mapper=mapper, title="ms on its device", **look)
+    bar = ColorBar(color_mapper=mapper, title=BAR_TITLE, **look)
     made.add_layout(bar, "above")
     return legend, bar

@@ -26,6 +26,8 @@ SHADOW_CSS = """
   --inverted-color: var(--paper); --odd: var(--row); --special: var(--panel); --selected: var(--chosen);
   --inactive-bg: var(--panel); color: var(--ink); }
 .bk-input, .bk-btn { background-color: var(--paper); color: var(--ink); }
+select:not([multiple]).bk-input { appearance: auto; background-image: none; padding-right: 6px; }
+:host(.controls) { flex-wrap: wrap; }
 .slick-header-column, .slick-header-columns { background: var(--panel); color: var(--ink); }
 .slick-row { background: var(--paper); color: var(--ink); }
 """
@@ -82,7 +84,7 @@ def report_html(content: ReportContent) -> str:
 def _document(roots: Sequence[UIElement]) -> Document:
     """The figures, which take the page's colours."""
     from bokeh.document import Document
-    from bokeh.models import CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
+    from bokeh.models import ColorBar, CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
 
     made = Document()
     for root in roots:
@@ -90,7 +92,7 @@ def _document(roots: Sequence[UIElement]) -> Document:
     sheet = InlineStyleSheet(css=SHADOW_CSS)
     for element in made.select({"type": UIElement}):
         element.stylesheets = [*element.stylesheets, sheet]
-    kinds = {"figures": Plot, "legends": Legend, "titles": Title}
+    kinds = {"figures": Plot, "legends": Legend, "titles": Title, "bars": ColorBar}
     painted = {name: list(made.select({"type": kind})) for name, kind in kinds.items()}
     made.js_on_event("document_ready", CustomJS(args=painted, code=(HERE / "paint.js").read_text()))
     return made
@@ -108,7 +110,8 @@ def facts_of(content: ReportContent) -> list[Fact]:
     measured = sum(trial.value is not None for trial in content.trials)
     if content.trials or content.num_simulated:
         failed = len(content.trials) - measured
-        notes = [*([f"{failed} failed"] if failed else []), f"{content.num_simulated:,} simulated"]
+        simulated = [f"{content.num_simulated:,} simulated"] if content.num_simulated else []
+        notes = [*([f"{failed} failed"] if failed else []), *simulated]
         facts.append(Fact("Placements measured", f"{measured:,}", ", ".join(notes)))
     return facts
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, UIElement
 
 HERE = Path(__file__).parent
-HEIGHT_PX = 420
+HEIGHT_PX, LEAST_WIDTH_PX = 420, 760
 SEARCHED = ["name", "type", "device"]
 SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
 SHOW_IN_GRAPH = "graph.selected.indices = cb_obj.indices"
@@ -62,6 +62,7 @@ def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElemen
         columns=columns,
         height=HEIGHT_PX,
         sizing_mode="stretch_width",
+        min_width=LEAST_WIDTH_PX,
         index_position=None,
         reorderable=False,  # would need jquery-ui
         name="profile",

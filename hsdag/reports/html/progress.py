@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from hsdag.reports.content import Trial, Turn, best_so_far
 from hsdag.reports.html.theme import lay_legend, new_figure
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
     from bokeh.models import UIElement
 
 HEIGHT_PX, ROW_PX, EDGE_PX = 300, 24, 70
+
+MOST_SHOWN = 3.0
+"""Times the median that the axis of values reaches at most; what is slower stands at its upper end."""
 
 
 def progress_figures(trials: Sequence[Trial], turns: Sequence[Turn], value_name: str, unit: str) -> list[UIElement]:
@@ -36,25 +38,28 @@ def _measured(trials: Sequence[Trial], value_name: str, unit: str, x_range: Any)
     made = new_figure("progress", HEIGHT_PX, x_range=x_range, x_axis_label=seconds, y_axis_label=what)
     done = [trial for trial in trials if trial.value is not None]
     when_s, best = best_so_far(trials)
+    top = 1.0
     if done:
         values = [(trial.value or 0.0) for trial in done]
-        low, high = min(values), float(np.quantile(values, 0.9))
+        low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
         made.y_range.update(start=low - 0.1 * (high - low or low), end=high + 0.25 * (high - low or low))
+        top = high + 0.15 * (high - low or low)
         last = max(trial.elapsed_s for trial in trials)
         steps = [*when_s, last], [*best, best[-1]]
         made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1), legend_label="best so far")
         dots = made.scatter(
             [trial.elapsed_s for trial in done],
-            values,
+            [min(value, top) for value in values],
             size=7,
+            marker=["circle" if value <= high else "triangle" for value in values],
             fill_color=colour_of(0),
             line_color="white",
-            legend_label="measured placement",
+            legend_label="measured placement" if max(values) <= high else "measured placement; ▲: slower than shown",
         )
-        made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@y{0.0000}")]))
+        dots.data_source.data["value"] = values
+        made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))
     failed = [trial for trial in trials if trial.value is None]
     if failed:
-        top = made.y_range.start + 0.94 * (made.y_range.end - made.y_range.start) if done else 1.0
         places = [trial.elapsed_s for trial in failed], [top] * len(failed)
         crosses = made.scatter(
             *places, marker="x", size=10, line_color=colour_of(4), line_width=2, legend_label="failed"

@@ -25,13 +25,14 @@ MOST_ROWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A heading, a sentence, HTML that is escaped already, and figures below it."""
+    """A heading, a sentence, HTML that is escaped already, figures below it, and HTML below these."""
 
     key: str
     title: str
     lead: str = ""
     html: str = ""
     figures: list[UIElement] = field(default_factory=list)
+    after: str = ""
 
 
 def sections_of(content: ReportContent) -> list[Section]:
@@ -66,11 +67,12 @@ def _comparison(content: ReportContent) -> Section | None:
     rows = [_row(each) for each in content.compared]
     chosen = next((i for i, each in enumerate(content.compared) if each.is_answer), None)
     html = html_table(columns, rows, chosen)
+    after = ""
     if content.left_out:
-        html += "<h3>Left out</h3>" + html_table(["candidate", "why"], list(content.left_out.items()))
+        after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(content.left_out.items()))
     lead = "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. "
     lead += "Above 1, a candidate is faster than the best device alone; only an interval that excludes 1 says so."
-    return Section("comparison", "Comparison", lead, html, [comparison_figure(content.compared, content.versus)])
+    return Section("comparison", "Comparison", lead, html, [comparison_figure(content.compared, content.versus)], after)
 
 
 def _row(each: Compared) -> list[str]:
@@ -168,7 +170,7 @@ def _tried(content: ReportContent) -> Section | None:
     counts = [
         ["measured", f"{measured:,}"],
         ["failed", f"{failed:,}"],
-        ["simulated", f"{content.num_simulated:,}"],
+        *([["simulated", f"{content.num_simulated:,}"]] if content.num_simulated else []),
     ]
     html = html_table(["placements", "count"], counts)
     if content.failures:

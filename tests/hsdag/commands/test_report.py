@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 import hsdag
+from hsdag.commands.advice import command_of
+from hsdag.commands.explorer import how_to_open
 from hsdag.commands.outcome import PlaceResult
 from hsdag.commands.report import content_of
 from hsdag.commands.simulated_trace import simulated_timeline
 from hsdag.ir import SearchError
 from hsdag.search.kept_run import KeptRun
+from hsdag.search.options import parse_memory
 
 
 @pytest.fixture
@@ -69,6 +72,33 @@ def test_the_advice_to_search_on_keeps_the_limits(unfinished: Path) -> None:
     words = shlex.split(str(content_of(limited).advice[0].code))
     given = dict(itertools.pairwise(words))
     assert (given["--pin"], given["--memory"], given["--max-difference"]) == (".*=CPU_0", "CPU_0=1000000000", "0.001")
+
+
+def test_the_command_that_goes_on_has_the_limits_of_the_search(unfinished: Path) -> None:
+    record = KeptRun.load(unfinished).record
+    limits = {"memory_bytes": {"CPU_0": 62914560.0}, "pins": ("a b.*=CPU_1",), "max_difference": 0.001}
+    more = {"changes": {"chains": "2"}, "reward": "simulated", "data_shapes": ("x[1,8]",)}
+    command = command_of(record.model_copy(update=limits | more), "m.xml")
+    for option in (
+        "--memory CPU_0=62914560",
+        "--pin 'a b.*=CPU_1'",
+        "--max-difference 0.001",
+        "--set chains=2",
+        "--reward simulated",
+        "--data-shape 'x[1,8]'",
+    ):
+        assert option in command
+    assert parse_memory("CPU_0=62914560") == limits["memory_bytes"]
+
+
+def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
+    run = KeptRun.load(unfinished)
+    limited = replace(run, record=run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
+    assert content_of(limited).environment["data shape"] == "x[1,8], x[1,9]"
+
+
+def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:
+    assert how_to_open([Path("m.json")]) == "Open it with model-explorer m.json (pip install hsdag[explorer])."
 
 
 def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:

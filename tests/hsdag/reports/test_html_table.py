@@ -20,3 +20,7 @@ def test_figures_are_aligned_and_the_chosen_row_is_marked() -> None:
 
 def test_a_summary_without_rows_is_the_sentence() -> None:
     assert html_summary("a < b", ["x"], []) == "<p>a &lt; b</p>"
+
+
+def test_signed_figures_stand_to_the_right_as_others_do() -> None:
+    assert '<td class="figure">+15</td>' in html_table(["op", "more"], [["a", "+15"]])

@@ -9,8 +9,9 @@ import numpy as np
 
 from hsdag.reports.content import ReportContent
 from hsdag.reports.html import report_html
+from hsdag.reports.html.graph import op_source
 from hsdag.reports.html.page import facts_of
-from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST
+from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST, NAMES
 
 
 def test_the_page_names_no_other_file(html: str) -> None:
@@ -44,6 +45,18 @@ def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
 def test_simulated_figures_are_called_simulated(html: str) -> None:
     for words in ("Simulated: 7.5 ms", "on simulated values", "best ms, simulated"):
         assert words in html
+
+
+def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) -> None:
+    section = html[html.index('id="comparison"') : html.index('id="graph"')]
+    assert section.index('class="bk"') < section.index("Not compared")
+
+
+def test_an_op_in_no_part_is_in_none() -> None:
+    placed = CONTENT.placed
+    assert placed is not None
+    source = op_source(replace(placed, group=np.array([-1, 0, 1, 2, 3])))
+    assert dict(zip(source.data["name"], source.data["group"], strict=True))[NAMES[0]] == "none"
 
 
 def test_a_run_that_has_only_begun_still_makes_a_page() -> None:

@@ -86,6 +86,8 @@ def test_colouring_by_cost_shows_the_bar_of_times(html: str, open_page: OpenPage
     page.get_by_label("Colour by").select_option("cost")
     page.wait_for_function(SETTLED)
     assert model(page, "graph", "it.renderers.filter(each => each.glyph.fill_color?.field == 'cost_ms').length") == 2
+    ops = "it.renderers.filter(each => each.glyph.type == 'Rect')"
+    assert model(page, "graph", f"{ops}.map(each => each.glyph.hatch_alpha.value)") == [0, 0]
     assert model(page, "graph", "it.above.map(each => [each.type, each.visible])") == [
         ["Legend", False],
         ["ColorBar", True],
@@ -120,7 +122,24 @@ def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_p
     assert ink.strip() == "#1b2430"
 
 
-@pytest.mark.parametrize("width", [1280, 800])
+def test_the_bar_of_times_can_be_read_in_the_dark(html: str, open_page: OpenPage) -> None:
+    page = open_page(html, color_scheme="dark")
+    bar = "it.above.find(each => each.type == 'ColorBar')"
+    assert model(page, "graph", f"{bar}.title_text_color").strip() == "#e4e9ee"
+    assert model(page, "graph", f"{bar}.major_label_text_color").strip() == "#e4e9ee"
+
+
+def test_on_a_telephone_every_control_of_the_graph_is_in_view(html: str, open_page: OpenPage) -> None:
+    page = open_page(html, viewport={"width": 390, "height": 800})
+    for name in ("Previous", "Next"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    reached = "it => { it.scrollLeft = 1e4; return it.lastElementChild.getBoundingClientRect().right }"
+    assert page.locator("nav").evaluate(reached) <= 390
+
+
+@pytest.mark.parametrize("width", [1280, 800, 390])
 def test_nothing_sticks_out_of_a_narrow_window(html: str, open_page: OpenPage, width: int) -> None:
     page = open_page(html, viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
