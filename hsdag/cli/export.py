@@ -37,4 +37,4 @@ def export(
     if as_json:
         print_json({"format": format_, "files": files, "notes": list(result.notes)})
     else:
-        typer.echo("wrote " + " and ".join(files))
+        typer.echo(f"wrote {output}, {len(files)} files" if output.is_dir() else "wrote " + " and ".join(files))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,9 @@ def write_picture(path: str | Path, size_in: tuple[float, float], draw: Callable
     from matplotlib.figure import Figure
 
     kind = path.suffix.lower().removeprefix(".")
-    with mpl.rc_context({**mpl.rcParamsDefault, "svg.hashsalt": "hsdag", "path.simplify": False}):
+    settings = {**mpl.rcParamsDefault, "svg.hashsalt": "hsdag", "path.simplify": False}
+    with warnings.catch_warnings(), mpl.rc_context(settings):
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)  # is drawn as a box
         figure = Figure(figsize=size_in, dpi=DPI, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn, best_so_far
 from hsdag.reports.gantt import write_gantt
-from hsdag.reports.looks import KNOWN_SIZE, OP_SIZE, colour_of, hatch_of
+from hsdag.reports.looks import KNOWN_SIZE, OP_SIZE, colour_of, hatch_of, shortened
 from hsdag.reports.picture import SUFFIXES, check_picture, write_picture
 
 if TYPE_CHECKING:
@@ -160,5 +160,5 @@ def _tidy(axes: Axes) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib does not take for mathematics."""
-    return text.replace("$", r"\$")
+    """Text that matplotlib does not take for mathematics, cut where it would leave no room for the figure."""
+    return shortened(text).replace("$", r"\$")

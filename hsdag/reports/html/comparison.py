@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hsdag.reports.content import Compared
 from hsdag.reports.html.theme import new_figure
-from hsdag.reports.looks import colour_of
+from hsdag.reports.looks import colour_of, shortened
 
 if TYPE_CHECKING:
     from bokeh.models import UIElement
@@ -29,7 +29,7 @@ def comparison_figure(compared: Sequence[Compared], versus: str | None) -> UIEle
     )
     made.ygrid.visible = False
     made.yaxis.ticker = rows
-    made.yaxis.major_label_overrides = {row: each.name for row, each in enumerate(compared)}
+    made.yaxis.major_label_overrides = {row: shortened(each.name) for row, each in enumerate(compared)}
     made.add_layout(Span(location=1.0, dimension="height", line_dash="dashed", line_color="#8c8c8c"))
     for is_answer, marker, size, colour in ((False, "circle", 9, colour_of(0)), (True, "diamond", 17, colour_of(1))):
         chosen = [(row, each) for row, each in enumerate(compared) if each.is_answer == is_answer]

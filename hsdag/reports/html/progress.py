@@ -54,7 +54,7 @@ def _measured(trials: Sequence[Trial], value_name: str, unit: str, x_range: Any)
             marker=["circle" if value <= high else "triangle" for value in values],
             fill_color=colour_of(0),
             line_color="white",
-            legend_label="measured placement" if max(values) <= high else "measured placement; ▲: slower than shown",
+            legend_label="measured placement" if max(values) <= high else "measured, ▲: slower than shown",
         )
         dots.data_source.data["value"] = values
         made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from hsdag.reports.gantt import LINK_COLOUR, LINK_ROW, MAX_OUTLINED, OTHER_COLOUR, type_colours
 from hsdag.reports.html.theme import lay_legend, new_figure
+from hsdag.reports.looks import shortened
 from hsdag.runtime.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _figure(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> Any
     names = [*timeline.device_names, *(f"{timeline.device_names[s]} → {timeline.device_names[d]}" for s, d in links)]
     places = [*range(num_devices), *centres]
     made.yaxis.ticker = places
-    made.yaxis.major_label_overrides = dict(zip(places, names, strict=True))
+    made.yaxis.major_label_overrides = dict(zip(places, map(shortened, names), strict=True))
     return made
 
 

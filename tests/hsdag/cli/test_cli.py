@@ -142,3 +142,5 @@ def test_export_writes_what_a_placement_holds(
     table = tiny_resnet.with_suffix(".csv")  # beside the model, which a table does not touch
     assert answer(capsys, "export", out, "--format", "csv", "-m", tiny_resnet, "-o", table)["files"] == [str(table)]
     table.unlink()
+    assert run(["export", str(out), "--format", "parts", "-m", str(tiny_resnet), "-o", str(tmp_path / "parts")]) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'parts'}, 3 files\n"  # not the names of them all

@@ -36,3 +36,9 @@ def test_pictures_are_the_same_at_every_writing(files: list[Path], tmp_path: Pat
     again = write_pictures(replace(CONTENT, placed=None), tmp_path)
     for path in again:
         assert path.read_bytes() == (files[0].parent / path.name).read_bytes()
+
+
+def test_names_that_are_long_or_of_no_known_script_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    compared = tuple(replace(each, name=f"{each.name} {'y' * 300}") for each in CONTENT.compared)
+    odd = replace(CONTENT, name="\u6a21\u578b", compared=compared, timelines=(), trials=(), turns=())
+    assert len(write_pictures(odd, tmp_path)) == 4

@@ -9,6 +9,7 @@ import numpy as np
 
 from hsdag.reports.content import ReportContent
 from hsdag.reports.html import report_html
+from hsdag.reports.html.comparison import comparison_figure
 from hsdag.reports.html.graph import op_source
 from hsdag.reports.html.page import facts_of
 from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST, NAMES
@@ -50,6 +51,12 @@ def test_simulated_figures_are_called_simulated(html: str) -> None:
 def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) -> None:
     section = html[html.index('id="comparison"') : html.index('id="graph"')]
     assert section.index('class="bk"') < section.index("Not compared")
+
+
+def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
+    compared = [replace(each, name="y" * 300) for each in CONTENT.compared]
+    labels = comparison_figure(compared, FAST).yaxis[0].major_label_overrides.values()  # type: ignore[attr-defined]
+    assert {len(label) for label in labels} == {48}
 
 
 def test_an_op_in_no_part_is_in_none() -> None:
