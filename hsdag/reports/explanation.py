@@ -298,7 +298,7 @@ class Explanation:
 def _cause(limit: Limit) -> str:
     """What would make a cost free."""
     if limit.kind == "work":
-        return f"A {limit.name} that worked in no time"
+        return f"If {limit.name} took no time for its work, that"
     if limit.kind == "launches":
         return "Free launches"
     if limit.kind == "slow-downs":

@@ -55,7 +55,7 @@ def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) ->
 
 def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
     compared = [replace(each, name="y" * 300) for each in CONTENT.compared]
-    labels = comparison_figure(compared, FAST).yaxis[0].major_label_overrides.values()  # type: ignore[attr-defined]
+    labels = comparison_figure(compared, FAST).yaxis[0].major_label_overrides.values()
     assert {len(label) for label in labels} == {48}
 
 
