@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,9 +86,14 @@ def recipe(targets: list[str]) -> list[str]:
 
 
 def run_python(arguments: list[str]) -> str:
-    """What a program prints on stdout, in a process of its own: it may leave OpenVINO's objects behind in any order."""
+    """What a program prints on stdout, in a process of its own: it may load OpenVINO's plugins in the main thread."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, f"python {arguments}: exit code {done.returncode}: {done.stderr}"
     return done.stdout
+
+
+def run_program(text: str, names: dict[str, Any]) -> None:
+    """Run a Python block; ``names`` are those that blocks before it have left."""
+    exec(compile(text, "<block>", "exec"), names)

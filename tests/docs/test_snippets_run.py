@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.docs.dry import check_command
-from tests.docs.scene import adapted, output_of, prepare, run_python
+from tests.docs.scene import adapted, output_of, prepare, run_program
 from tests.docs.snippets import PAGES, Snippet, snippets_of
 
 NUMBER = re.compile(r"[\d.,]*\d(?:e[+-]?\d+)?")
@@ -60,13 +61,12 @@ def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=lambda page: page.name)
 def test_what_can_be_run_runs_and_prints_what_is_shown(page: Path, scene: Path) -> None:
-    left: list[str] = []  # the Python blocks so far, which later ones may need
+    left: dict[str, Any] = {"__name__": "__main__"}  # by the Python blocks so far, for later ones
     for snippet in snippets_of(page):
         if snippet.kind != "run":
             continue
         if snippet.language == "python":
-            left.append(adapted(snippet.text))
-            run_python(["-c", "\n".join(left)])
+            run_program(adapted(snippet.text), left)
         for command, claimed in snippet.commands():
             check_command(command)
             checked_output(output_of(adapted(command)), claimed, snippet)
