@@ -27,6 +27,9 @@ class Trust:
     """Of what all op times of a device share; profiling ties them to the whole model."""
     scale: float = 20.0
     """Of all launches, all latencies or all bandwidths together."""
+    launch_s: float = 1e-2
+    """Seconds of all launches together, where that is more: what a split costs whatever crosses, of which probes see
+    next to nothing."""
     single: float = 0.2
     """Of one device's launches, or one pair's link, beside the others."""
 
@@ -52,14 +55,17 @@ def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatAr
     return np.asarray(factors, dtype=np.float64)
 
 
-def fit_by_kind(rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust) -> FloatArray:
+def fit_by_kind(
+    rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust, scales: Sequence[float] | None = None
+) -> FloatArray:
     """[P] factors for rows [B, P]: first one for each device's work and one for each kind, then all by themselves.
 
-    The parameters are the work of each device, and then ``sizes`` of each kind.
+    The parameters are the work of each device, and then ``sizes`` of each kind; ``scales`` say how far each kind may
+    be off in place of the trust's one for all.
     """
     kind = np.repeat(np.arange(num_devices + len(sizes)), [1] * num_devices + list(sizes))
     shared = (kind[:, None] == np.arange(kind[-1] + 1)).astype(np.float64)
-    spread = np.array([trust.work] * num_devices + [trust.scale] * len(sizes))
+    spread = np.array([trust.work] * num_devices + list(scales or [trust.scale] * len(sizes)))
     factors = fit_factors(rows @ shared, spread, trust.observed)[kind]
     spread = np.array([trust.work] * num_devices + [trust.single] * sum(sizes))
     return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)

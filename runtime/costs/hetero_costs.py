@@ -79,7 +79,9 @@ class HeteroCosts:
         floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
         start = np.maximum(self._parameters(), floors)  # what is too small cannot be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
-        values = start * fit_by_kind(rows, d, [d, d * d, d * d], Trust())
+        trust = Trust()
+        scales = [max(trust.scale, trust.launch_s / float(start[d : 2 * d].mean())), trust.scale, trust.scale]
+        values = start * fit_by_kind(rows, d, [d, d * d, d * d], trust, scales)
         latency_s, inverse = values[2 * d :].reshape(2, d, d)
         time_s = self.costs.time_s * values[:d]
         fitted = (time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED, self.costs.slowdown)

@@ -91,6 +91,17 @@ def test_calibration_on_a_few_placements_finds_the_true_launches_and_links(seed:
     assert fitted.costs.source is CostSource.CALIBRATED
 
 
+def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> None:
+    probed, rng = cheaper(case(3), 5), np.random.default_rng(3)
+    cuts = np.sort(rng.choice(np.arange(1, 24), 8, replace=False))
+    splits = (np.arange(24) >= cuts[:, None]).astype(np.int64)  # each has two submodels
+    measured_s = probed.latency_s(splits) + 10e-3
+    fitted = probed.calibrated(splits, measured_s)
+    assert fitted.latency_s(splits) == pytest.approx(measured_s, rel=0.01)
+    assert fitted.costs.launch_s.sum() == pytest.approx(10e-3, rel=0.05)
+    assert (fitted.costs.link_bandwidth_bytes_per_s > 0.9 * probed.costs.link_bandwidth_bytes_per_s).all()
+
+
 def test_without_observations_nothing_changes() -> None:
     prior = case(1)
     assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
