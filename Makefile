@@ -4,18 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL := artifacts/resnet50.xml
 BUDGET ?= 45s
+TEST := $(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
 GPU_VENV := .venv-gpu
 SOFTWARE_GPU := tests/software_gpu
 OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
 
-.PHONY: place test test-gpu gpu test-optimum test-docs hunt docs schemas benchmarks lint types check clean
+.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt docs schemas benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
+	$(TEST) -m "not slow"
+
+# The tests that take seconds each; only the two together test everything.
+test-slow: $(VENV)/.installed
+	$(TEST) -m slow
 
 # What needs OpenVINO's GPU plugin, on two software GPUs; docs/testing-without-a-gpu.md explains them.
 test-gpu: $(VENV)/.installed gpu
@@ -58,7 +63,7 @@ schemas: $(VENV)/.installed
 
 # The tests with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0 --hypothesis-profile new_examples
+	$(TEST) --hypothesis-profile new_examples
 
 # Every benchmark with small settings: whether it still runs and prints its figure.
 benchmarks: $(VENV)/.installed
@@ -71,7 +76,7 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test test-slow
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

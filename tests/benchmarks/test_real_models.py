@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 def test_a_placed_model_is_compiled_run_and_compared_under_both_executors(tmp_path: Path) -> None:
     options = ["--models", "zoo-tiny_resnet", "--placements", "1", "--folder", str(tmp_path), "--json"]
     done = subprocess.run(

@@ -65,6 +65,7 @@ def test_the_document_shows_all_five() -> None:
     assert folders == ["hsdag/cli", "ir/export", "runtime/problems/objectives", "hsdag/placers/learned", "runtime"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
     example = EXAMPLES[path]

@@ -59,6 +59,7 @@ def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
     assert not missing, f"{snippet.where} shows what is not printed: {missing}; printed was\n{printed}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=lambda page: page.name)
 def test_what_can_be_run_runs_and_prints_what_is_shown(page: Path, scene: Path) -> None:
     left: dict[str, Any] = {"__name__": "__main__"}  # by the Python blocks so far, for later ones

@@ -210,6 +210,7 @@ kinds = st.sampled_from(["matmul", "conv", "split", "reshape", "relu", "add"])
 steps = st.lists(st.tuples(kinds, st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(drawn=steps, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
 def test_random_models_run_alike_under_random_placements(

@@ -99,6 +99,7 @@ def compiler() -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_program_compiles_and_runs_the_placed_model(
     tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
 ) -> None:

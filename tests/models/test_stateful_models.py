@@ -113,6 +113,7 @@ def by_formula(sizes: StatefulSizes, w: Callable[[str], Array], tokens: NDArray[
     return np.asarray(norm(x, w("model.norm.weight")) @ w("lm_head.weight").T)
 
 
+@pytest.mark.slow
 def test_logits_are_those_of_the_formulas_all_at_once_and_token_by_token(
     built: tuple[StatefulSpec, ov.Model, Any],
 ) -> None:

@@ -43,6 +43,7 @@ def test_listing_does_not_import_torch() -> None:
     assert _run_python(code) == "False"
 
 
+@pytest.mark.slow
 def test_building_prints_nothing_and_sends_no_telemetry() -> None:
     code = "import hsdag.models, openvino_telemetry as t; hsdag.models.build_model('tiny_resnet')"
     assert _run_python(f"{code}; print(t.Telemetry().consent)") == "False"

@@ -42,6 +42,7 @@ def run(model: ov.Model, arrays: Arrays) -> list[NDArray[np.float32]]:
     return [np.array(value) for value in request.infer(arrays).values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_converted_network_answers_what_torch_answers(name: str) -> None:
     spec = find_model(name)
@@ -53,6 +54,7 @@ def test_converted_network_answers_what_torch_answers(name: str) -> None:
         np.testing.assert_allclose(got, wanted.numpy(), atol=1e-4 * float(wanted.std()), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_rounding_the_weights_to_fp16_moves_outputs_by_less_than_a_percent(
     built: dict[str, ov.Model], name: str
@@ -73,6 +75,7 @@ def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[st
         assert np.abs(a - b).max() > 0.01 * a.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_same_seed_writes_the_same_bytes(tmp_path: Path, name: str) -> None:
     first = save_model_files(name, tmp_path / "first.xml", seed=5)

@@ -37,6 +37,7 @@ def solved(problem: BatchedProblem, method: str, budget_s: float = 2.0) -> tuple
     return solution.value_s, solution.lower_bound_s, solution.status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_answer_lies_between_its_bound_and_nothing_below_the_optimum(method: str, seed: int) -> None:
@@ -53,6 +54,7 @@ def test_the_exact_methods_find_the_optimum(method: str) -> None:
     assert solved(problem, method, 10.0)[0] == pytest.approx(BatchedBruteForce(problem).makespan_s())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), shape=st.sampled_from([(3, 2, 2), (3, 2, 3), (4, 2, 2)]), cut=st.integers(1, 2))
 def test_no_bound_is_above_the_optimum(seed: int, shape: tuple[int, int, int], cut: int) -> None:

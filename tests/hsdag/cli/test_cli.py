@@ -76,6 +76,7 @@ def test_place_with_one_device_says_that_nothing_can_be_gained(
     assert set(Placement.load(out).affinity.values()) == {"CPU"}
 
 
+@pytest.mark.slow
 def test_place_for_throughput_measures_the_period(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_place_for_throughput_measures_the_period(
     assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
 
 
+@pytest.mark.slow
 def test_place_shows_a_table_and_one_sentence(
     capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +119,7 @@ def test_place_shows_a_table_and_one_sentence(
     assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))
 
 
+@pytest.mark.slow
 def test_bench_measures_devices_and_placements_side_by_side(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:

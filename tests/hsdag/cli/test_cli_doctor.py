@@ -44,6 +44,7 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert capsys.readouterr().err.count("\nhsdag: ") == 2  # the first one is at the start
 
 
+@pytest.mark.slow
 def test_cuda_prints_the_check_of_the_engine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_damaged_placement_names_the_place_inside(complains: Complains, tiny_r
     assert "devices[0].plugin" in complains("export", path, "--format", "csv", "-o", tmp_path / "x.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -133,6 +133,7 @@ def test_simulate_names_devices_that_are_too_small(capsys: pytest.CaptureFixture
     assert "gpu holds more than its memory" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_simulate_with_noise_gives_statistics_of_the_runs(
     capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
 ) -> None:

@@ -11,6 +11,7 @@ from hsdag.cli.app import run
 from hsdag.commands.outcome import PlaceResult
 
 
+@pytest.mark.slow
 def test_json_names_every_file_that_was_written(
     kept_search: PlaceResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

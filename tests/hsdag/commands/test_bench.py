@@ -38,6 +38,7 @@ def on_a(tiny_resnet: Path) -> Placement:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [("A", "C"), tuple(PARTS.split(",")[::2])])
 def test_devices_of_a_placement_are_measured_by_their_names_or_as_it_describes_them(
     tiny_resnet: Path, on_a: Placement, devices: tuple[str, ...]

@@ -56,6 +56,7 @@ def test_no_other_schema_lies_beside_them() -> None:
     assert {path.stem for path in SCHEMAS.iterdir()} == set(FILES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_a_schema_takes_what_hsdag_writes(kind: str, written: dict[str, Any]) -> None:
     jsonschema.validate(written[kind], file_schema(kind), jsonschema.Draft202012Validator)

@@ -155,6 +155,7 @@ def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
         final(tiny_resnet, {}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resnet: Path, preset: str) -> None:
     options = PlaceOptions(
@@ -168,6 +169,7 @@ def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resn
         torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["hybrid", "simulated"])
 def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
     """A simulated reward measures only single devices and HETERO's own choice."""

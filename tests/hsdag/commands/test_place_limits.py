@@ -46,6 +46,7 @@ def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPath
     return place(chain, DEVICES, method="heft", reward="simulated", budget="4s", pins=pins, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_pinned_ops_are_where_they_were_pinned(pinned: PlaceResult, ends: tuple[str, str]) -> None:
     by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
     assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
@@ -104,6 +105,7 @@ def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(stateful_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
 
 
+@pytest.mark.slow
 def test_devices_whose_outputs_differ_more_are_measured_and_are_no_answer(stateful: Path) -> None:
     found = place(stateful, UNLIKE, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
     assert "B" not in found.placement.used_devices
@@ -112,6 +114,7 @@ def test_devices_whose_outputs_differ_more_are_measured_and_are_no_answer(statef
     assert {"A", "B"} <= {row.name for row in found.rows}
 
 
+@pytest.mark.slow
 def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(stateful: Path) -> None:
     devices = UNLIKE.replace("f32", "u8")
     with pytest.raises(SearchError, match=r"keeps --max-difference 0.0001;.* A: its outputs differ by 0.*; B: its"):

@@ -43,6 +43,7 @@ def forced(chain: Path) -> PlaceResult:
     return place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", data_shape=SHAPES, memory=memory)
 
 
+@pytest.mark.slow
 def test_a_model_that_no_device_holds_is_split_once_and_leaves_room_on_both(forced: PlaceResult) -> None:
     answer = next(row for row in forced.rows if row.is_answer)
     assert answer.submodels == 2

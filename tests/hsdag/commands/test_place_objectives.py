@@ -27,6 +27,7 @@ def for_memory(tiny_bert: Path, short_comparisons: None) -> PlaceResult:
     return run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory")))
 
 
+@pytest.mark.slow
 def test_a_placement_for_memory_shares_the_weights_out(for_memory: PlaceResult, tiny_bert: Path) -> None:
     weights = float(read_graph(tiny_bert).weight_bytes.sum())
     alone = next(row.median for row in for_memory.rows if row.name == "CPU_0")
@@ -47,6 +48,7 @@ def test_candidates_whose_ops_nobody_knows_have_no_peak(for_memory: PlaceResult)
     assert "its peak of memory is not known" in for_memory.failures["AUTO:CPU"]
 
 
+@pytest.mark.slow
 def test_a_weighted_sum_is_one_for_the_best_single_device(tiny_bert: Path) -> None:
     result = run_place(tiny_bert, replace(OPTIONS, objective=find_objective("latency=1e-9,memory=1")))
     single = min(row.median for row in result.rows if row.name in ("CPU_0", "CPU_1"))

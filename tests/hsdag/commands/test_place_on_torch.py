@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_the_answer_is_a_placement_for_the_cuda_engine(folder: Path) -> None:
     placement = Placement.load(folder / "p.json")
     assert (placement.executor, placement.model.name) == ("cuda", WORKLOAD)
@@ -51,6 +52,7 @@ def test_the_run_folder_holds_every_placement_that_was_measured(folder: Path) ->
     assert (folder / "cache" / "profiles").is_dir()
 
 
+@pytest.mark.slow
 def test_bench_runs_a_placement_of_the_workload_that_it_is_for(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

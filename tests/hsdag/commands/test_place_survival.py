@@ -41,6 +41,7 @@ BUDGET_S = 400
 FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within")])
 def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_on(
     tiny_resnet: Path, fast_slow: str, fault: str, reason: str
@@ -81,6 +82,7 @@ def wait_for_events(path: Path, count: int) -> list[str]:
     pytest.fail(f"no {count} events within 300 s")
 
 
+@pytest.mark.slow
 def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     events = tmp_path / "out.run" / "events.jsonl"
@@ -101,6 +103,7 @@ def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Pa
     assert resumed.placement.latency is not None
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     command = place_command(tiny_resnet, out, "--json")
@@ -118,6 +121,7 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
     assert np.isfinite(placement.latency.median_s)
 
 
+@pytest.mark.slow
 def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet: Path, tmp_path: Path) -> None:
     first = run_place(tiny_resnet, options("measured", 4), run_folder=tmp_path / "run").tally
     gc.collect()  # the run folder is locked as long as the first search's objects live
@@ -125,6 +129,7 @@ def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet
     assert first.tried == again.tried == 4
 
 
+@pytest.mark.slow
 def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "out.json", tmp_path / "out.run"
     short, few = 30.0, {"updates": "20"}  # what a profile may take grows with the budget
@@ -186,6 +191,7 @@ class Unmeasured(Evaluator):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_the_best_simulated_candidate_of_a_killed_search_is_proposed_again(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HYBRID, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:

@@ -49,6 +49,7 @@ def costs(told: dict[str, Any]) -> Path:
     return Path(told["costs"])
 
 
+@pytest.mark.slow
 def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
     problem = read_problem(costs)
     assert problem.device_names == ("CPU_0", "CPU_1")
@@ -135,6 +136,7 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> Non
     assert report.total_s == (None, 11.0)
 
 
+@pytest.mark.slow
 def test_the_report_lists_the_heaviest_ops_and_names_the_best_device(
     tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def unfinished(folder: Path, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_a_report_has_the_figures_of_the_answer(folder: Path, kept_search: PlaceResult) -> None:
     content = content_of(KeptRun.load(folder))
     assert content.sentence == kept_search.sentence
@@ -50,6 +51,7 @@ def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceRe
     assert found == kept_search.placement.affinity
 
 
+@pytest.mark.slow
 def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path: Path) -> None:
     result = hsdag.report(folder.with_suffix(".json"), tmp_path / "report.html")
     assert result.files == (tmp_path / "report.html",)

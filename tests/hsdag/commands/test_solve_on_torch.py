@@ -41,6 +41,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object],
     return found.document(), folder
 
 
+@pytest.mark.slow
 def test_an_answer_is_simulated_on_measured_costs_and_then_run(solved: tuple[dict[str, object], Path]) -> None:
     document, _ = solved
     measured = document["measured"]

@@ -38,6 +38,7 @@ def test_searches_and_profiles_know_a_model_again(onnx_file: Path) -> None:
         assert first._digest == second._digest
 
 
+@pytest.mark.slow
 def test_commands_on_a_placement_take_its_shapes(
     onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

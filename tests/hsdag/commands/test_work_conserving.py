@@ -104,6 +104,7 @@ def stateful(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
     rows = {row.name: row for row in placed.rows}
     assert {"placement 1", "HETERO:placement 1", "HETERO:CPU_0,CPU_1", "CPU_0", "CPU"} <= set(rows) | set(
@@ -125,6 +126,7 @@ def test_a_search_for_one_executor_is_not_resumed_for_another(placed: PlaceResul
         run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)
 
 
+@pytest.mark.slow
 def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     arguments = ["place", tiny_resnet, "--executor", "work-conserving", "--method", "etf", "--budget", "2s"]
@@ -260,6 +262,7 @@ def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) 
             assert start_s[f"{first}0"] < start_s[f"{second}0"]
 
 
+@pytest.mark.slow
 def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +334,7 @@ def counting(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
     options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
     with Session(counting, resolve_devices(None, 2)) as session:

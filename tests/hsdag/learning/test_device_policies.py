@@ -225,6 +225,7 @@ def test_what_is_taught_needs_costs() -> None:
         placer.teacher(placer.policy(problem, generator()), replace(problem, costs=None))
 
 
+@pytest.mark.slow
 @METHODS
 @pytest.mark.parametrize("fast", [0, 2])
 def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> None:
@@ -237,6 +238,7 @@ def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> N
     assert np.mean(believed == fast) > 0.8
 
 
+@pytest.mark.slow
 @METHODS
 @PRESETS
 def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_had_not_been(

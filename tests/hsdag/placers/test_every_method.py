@@ -86,11 +86,13 @@ def test_answers_are_legal_and_methods_for_parallel_work_use_the_devices(chain: 
         assert solution.value_s < 0.6 * min(s for s in solution.single_s.values() if s is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SPLITTING)
 def test_memory_is_honoured(tight: ScheduleProblem, method: str) -> None:
     check(answer(tight, method))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", method_names())
 def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
     chain: ScheduleProblem, method: str, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +160,7 @@ def legal_costs_s(problem: ScheduleProblem, semantics: Semantics, objective: Obj
     return np.array([score.value for score in judged] or [np.inf])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", method_names())
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=small_problems(), how=st.sampled_from(EXECUTIONS))

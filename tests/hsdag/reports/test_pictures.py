@@ -16,6 +16,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_pictures(CONTENT, tmp_path_factory.mktemp("figures"))
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_as_svg_and_png(files: list[Path]) -> None:
     names = ["comparison", "graph", "timeline-simulated", "timeline-measured", "search"]
     assert [path.name for path in files] == [f"{name}{suffix}" for name in names for suffix in (".png", ".svg")]

@@ -117,6 +117,7 @@ class Timed(CandidateRunner):
         return [self.seconds[key]] * runs
 
 
+@pytest.mark.slow
 def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(tiny_bert: Path) -> None:
     with WorkerClient(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
         runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")

@@ -40,6 +40,7 @@ def run(placed: PlaceResult) -> KeptRun:
     return KeptRun.load(placed.run_folder)
 
 
+@pytest.mark.slow
 def test_the_answer_and_its_samples_are_kept(run: KeptRun, placed: PlaceResult) -> None:
     assert run.result is not None
     assert run.placement == placed.placement

@@ -135,6 +135,7 @@ def tight(seed: int) -> ScheduleProblem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 @pytest.mark.parametrize("semantics", [Semantics(), SEQUENTIAL], ids=["work-conserving", "sequential"])
 def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantics: Semantics) -> None:

@@ -98,12 +98,14 @@ def test_a_ring_of_submodels_that_no_node_sees_whole_is_opened_at_one_node() -> 
     assert len(set(found.tolist())) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_members_of_random_models_are_those_that_hetero_makes(seed: int, core: ov.Core) -> None:
     rng = np.random.default_rng(seed)
     check(random_model(rng, 40), core, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
 def test_members_of_networks_are_those_that_hetero_makes(
     name: str, core: ov.Core, request: pytest.FixtureRequest

@@ -35,6 +35,7 @@ def memory_after(engine: Engine, backend: NullBackend, num_runs: int) -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_leave_no_memory_behind() -> None:
     backend, threads = NullBackend(), threading.active_count()
     tracemalloc.start()
@@ -82,6 +83,7 @@ def fan(count: int) -> TaskGraph:
     return TaskGraph.of(tuple(f"t{t}" for t in range(count)), np.arange(count) % 2, graph.resources, edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("barrier", [False, True])
 @pytest.mark.parametrize("shape", [chain, fan])
 def test_a_task_among_ten_thousand_takes_as_many_calls_as_one_among_a_thousand(

@@ -65,6 +65,7 @@ def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
     assert is_close(difference["max_relative"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [("crash", "SIGSEGV"), ("hang", "no answer within 3 s"), ("half", "no answer within 3 s")],
@@ -81,6 +82,7 @@ def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault:
     assert runner.client.num_starts == 2
 
 
+@pytest.mark.slow
 def test_a_device_may_compile_for_long_but_a_split_may_not(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_client, "TOLD_AFTER_S", 0.5)
     runner, told = runner_for(tiny_resnet, faulty("slow", 1), Limits(compile_s=1.0)), list[str]()
@@ -164,6 +166,7 @@ def test_a_defect_in_the_worker_ends_the_command_with_exit_code_1(
     assert "this is a defect of hsdag" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_resnet: Path) -> None:
     runner = runner_for(tmp_path / "none.xml")
     with runner.client:

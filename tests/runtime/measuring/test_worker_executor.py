@@ -118,6 +118,7 @@ def test_a_model_with_state_is_split_around_its_variable(stateful: Path) -> None
         assert runner.difference("split", "whole")["max_abs"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_split_with_which_hetero_would_lose_state_is_a_candidate_that_failed(tmp_path: Path) -> None:
     model = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
     with Session(model, DeviceSet(CPUS, ()), scenarios=parse_scenarios((), "4")) as session:

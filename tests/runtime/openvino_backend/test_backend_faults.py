@@ -162,6 +162,7 @@ def test_after_a_hang_the_next_inference_works_though_compiling_takes_longer_tha
         hanging.opened.set()
 
 
+@pytest.mark.slow
 def test_what_was_given_up_while_it_compiled_touches_nothing(core: ov.Core) -> None:
     """An inference that is started in a callback cannot wait beforehand, so its limit ends it while it compiles."""
     hanging, slow, told = Gate(), SlowCore(core), threading.Event()

@@ -13,6 +13,7 @@ from tests.stateful import generate, placement_of, split_after, unsplit
 TINY = [spec for spec in list_language_models() if spec.is_tiny]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", TINY, ids=lambda spec: spec.name)
 def test_a_split_between_layers_generates_64_tokens_as_the_whole_model_does(spec: StatefulSpec) -> None:
     model, core = spec.build(), ov.Core()

@@ -45,6 +45,7 @@ def test_random_placements_of_random_models_agree(core: ov.Core, model: ov.Model
     assert_parity(core, model, [seed], num_devices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_inception", "tiny_bert"])
 def test_a_random_placement_of_a_small_network_agrees(core: ov.Core, name: str) -> None:
     assert_parity(core, build_model(name), [1], 2)

@@ -74,6 +74,7 @@ def test_layers_that_go_there_and_back_remember_too(model: ov.Model, graph: Comp
     assert generate(compiled(model, placement_of(model, (first & ~second & 1).tolist())).create_infer_request(), 8).tokens == expected.tokens[:8]  # fmt: skip  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_wherever_sets_lie_no_part_divides_a_variable(seed: int) -> None:
     model = stateful_model("two layers", StatefulSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)

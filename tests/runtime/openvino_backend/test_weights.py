@@ -50,6 +50,7 @@ def weights_of(compiled: Iterable[Any]) -> list[tuple[str, str]]:
     return sorted(each for each in found if each[1] == f"[{SIZE},{SIZE}]")
 
 
+@pytest.mark.slow
 def test_a_split_int8_model_holds_each_weight_once_and_compressed(core: ov.Core) -> None:
     model = residual(int8_weight)
     compressed = [("i8", f"[{SIZE},{SIZE}]")] * (2 * NUM_LAYERS)
@@ -74,6 +75,7 @@ def test_copies_of_a_weight_keep_their_runtime_information_and_share_its_memory(
     assert len(set(stored)) == NUM_LAYERS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [int8_weight, half_weight])
 def test_split_compressed_models_compute_what_the_cpu_does(
     core: ov.Core, weight: Callable[[np.random.Generator], ov.Node]

@@ -126,6 +126,7 @@ def test_units_of_a_real_model_take_what_its_ops_take(tiny_bert: Path) -> None:
     assert np.all(total_s > 0)
 
 
+@pytest.mark.slow
 def test_the_shipped_calibration_gives_the_latencies_written_beside_it() -> None:
     from hsdag.models import build_model
 

@@ -73,6 +73,7 @@ def test_weights_say_which_term_wins() -> None:
         assert set(found.affinity.values()) == placement
 
 
+@pytest.mark.slow
 def test_answers_have_the_unit_of_the_objective() -> None:
     found = solve(LINE, "auto", objective="memory", budget="5s", max_evaluations=60)
     document = found.document()

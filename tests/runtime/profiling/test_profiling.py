@@ -40,6 +40,7 @@ def profiled(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
 Profiled = tuple[Session, ModelProfile, ProfileCache]
 
 
+@pytest.mark.slow
 def test_times_of_ops_add_up_to_the_latency_of_the_model(profiled: Profiled) -> None:
     for device in profiled[1].times:
         assert device.latency_s is not None
@@ -99,6 +100,7 @@ def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Prof
     ]
 
 
+@pytest.mark.slow
 def test_a_cached_profile_without_devices_side_by_side_has_them_measured(profiled: Profiled, tmp_path: Path) -> None:
     session, profile, _ = profiled
     cache, steps = ProfileCache(tmp_path), list[str]()

@@ -49,6 +49,7 @@ work_conserving = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combination", reference_simulator.COMBINATIONS)
 @settings(max_examples=5)  # of 240 combinations: 1,200 problems
 @given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 200), num_devices=st.integers(1, 8))

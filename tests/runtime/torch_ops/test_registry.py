@@ -53,6 +53,7 @@ def test_what_an_op_cannot_do_is_refused_when_it_is_built(build: Callable[[], ov
         build_op(build())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_zoo_runs_without_ever_reading_a_value(name: str) -> None:
     """Meta tensors have shapes and no contents: a branch on data or a wait for it would fail."""
@@ -71,6 +72,7 @@ def test_zoo_runs_without_ever_reading_a_value(name: str) -> None:
         assert node.get_type_name() == "Constant" or {x.device.type for x in results} == {"meta"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_every_op_type_of_the_zoo_is_listed(name: str) -> None:
     assert {node.get_type_name() for node in build_model(name).get_ops()} <= set(supported_types())

@@ -32,6 +32,7 @@ def built(request: pytest.FixtureRequest) -> tuple[ov.Model, list[NDArray[Any]]]
     return build_model(request.param), _inputs(find_model(request.param))
 
 
+@pytest.mark.slow
 def test_every_op_agrees_with_openvino(built: tuple[ov.Model, list[NDArray[Any]]]) -> None:
     found = op_differences(*built)
     skipped = {"Constant", "Parameter", "Result"}

@@ -34,6 +34,7 @@ def found(tiny_resnet: Path) -> Iterator[Examination]:
         yield examine(tiny_resnet, TWO)
 
 
+@pytest.mark.slow
 def test_every_question_about_a_sound_machine_is_answered(found: Examination) -> None:
     assert texts(found, Severity.DANGER) == []
     assert all(device.facts is not None and device.precision is not None for device in found.devices)
@@ -65,6 +66,7 @@ def test_a_document_has_what_was_found(found: Examination) -> None:
     assert len(document["findings"]) == len(found.findings)
 
 
+@pytest.mark.slow
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ANSWER_S", 1.0)
     command = faulty("crash AskDevice 'A'", "hang AskDevice 'B'")

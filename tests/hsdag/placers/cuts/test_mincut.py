@@ -154,6 +154,7 @@ def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     assert best_s - cut.error_s - 1e-12 <= cut.bound_s <= best_s * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200))
 def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed: int) -> None:
     problem = random_problem(seed, 1 + seed % 14)

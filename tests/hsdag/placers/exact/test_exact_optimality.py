@@ -67,6 +67,7 @@ def chain_of_diamonds(seed: int) -> ScheduleProblem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(NUM_PROBLEMS))
 def test_cpsat_equals_brute_force(seed: int) -> None:
     problem = small_problem(seed)
@@ -76,6 +77,7 @@ def test_cpsat_equals_brute_force(seed: int) -> None:
     assert bound_s <= best_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, NUM_PROBLEMS, AT_A_TIME))
 def test_the_milp_equals_brute_force(first: int) -> None:
     """Two at a time: a HiGHS process needs longer to begin than to solve."""

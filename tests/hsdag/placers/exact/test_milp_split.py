@@ -45,6 +45,7 @@ def many_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milp_split, "MODULE_S", 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_channels")
 @pytest.mark.parametrize("seed", range(12))
 def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(seed: int) -> None:

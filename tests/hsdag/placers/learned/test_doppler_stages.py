@@ -53,6 +53,7 @@ def searched(
     return placer.search(problem_of(problem), evaluator, Limits(seed=seed, known=known))
 
 
+@pytest.mark.slow
 def test_a_policy_that_learned_from_simulated_plans_is_better_from_the_first_measured_one(
     problem: ScheduleProblem,
 ) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from hsdag.reports.content import ReportContent
 from hsdag.reports.html import report_html
@@ -15,6 +16,7 @@ from hsdag.reports.html.page import facts_of
 from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST, NAMES
 
 
+@pytest.mark.slow
 def test_the_page_names_no_other_file(html: str) -> None:
     own = re.sub(r"<script.*?</script>", "", html, flags=re.S)
     assert not re.findall(r"<[a-z][^>]*(?:src|href)=\"(?!#|data:)", own)

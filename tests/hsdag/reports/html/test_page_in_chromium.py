@@ -26,6 +26,7 @@ def selected(page: Page) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn(html: str, open_page: OpenPage) -> None:
     page = open_page(html)
     assert page.locator("section h2").all_inner_texts() == [
@@ -139,6 +140,7 @@ def test_on_a_telephone_every_control_of_the_graph_is_in_view(html: str, open_pa
     assert page.locator("nav").evaluate(reached) <= 390
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 800, 390])
 def test_nothing_sticks_out_of_a_narrow_window(html: str, open_page: OpenPage, width: int) -> None:
     page = open_page(html, viewport={"width": width, "height": 800})

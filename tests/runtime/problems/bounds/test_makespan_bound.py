@@ -50,6 +50,7 @@ def equal_devices(
     return ScheduleProblem.from_arrays(time_s, edges, link_latency_s=latency_s, op_overhead_s=op_overhead_s)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
 def test_no_schedule_beats_the_bound(seed: int, num_ops: int, num_devices: int) -> None:
