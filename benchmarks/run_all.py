@@ -39,6 +39,9 @@ BENCHMARKS = {
     ),
     "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
     "choosing": Small("--problems 1 --budgets 0.2 --methods auto,heft", r"`heft`( \| [\d.-]+){5}"),
+    "cluster_losses": Small(
+        "--runs 1 --seconds 4 --rounds 1", r"1 of 1 searches outlive[^|]*cluster over processes [\d.]+"
+    ),
     "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "encoders": Small("--plans 60 --seeds 1 --methods gdp --graphs chainmm", r"gdp +\| gin +\|"),
     "doppler_quality": Small("--seeds 1 --seconds 1 --auto-seconds 1 --only chainmm", r"within 5% of auto on \d of 1"),

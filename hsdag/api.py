@@ -52,6 +52,7 @@ def place(
     max_evaluations: int | None = None,
     candidate_limit: str | float = "120s",
     seed: int = 0,
+    workers: str | None = None,
     reference: str = "cpu",
     max_difference: float | None = None,
     shape: InputShapes = None,
@@ -75,7 +76,8 @@ def place(
     ``settings`` are hyper-parameters of the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto``
     or the method whose policy it is; ``start`` is a placement to begin with, such as the one that serves at present;
     durations are texts such as ``"60s"``, or seconds;
-    ``inputs`` is an .npz file with one array per input; ``fresh`` profiles the model even where the cache holds its
+    ``workers`` compute what is simulated, in other processes; ``inputs`` is an .npz file with one array per input;
+    ``fresh`` profiles the model even where the cache holds its
     profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. ``max_difference`` is a limit
     of the answer: how far its outputs may be from the reference's, over their largest value. What was found is the
     answer only if the 95% interval says that it is faster than the start and than the best single device, of those
@@ -113,6 +115,7 @@ def place(
         max_evaluations=max_evaluations,
         candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
         seed=seed,
+        workers=workers,
         reference=parse_reference(reference, Path(model) if is_file else None),
         max_difference=max_difference,
         shapes=input_shapes(shape),
@@ -145,6 +148,7 @@ def solve(
     budget: str | float = "10s",
     max_evaluations: int | None = None,
     seed: int = 0,
+    workers: str | None = None,
     pins: Sequence[str] = (),
     memory: str | None = None,
     watcher: Watcher | None = None,
@@ -161,7 +165,8 @@ def solve(
     torch's, as ``place`` takes them, and so is the answer in the end, ``with_timeline`` with when every op ran.
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
-    place of the problem's own limits, are written as at the command line. ``on_update`` hears of every update of a
+    place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
+    processes. ``on_update`` hears of every update of a
     method that learns, with values in the objective's unit.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
@@ -177,6 +182,7 @@ def solve(
         budget_s=parse_duration(budget),
         max_evaluations=max_evaluations,
         seed=seed,
+        workers=workers,
         preset=preset,
         changes=_changes(method, settings, init),
         pins=parse_pins(pins),

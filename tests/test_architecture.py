@@ -56,12 +56,13 @@ def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
 
 LAYERS = {
     "evaluators": {"evaluators"},
+    "fleet": {"fleet"},
     "learning": {"evaluators", "learning"},
-    "placers": {"evaluators", "learning", "placers", "policies"},
+    "placers": {"evaluators", "learning", "placers", "fleet", "policies"},
     "batching": {"batching", "evaluators", "placers"},
     "reports": {"evaluators", "placers", "reports", "search"},
-    "search": {"evaluators", "placers", "reports", "search"},
-    "commands": {"batching", "commands", "evaluators", "learning", "placers", "reports", "search"},
+    "search": {"evaluators", "fleet", "placers", "reports", "search"},
+    "commands": {"batching", "commands", "evaluators", "fleet", "learning", "placers", "reports", "search"},
     "cli": {"cli", "commands", "evaluators", "placers", "reports", "search"},
 }
 """What each folder of hsdag/ may import beside the libraries below it; of placers, learned ones alone see learning."""

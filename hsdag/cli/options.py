@@ -119,6 +119,14 @@ Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]
 Gantt: TypeAlias = Annotated[Path | None, Option("--gantt", help="Draw the timeline: FILE.png or FILE.svg.")]
+Workers: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--workers",
+        metavar="local:N|ray|ray://HOST:PORT",
+        help="Compute parts of the work in N processes, or on a Ray cluster. Default: in this process.",
+    ),
+]
 Curve: TypeAlias = Annotated[
     Path | None, Option("--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg.")
 ]

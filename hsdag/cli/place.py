@@ -31,6 +31,7 @@ from hsdag.cli.options import (
     Shape,
     Start,
     Tokens,
+    Workers,
 )
 from hsdag.cli.output import print_json, print_members, print_table
 
@@ -63,6 +64,7 @@ def place(
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N measured placements."),
     candidate_limit: str = typer.Option("120s", "--candidate-limit", help="Time limit for one candidate."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
+    workers: Workers = None,
     resume: bool = typer.Option(False, "--resume", help="Continue the search in the run folder."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
     reference: str = typer.Option(
@@ -113,6 +115,7 @@ def place(
         max_evaluations=max_evaluations,
         candidate_limit=candidate_limit,
         seed=seed,
+        workers=workers,
         reference=reference,
         max_difference=max_difference,
         shape=shape,

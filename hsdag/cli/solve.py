@@ -37,6 +37,7 @@ def solve(
     budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
     seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
+    workers: options.Workers = None,
     pins: options.Pins = None,
     memory: options.Memory = None,
     batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
@@ -62,6 +63,8 @@ def solve(
             raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
         if executor is not None:
             raise OptionError("--executor does not go with --batch, whose schedules are simulated")
+        if workers is not None:
+            raise OptionError("--workers does not go with --batch, which is solved in this process")
         if pins or memory is not None:
             raise OptionError("--pin and --memory do not go with --batch, whose schedules are not placements")
         _refuse_beside_batch(
@@ -92,6 +95,7 @@ def solve(
             budget=budget_s,
             max_evaluations=max_evaluations,
             seed=seed,
+            workers=workers,
             pins=pins or (),
             memory=memory,
             watcher=progress.watcher,

@@ -15,6 +15,7 @@ from hsdag.commands.kept_result import keep_result
 from hsdag.commands.outcome import PlaceResult, Tally, turned_down
 from hsdag.commands.placed_answer import BY_LEVEL, START, UNDER_HETERO, PlacedAnswer, automatic_candidates
 from hsdag.evaluators.recording import Event, RecordingEvaluator
+from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
@@ -80,7 +81,10 @@ def run_place(
             return _conclude(session, session.problem(), options, None, start, watcher, profile)
         read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
-        found = search_placements(session, options, run_folder=run_folder, resume=resume, watcher=telling)
+        with pool_of(options.workers, watcher.note) as pool:
+            found = search_placements(
+                session, options, run_folder=run_folder, resume=resume, watcher=telling, pool=pool
+            )
         outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile)
         spent_s = time.monotonic() - begin_s - found.compiling_s
         if spent_s > options.budget_s:

@@ -58,6 +58,11 @@ class Evaluator(ABC):
         """Evaluations that the budget leaves, infinite where it does not count them."""
         return math.inf
 
+    @property
+    def for_workers(self) -> Evaluator | None:
+        """What gives the same simulated scores in another process, without a budget; None where plans are measured."""
+        return None
+
     def spend(self, count: int) -> None:  # noqa: B027 - most evaluators count nothing
         """Take note of ``count`` plans that a method has simulated by itself."""
 

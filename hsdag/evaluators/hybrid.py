@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hsdag.evaluators.acquisition import Evidence, Rule, Terms, expected_improvement
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.of_model import ModelEvaluator, placements_of, ranks_of, score_of
 from hsdag.evaluators.recording import RecordingEvaluator
-from hsdag.evaluators.schedule import UNSUPPORTED
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph import FloatArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -81,15 +80,14 @@ class HybridEvaluator(Evaluator):
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
     ) -> None:
-        self.costs = self._prior = costs
-        self._problem, self._measured, self.takes_order = problem, measured, measured.takes_order
+        self._prior, self._problem, self._measured, self.takes_order = costs, problem, measured, measured.takes_order
+        self._model = ModelEvaluator(problem, costs, measured.takes_order)
         self._schedule, self._rule, self._on_round = schedule or HybridSchedule(), rule, on_round
-        self._memory = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
-        self._scale, self._num_asked, self._num_spent, self._idle_rounds = 1.0, 0, 0, 0
+        self._num_asked, self._num_spent, self._idle_rounds = 0, 0, 0
         self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
         self._terms = _terms(problem, costs)
         self._recalibrate()
@@ -129,7 +127,7 @@ class HybridEvaluator(Evaluator):
         self._seen |= dict(zip(fresh, self.simulated(fresh).tolist(), strict=True))
         self._num_asked += len(fresh)
         self._keep_promising(fresh)
-        return [self._known.get(plan) or _score(self._seen[plan]) for plan in plans]
+        return [self._known.get(plan) or score_of(self._seen[plan]) for plan in plans]
 
     def spend(self, count: int) -> None:
         """Count plans that a method has simulated by itself."""
@@ -141,15 +139,17 @@ class HybridEvaluator(Evaluator):
 
     def simulated(self, plans: Sequence[Plan]) -> FloatArray:
         """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
-        if not plans:
-            return np.zeros(0)
-        values = self._scale * model_values(self._problem, self.costs, plans)
-        units = _placements(plans, self._problem.num_units)
-        values[~self._problem.supported[np.arange(self._problem.num_units), units].all(axis=1)] = np.inf
-        if self._memory is not None and self._memory.has_limits:
-            legal = np.flatnonzero(np.isfinite(values)).tolist()
-            values[[i for i in legal if self._memory.overfull(units[i], plans[i].order).any()]] = np.inf
-        return np.asarray(values, dtype=np.float64)
+        return self._model.values(plans)
+
+    @property
+    def costs(self) -> PlacementCosts:
+        """As the measurements so far have it."""
+        return self._model.costs
+
+    @property
+    def for_workers(self) -> Evaluator:
+        """The present costs, without anything that was measured."""
+        return self._model
 
     def promising(self, count: int) -> list[Plan]:
         """The plans over several devices with the least simulated value that were not measured, best first."""
@@ -187,13 +187,13 @@ class HybridEvaluator(Evaluator):
         usable = np.flatnonzero(np.isfinite(simulated))
         evidence = Evidence(
             best=self._best(),
-            placements=_placements([done[i].plan for i in usable.tolist()], self._problem.num_units),
+            placements=placements_of([done[i].plan for i in usable.tolist()], self._problem.num_units),
             measured=np.array([done[i].score.value for i in usable.tolist()], dtype=np.float64),
             simulated=simulated[usable],
             terms=self._terms,
         )
         values = np.array([self._seen[plan] for plan in candidates])
-        placements = _placements(candidates, self._problem.num_units)
+        placements = placements_of(candidates, self._problem.num_units)
         chosen = self._rule(placements, values, evidence, self._schedule.measured_each)
         return [candidates[i] for i in chosen or [0]]
 
@@ -221,10 +221,11 @@ class HybridEvaluator(Evaluator):
         self._known = {event.plan: event.score for event in self._measured.events}
         done = [event for event in self._measured.events if event.score.failure is None]
         if done:
-            ops = self._problem.expand(_placements([event.plan for event in done], self._problem.num_units))
-            ranks = _ranks(self._problem, [event.plan for event in done])
+            ops = self._problem.expand(placements_of([event.plan for event in done], self._problem.num_units))
+            ranks = ranks_of(self._problem, [event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
-            self.costs, self._scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
+            costs, scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
+            self._model = replace(self._model, costs=costs, scale=scale)
         seen = list(self._seen)
         self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))
         self._leaders = []
@@ -233,35 +234,6 @@ class HybridEvaluator(Evaluator):
     def _best(self) -> float:
         best = self._measured.best()
         return best[0].score.value if best else np.inf
-
-
-def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
-    """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
-    units = _placements(plans, problem.num_units)
-    peak_bytes = None
-    if problem.objective.counts_memory:
-        assert problem.costs is not None, "a profile has the sizes, too"
-        judge, legal = MemoryJudge(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
-        peaks = [
-            judge.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
-            for plan, is_legal in zip(plans, legal, strict=True)
-        ]
-        peak_bytes = np.array(peaks, dtype=np.float64)
-    return problem.objective.of_model(costs, problem.expand(units), _ranks(problem, plans), peak_bytes)
-
-
-def _ranks(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
-    """[B] of [N], None where a plan has no order."""
-    return [None if plan.order is None else problem.expand(plan.order) for plan in plans]
-
-
-def _score(value: float) -> Score:
-    return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")
-
-
-def _placements(plans: Sequence[Plan], num_units: int) -> IntArray:
-    """[B, U] of plans."""
-    return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
 
 
 def _terms(problem: Problem, costs: PlacementCosts) -> Terms:

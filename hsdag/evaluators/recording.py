@@ -87,6 +87,11 @@ class RecordingEvaluator(Evaluator):
         """Evaluations that the budget leaves."""
         return max(self.budget.evaluations - self.num_evaluations, 0)
 
+    @property
+    def for_workers(self) -> Evaluator | None:
+        """Of the inner evaluator."""
+        return self._inner.for_workers
+
     def prove(self, bound: Bound) -> None:
         """Keep the largest bound."""
         self.bound = largest(self.bound, bound)

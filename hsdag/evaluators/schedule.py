@@ -41,6 +41,11 @@ class ScheduleEvaluator(Evaluator):
         of_plan = self.semantics.order in (None, Order.PRIORITY)
         return of_plan and self.objective.uses_order(self.semantics.execution)
 
+    @property
+    def for_workers(self) -> Evaluator:
+        """Itself."""
+        return self
+
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One simulated score per plan; those over memory or on a device that lacks an op fail."""
         if not plans:

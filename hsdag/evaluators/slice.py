@@ -32,6 +32,11 @@ class Slice(Evaluator):
         """Of the inner evaluator."""
         return self._inner.evaluations_left
 
+    @property
+    def for_workers(self) -> Evaluator | None:
+        """Of the inner evaluator."""
+        return self._inner.for_workers
+
     def check(self) -> None:
         """Raise SearchStopped when the slice or the whole search is over."""
         self._inner.check()

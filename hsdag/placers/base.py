@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.evaluators.base import Checkpoint, Evaluator
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.ir.errors import OptionError
-from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Result, Status
+from hsdag.placers.incumbent import Incumbent, Limits, Result, Status
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution, Order, Semantics
@@ -42,7 +42,9 @@ class Placer(ABC, Generic[O]):
 
     ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
-    from scores: methods that do not start again when costs were recalibrated. ``options_type`` is the dataclass
+    from scores: methods that do not start again when costs were recalibrated. ``is_seeded`` says that other seeds may
+    find other plans, so that a pool of workers searches with several at once; other methods divide their work among the
+    workers, or have no use for them. ``options_type`` is the dataclass
     of its hyper-parameters, whose defaults are the default preset.
     """
 
@@ -53,6 +55,7 @@ class Placer(ABC, Generic[O]):
     needs_costs: ClassVar[bool] = True
     options_type: ClassVar[type] = NoOptions
     learns: ClassVar[bool] = False
+    is_seeded: ClassVar[bool] = False
 
     def __init__(self, options: O | None = None) -> None:
         self.options: O = self.presets(is_cheap=False)["default"].options if options is None else options
@@ -101,14 +104,7 @@ class Placer(ABC, Generic[O]):
         for a checkpoint of another search.
         """
         self.check(problem)
-        incumbent = Incumbent(problem, evaluator, limits or Limits(), checkpoint)
-        try:
-            status, note = self._search(incumbent), ""
-        except SearchStopped:
-            status, note = Status.TIME_LIMIT, ""
-        except GaveUp as reason:
-            status, note = Status.FEASIBLE, str(reason)
-        return incumbent.result(status, note)
+        return Incumbent(problem, evaluator, limits or Limits(), checkpoint).concluded(self._search)
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         """Have compiled what a search through simulated values of the problem calls, where the machine has not yet."""

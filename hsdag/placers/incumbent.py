@@ -6,13 +6,14 @@ Legend: U placement units, B plans.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, Score
+from hsdag.evaluators.base import Checkpoint, Evaluator, Score, SearchStopped
+from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.bounds import Bound, largest
@@ -52,6 +53,7 @@ class Limits:
     """What a search may use beside its evaluations, and the seed of its randomness.
 
     ``seconds`` are for methods that compute for long without asking the evaluator, ``num_workers`` are threads.
+    ``pool`` has workers in other processes, which methods with independent parts use; they have one thread each.
     ``known`` are plans to begin with; ``is_again`` says that they come from a search before this one, under other
     costs, so that a portfolio need not ask for first plans again.
     """
@@ -61,6 +63,7 @@ class Limits:
     seed: int = 0
     known: tuple[Plan, ...] = ()
     is_again: bool = False
+    pool: Pool | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,11 @@ class Incumbent(Evaluator):
         return self.evaluator.progress
 
     @property
+    def for_workers(self) -> Evaluator | None:
+        """Of the evaluator."""
+        return self.evaluator.for_workers
+
+    @property
     def costs(self) -> ScheduleProblem:
         """The costs of the units, of methods that need them."""
         assert self.problem.costs is not None
@@ -219,8 +227,17 @@ class Incumbent(Evaluator):
         self.lower_bound = largest(self.lower_bound, bound)
         self.evaluator.prove(bound)
 
-    def result(self, status: Status, note: str = "") -> Result:
-        """What the search ends with."""
+    def concluded(self, search: Callable[[Incumbent], Status]) -> Result:
+        """Search through this incumbent until the method ends or the evaluator stops it."""
+        try:
+            status, note = search(self), ""
+        except SearchStopped:
+            status, note = Status.TIME_LIMIT, ""
+        except GaveUp as reason:
+            status, note = Status.FEASIBLE, str(reason)
+        return self._result(status, note)
+
+    def _result(self, status: Status, note: str) -> Result:
         spent = Spent(self.elapsed_s, self._num_plans)
         found = tuple(self.contributions)
         return Result(self.best, self.best_score, self.lower_bound, status, spent, note, found)

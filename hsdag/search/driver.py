@@ -11,8 +11,10 @@ import numpy as np
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
+from hsdag.fleet.pool import Pool
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Limits, Result
+from hsdag.placers.portfolio.restarts import search_with_restarts
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -64,10 +66,11 @@ class Driver:
         journal: Journal | None = None,
         past: Sequence[Event] = (),
         is_done: Callable[[float], bool] = lambda _: False,
+        pool: Pool | None = None,
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self.limits, self._told_s = Limits(budget.seconds, seed=seed, known=tuple(known)), 0.0
+        self.limits, self._told_s = Limits(budget.seconds, seed=seed, known=tuple(known), pool=pool), 0.0
         self.contributions: list[Contribution] = []
         self.recorder = RecordingEvaluator(
             inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard
@@ -114,7 +117,9 @@ class Driver:
         try:
             evaluator.check()
             begin_s = self.recorder.elapsed_s
-            result = self._placer.search(problem or self._problem, evaluator, limits or self.limits, checkpoint)
+            result = search_with_restarts(
+                self._placer, problem or self._problem, evaluator, limits or self.limits, checkpoint
+            )
         except SearchStopped:
             return None
         self.contributions += [each.later(begin_s) for each in result.contributions]

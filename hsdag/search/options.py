@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsdag.evaluators.recording import Budget
+from hsdag.fleet.workers import check_workers
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.placers.base import Placer, Preset
@@ -55,9 +56,13 @@ class SearchOptions:
     seed: int = 0
     preset: str = "default"
     changes: Mapping[str, str] = field(default_factory=dict)
+    workers: str | None = None
+    """What computes parts of the search in other processes, as ``make_pool`` takes it."""
 
     def __post_init__(self) -> None:
         check_budget(self.budget_s)
+        if self.workers is not None:
+            check_workers(self.workers)
         check_seed(self.seed)
         if self.max_evaluations is not None and self.max_evaluations < 1:
             raise OptionError(f"--max-evaluations must be at least 1, not {self.max_evaluations}")

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.base import Checkpoint, SearchStopped
-from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule, model_values
+from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
+from hsdag.evaluators.of_model import model_values
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.slice import Slice
+from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
 from hsdag.placers.base import Placer
@@ -108,6 +110,7 @@ def search_placements(
     run_folder: Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
+    pool: Pool | None = None,
 ) -> Found:
     """Search for placements of a session's model by the options' method and reward, without the final comparison."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
@@ -152,7 +155,16 @@ def search_placements(
     past = folder.events() if folder is not None else ()
     begun = _start(session, problem, options, watcher)
     driver = Driver(
-        placer, problem, inner, options.budget, watcher, seed=options.seed, known=begun, journal=folder, past=past
+        placer,
+        problem,
+        inner,
+        options.budget,
+        watcher,
+        seed=options.seed,
+        known=begun,
+        journal=folder,
+        past=past,
+        pool=pool,
     )
     if ground.ruled_out:
         watcher.note("; ".join(ground.ruled_out))

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.hybrid import model_values
 from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.of_model import model_values
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.candidate import Candidate

@@ -13,6 +13,8 @@ import numpy as np
 from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.fleet.pool import Pool
+from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Result, Status
@@ -49,13 +51,22 @@ def solve(
     co-location set or breaks a pin, OptionError before anything is evaluated for what the objective or the method
     cannot do, and for limits that cannot be kept.
     """
-    return _Search(problem, placer, options, watcher or Watcher()).run()
+    watcher = watcher or Watcher()
+    with pool_of(options.workers, watcher.note) as pool:
+        return _Search(problem, placer, options, watcher, pool).run()
 
 
 class _Search:
     """One search, from the single devices to the answer."""
 
-    def __init__(self, problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        problem: ScheduleProblem,
+        placer: Placer[Any],
+        options: SolveOptions,
+        watcher: Watcher,
+        pool: Pool | None = None,
+    ) -> None:
         problem = with_memory(problem, options.memory_bytes)
         self._free = problem  # of pins
         problem = with_pinned_ops(problem, options.pins)
@@ -80,6 +91,7 @@ class _Search:
             seed=options.seed,
             known=self._start(),
             is_done=self._is_proven,
+            pool=pool,
         )
         self._alone: list[Event] = []
         self._note = ""

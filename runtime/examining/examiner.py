@@ -39,7 +39,7 @@ from hsdag.runtime.examining.messages import (
 from hsdag.runtime.examining.network import network
 from hsdag.runtime.examining.transfer import probe_transfer
 from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses
-from hsdag.runtime.measuring.messages import Compiling, Request
+from hsdag.runtime.measuring.messages import Request
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
 from hsdag.runtime.measuring.worker import output_difference
@@ -59,7 +59,6 @@ class Examiner:
 
     def __init__(self, setup: ExaminerSetup) -> None:
         self.setup = setup
-        self.tell: Callable[[Compiling], None] = lambda _: None
 
     @cached_property
     def model(self) -> ov.Model:
@@ -245,4 +244,4 @@ def _beside(request: RunBeside) -> list[list[list[tuple[float, float]]]]:
 
 
 if __name__ == "__main__":
-    main(Examiner)
+    main(lambda setup, _: Examiner(setup))

@@ -216,8 +216,15 @@ class Compiling:
 
 
 @dataclass(frozen=True)
+class Question:
+    """Something that the worker asks its client ahead of its answer; what comes back is the content alone."""
+
+    content: Any
+
+
+@dataclass(frozen=True)
 class Numbered:
-    """A request, a note on it or its answer, under a number that no other request of the process has.
+    """A request, a note or a question on it, or its answer, under a number that no other request of the process has.
 
     An answer is the value that was asked for, or the exception that the client raises in its place.
     """

@@ -12,36 +12,50 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from hsdag.ir.errors import ExecutionError, HsdagError
-from hsdag.runtime.measuring.messages import Compiling, Numbered
+from hsdag.runtime.measuring.messages import Numbered, Question
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 
 
-class Handler(Protocol):
-    """What answers the requests that follow the setup; ``tell`` sends the client notes ahead of an answer."""
+class Channel:
+    """The way to the client, while the request of a number is being answered."""
 
-    tell: Callable[[Compiling], None]
+    def __init__(self, connection: Any) -> None:
+        self._connection, self.number = connection, 0
+
+    def tell(self, content: Any) -> None:
+        """Send a note, ahead of the answer, or the answer itself."""
+        self._connection.send(Numbered(self.number, content))
+
+    def ask(self, content: Any) -> Any:
+        """What the client replies. Raises EOFError when it has gone."""
+        self.tell(Question(content))
+        return self._connection.recv()
+
+
+class Handler(Protocol):
+    """What answers the requests that follow the setup."""
 
     def handle(self, request: Any) -> Any:
         """The answer. Raises ExecutionError for what fails, HsdagError for a user's mistake."""
 
 
-def serve(make_worker: Callable[[Any], Handler], connection: Any) -> None:
+def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any) -> None:
     """Answer requests until they end. The first one is the setup."""
     worker: Handler | None = None
+    channel = Channel(connection)
     with contextlib.suppress(EOFError):
         while True:
             request: Numbered = connection.recv()
+            channel.number = request.number
             answer: Any = None
             try:
                 if worker is None:
-                    worker = make_worker(request.content)
+                    worker = make_worker(request.content, channel)
                 else:
-                    worker.tell = partial(_send, connection, request.number)
                     answer = worker.handle(request.content)
             except (ExecutionError, MemoryError) as error:
                 answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
@@ -52,20 +66,16 @@ def serve(make_worker: Callable[[Any], Handler], connection: Any) -> None:
                 summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
                 answer = WorkerDefect(f"in the measuring process: {summary}")
                 answer.add_note(traceback.format_exc())
-            _send(connection, request.number, answer)
+            channel.tell(answer)
 
 
-def _send(connection: Any, number: int, content: Any) -> None:
-    connection.send(Numbered(number, content))
-
-
-def main(make_worker: Callable[[Any], Handler]) -> None:
+def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
     """Serve over the socket that the process has as stdin."""
-    _die_with_parent()
+    die_with_parent()
     serve(make_worker, Connection(os.dup(0)))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux, have the kernel end this process when the one that started it is killed."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)

@@ -62,7 +62,7 @@ _PLAIN, _COUNTED = "plain profile", "counted profile"
 class Worker:
     """Compiled candidates by key, over one model and one set of devices."""
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
         self.setup = setup
         self.specs = setup.devices
         self.core = make_core(self.specs)
@@ -76,7 +76,7 @@ class Worker:
         self.requests: dict[str, Exercise] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
         self.compiled_models = CompiledModels(self.core, self.specs)
-        self.tell: Callable[[Compiling], None] = lambda _: None
+        self._tell = tell
         self.stateful = bool(self.model.get_variables())
 
     @cached_property
@@ -243,10 +243,10 @@ class Worker:
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
         """Tell the client that time now goes into compiling."""
-        self.tell(Compiling(target))
+        self._tell(Compiling(target))
         with self.compiled_models.compiling():
             yield
-        self.tell(Compiling(None))
+        self._tell(Compiling(None))
 
     def _open_reference(self, request: Open) -> Opened:
         """Keep outputs that were computed without compiling the model."""
@@ -361,4 +361,4 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
 
 
 if __name__ == "__main__":
-    main(Worker)
+    main(lambda setup, channel: Worker(setup, channel.tell))

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import psutil
 
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Compiling, Numbered, Request
+from hsdag.runtime.measuring.messages import Compiling, Numbered, Question, Request
 
 A = TypeVar("A")
 
@@ -62,7 +62,7 @@ class WorkerClient:
 
     A worker that dies or misses a limit is killed with all its children; the call raises CandidateFailed and
     the next one starts a new worker. ``on_wait`` is told what takes long to compile. While ``should_abandon`` says so,
-    a call gives up after PATIENCE_S. Use as a context manager.
+    a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as a context manager.
     """
 
     def __init__(self, setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -70,6 +70,7 @@ class WorkerClient:
         self.num_starts = 0
         self.should_abandon: Callable[[], bool] = lambda: False
         self.on_wait: Callable[[str], None] = lambda _: None
+        self.on_question: Callable[[Any], Any] = lambda _: None
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -156,11 +157,15 @@ class WorkerClient:
         while True:
             if self._connection.poll(POLL_S):
                 answer: Numbered = self._connection.recv()
-                if answer.number == request.number and not isinstance(answer.content, Compiling):
-                    return answer.content
-                if answer.number == request.number:
+                if answer.number != request.number:
+                    continue
+                if isinstance(answer.content, Question):
+                    self._connection.send(self.on_question(answer.content.content))
+                elif isinstance(answer.content, Compiling):
                     watchdog.compiling = answer.content.target
                     compiled_s, is_told = time.monotonic(), False
+                else:
+                    return answer.content
             if watchdog.compiling and not is_told and time.monotonic() - compiled_s > TOLD_AFTER_S:
                 self.on_wait(f"waiting for {watchdog.compiling} to compile; GPUs may take minutes the first time")
                 is_told = True

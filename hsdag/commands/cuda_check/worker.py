@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import torch
 
 from hsdag.commands.cuda_check.checks import Check, DeviceSetup, Untestable, function_of
 from hsdag.commands.cuda_check.report import Ending, Item
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Compiling
 from hsdag.runtime.measuring.serving import main
 from hsdag.runtime.torch_backend.specs import logical_device
 from hsdag.runtime.torch_ops import allow_tf32
@@ -21,7 +19,6 @@ class Checker:
 
     def __init__(self, setup: DeviceSetup) -> None:
         allow_tf32(False)
-        self.tell: Callable[[Compiling], None] = lambda _: None
         self._devices = [logical_device(spec) for spec in setup.devices]
 
     def handle(self, request: Check) -> Item:
@@ -38,4 +35,4 @@ class Checker:
 
 
 if __name__ == "__main__":
-    main(Checker)
+    main(lambda setup, _: Checker(setup))

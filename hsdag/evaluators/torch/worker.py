@@ -23,7 +23,6 @@ from hsdag.runtime.measuring.in_flight import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
-    Compiling,
     Difference,
     InFlight,
     Opened,
@@ -56,7 +55,6 @@ class TorchWorker:
 
     def __init__(self, setup: WorkerSetup) -> None:
         allow_tf32(False)
-        self.tell: Callable[[Compiling], None] = lambda _: None
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
         self._source = source_of(setup)
         self._executors: dict[str, TorchExecutor] = {}
@@ -229,4 +227,4 @@ def _array_of(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 if __name__ == "__main__":
-    main(TorchWorker)
+    main(lambda setup, _: TorchWorker(setup))

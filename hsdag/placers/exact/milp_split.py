@@ -69,11 +69,17 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return Answer(Status.TIME_LIMIT, 0.0)
+        num_workers = limits.num_workers if limits.pool is None else limits.pool.num_workers
         pairs = len(gaps) * formulation.problem.num_devices**2
-        each_s = min(MODULE_S, max(left_s * limits.num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
+        each_s = min(MODULE_S, max(left_s * num_workers / pairs, LEAST_S)) if is_chain else MODULE_S
         of_module = Limits(min(each_s, left_s), 1, limits.seed)
         solving = ModuleSolver(
-            of_module, limits.num_workers, use_milp=self.options.use_milp, deadline=deadline, on_wait=judge.wake
+            of_module,
+            limits.num_workers,
+            use_milp=self.options.use_milp,
+            deadline=deadline,
+            on_wait=judge.wake,
+            pool=limits.pool,
         )
         with solving as solver:
             if not is_chain:

@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from hsdag.fleet.job import Exchange, Job, Shared
+from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
@@ -24,6 +27,9 @@ from hsdag.placers.exact.solving import POLL_S, solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+GRACE_S = 1.0
+"""What workers may take beyond the deadline until nobody waits for them any more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,8 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
     """Solves modules of one problem; ``num_solved`` counts those that were not known already.
 
     What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound. Who waits
-    for an answer calls ``on_wait`` every so often, and may be ended by what it raises.
+    for an answer calls ``on_wait`` every so often, and may be ended by what it raises. With a ``pool``, its workers
+    solve the modules in place of threads; what they have not solved by the deadline gets the longest path, too.
     """
 
     def __init__(
@@ -57,14 +64,17 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
         use_milp: bool = False,
         deadline: float = np.inf,
         on_wait: Callable[[], None] = lambda: None,
+        pool: Pool | None = None,
     ) -> None:
         self._limits, self._use_milp, self._deadline, self._on_wait = limits, use_milp, deadline, on_wait
-        self._pool = ThreadPoolExecutor(num_threads)
+        self._threads, self._pool = ThreadPoolExecutor(num_threads), pool
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
         self.num_solved = 0
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for future in self._known.values():
+            future.cancel()
 
     def submit(self, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleTask:
         """Begin to solve a module with some ops pinned to devices."""
@@ -72,18 +82,40 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
         key = identity(module, pinned, order)
         if key not in self._known:
             self.num_solved += 1
-            self._known[key] = self._pool.submit(self._solve, module, pinned, order)
-        return ModuleTask(self._known[key], order, self._on_wait)
+            self._known[key] = self._begun(ModuleJob(module, pinned, order, self._limits, self._use_milp))
+        return ModuleTask(self._known[key], module, order, self._on_wait, self._deadline)
 
-    def _solve(self, module: ScheduleProblem, pinned: dict[int, int], order: IntArray) -> ModuleAnswer:
-        """The answer with ops in canonical order."""
-        if any(np.isnan(module.time_s[i, d]) for i, d in pinned.items()):
-            return ModuleAnswer(float("inf"))
+    def _begun(self, job: ModuleJob) -> Future[ModuleAnswer]:
+        if self._pool is None:
+            return self._threads.submit(lambda: job.solved(self._deadline - time.monotonic()))
         left_s = self._deadline - time.monotonic()
+        return self._pool.submit(replace(job, limits=replace(job.limits, seconds=min(job.limits.seconds, left_s))))
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleJob(Job[ModuleAnswer]):
+    """A module with some ops pinned to devices, and their canonical order."""
+
+    module: ScheduleProblem
+    pinned: dict[int, int]
+    order: IntArray
+    limits: Limits
+    use_milp: bool
+    needs: tuple[Shared, ...] = ()
+
+    def run(self, values: tuple[Any, ...], exchange: Exchange) -> ModuleAnswer:  # noqa: ARG002
+        """The answer on a worker."""
+        return self.solved(self.limits.seconds)
+
+    def solved(self, left_s: float) -> ModuleAnswer:
+        """The answer within so many seconds, with ops in canonical order."""
+        if any(np.isnan(self.module.time_s[i, d]) for i, d in self.pinned.items()):
+            return ModuleAnswer(float("inf"))
         if left_s <= 0:
-            return ModuleAnswer(critical_path_s(module))
-        solve = _by_milp if self._use_milp and not pinned else _by_cpsat
-        return solve(module, pinned, replace(self._limits, seconds=min(self._limits.seconds, left_s))).of_ops(order)
+            return ModuleAnswer(critical_path_s(self.module))
+        solve = _by_milp if self.use_milp and not self.pinned else _by_cpsat
+        limits = replace(self.limits, seconds=min(self.limits.seconds, left_s))
+        return solve(self.module, self.pinned, limits).of_ops(self.order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +123,19 @@ class ModuleTask:
     """A module that is being solved."""
 
     future: Future[ModuleAnswer]
+    module: ScheduleProblem
     order: IntArray  # [N] its ops in canonical order
     on_wait: Callable[[], None]
+    deadline: float
 
     def result(self) -> ModuleAnswer:
         """Wait for the answer, with ops as they were given."""
         while not wait([self.future], POLL_S).done:
             self.on_wait()
+            if time.monotonic() > self.deadline + GRACE_S:
+                self.future.cancel()
+        if self.future.cancelled():
+            return ModuleAnswer(critical_path_s(self.module))
         return self.future.result().of_ops(inverse_of(self.order))
 
 

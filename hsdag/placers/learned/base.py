@@ -38,6 +38,7 @@ class LearnedPlacer(Placer[T]):
     """
 
     learns = True
+    is_seeded = True
     on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
     is_trained = False
     """Whether the policy comes from a file: what it answers at once is evaluated first."""

@@ -23,6 +23,7 @@ class RandomPlacer(Placer[NoOptions]):
     """
 
     name = "random"
+    is_seeded = True
     needs_costs = False
 
     def _search(self, incumbent: Incumbent) -> Status:

@@ -36,6 +36,7 @@ class LocalPlacer(Placer[O]):
     how often they come.
     """
 
+    is_seeded = True
     moves: ClassVar[Mapping[Move, float]]
 
     @abstractmethod

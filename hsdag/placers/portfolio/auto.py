@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
 from hsdag.placers.names import method_names
+from hsdag.placers.portfolio.side_by_side import SideBySide
+from hsdag.placers.portfolio.turns import Turn
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
@@ -65,17 +67,6 @@ class AutoOptions:
         return tuple(name.strip() for name in self.without.split(",") if name.strip())
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and changes of
-    its hyper-parameters."""
-
-    method: str
-    share: float
-    round: int = 0
-    changes: Mapping[str, str] = field(default_factory=dict)
-
-
 class AutoPlacer(Placer[AutoOptions]):
     """List schedulers first, learned rules among them, then what a given policy answers at once, a minimum cut where
     ops run one after another, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
@@ -107,6 +98,10 @@ class AutoPlacer(Placer[AutoOptions]):
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
+        pool, copy = incumbent.limits.pool, incumbent.for_workers
+        if pool is not None and copy is not None:
+            turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
+            return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
         for turn in self._turns(incumbent):
             incumbent.check()
             if incumbent.left_s < LEAST_S:
@@ -172,7 +167,7 @@ class AutoPlacer(Placer[AutoOptions]):
         status: Status | None = None
         bound: Bound | None = None
         try:
-            placer = _placer(turn, incumbent.problem)  # which may load torch first
+            placer = turn.placer(incumbent.problem)  # which may load torch first
             result = placer.search(incumbent.problem, Slice(incumbent, limits.seconds), limits)
             status, bound = result.status, result.lower_bound
         except OptionError:  # not for this problem
@@ -190,13 +185,6 @@ def _lists(problem: Problem) -> tuple[str, ...]:
     """LISTS without stages where these run in turn and nothing forces a split: mincut finds the best one then."""
     forced = problem.objective.is_steady or (problem.costs is not None and is_split_forced(problem.costs))
     return tuple(method for method in LISTS if forced or method != "pipeline")
-
-
-def _placer(turn: Turn, problem: Problem) -> Placer[Any]:
-    """A method for its turn. Raises OptionError where it cannot search the problem."""
-    placer = make_placer(turn.method, changes=turn.changes, is_cheap=True)
-    placer.check(problem)
-    return placer
 
 
 PLACER = AutoPlacer

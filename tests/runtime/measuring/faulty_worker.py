@@ -12,7 +12,7 @@ from typing import Any
 
 from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.messages import Numbered, WorkerSetup
-from hsdag.runtime.measuring.serving import main
+from hsdag.runtime.measuring.serving import Channel, main
 from hsdag.runtime.measuring.worker import Worker
 
 
@@ -83,11 +83,11 @@ class FaultyWorker(Worker):
 
     num_opened = 0
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    def __init__(self, setup: WorkerSetup, channel: Channel) -> None:
         fault, nth = sys.argv[1], int(sys.argv[2])
         if fault == "set-up":
             FAULTS[fault]()
-        super().__init__(setup)
+        super().__init__(setup, channel.tell)
         self.core = FaultyCore(self.core, FAULTS[fault], 0 if fault == "divide" else nth)
 
     def open(self, request: Any) -> Any:

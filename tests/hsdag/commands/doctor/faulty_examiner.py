@@ -17,7 +17,6 @@ class FaultyExaminer:
 
     def __init__(self, setup: Any) -> None:
         self.examiner = Examiner(setup)
-        self.tell = self.examiner.tell
 
     def handle(self, request: Any) -> Any:
         """The answer, if there is one."""
@@ -30,4 +29,4 @@ class FaultyExaminer:
 
 
 if __name__ == "__main__":
-    main(FaultyExaminer)
+    main(lambda setup, _: FaultyExaminer(setup))

@@ -1,0 +1,46 @@
+"""A Ray cluster of nodes on this machine, in a process of its own, whose nodes can be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, cast
+
+COMMAND = (sys.executable, "-m", "tests.clusters.nodes")
+
+
+class LocalCluster:
+    """``num_nodes`` nodes of one processor each; the first is the head. Use as a context manager, which ends them."""
+
+    def __init__(self, num_nodes: int = 3) -> None:
+        self._process = subprocess.Popen(
+            [*COMMAND, str(num_nodes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self.address = self._line()
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        cast("IO[str]", self._process.stdin).close()
+        self._process.wait(60)
+        cast("IO[str]", self._process.stdout).close()
+
+    def kill(self, node: int) -> None:
+        """Kill all processes of a node, without a warning."""
+        stdin = cast("IO[str]", self._process.stdin)
+        stdin.write(f"{node}\n")
+        stdin.flush()
+        assert self._line() == "killed"
+
+    def _line(self) -> str:
+        line = cast("IO[str]", self._process.stdout).readline().strip()
+        assert line, "the cluster did not start"
+        return line

@@ -1,0 +1,78 @@
+"""A search on a real Ray cluster of three nodes, some of which are killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hsdag.fleet.cluster import Cluster
+from hsdag.fleet.job import Findings, Shared
+from hsdag.fleet.local import LocalHost
+from hsdag.fleet.pool import Pool
+from hsdag.ir.errors import OptionError
+from hsdag.placers.incumbent import Status
+from tests.clusters.local_cluster import LocalCluster
+from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses
+from tests.hsdag.placers.portfolio.searches import random_problem, searched
+
+pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def pool(cluster: LocalCluster) -> Iterator[Pool]:
+    """Workers on all nodes; tests run in the order of this file, and the last ones kill nodes."""
+    workers = Cluster(cluster.address)
+    with Pool(workers.hosts, LocalHost, on_close=workers.close) as pool:
+        yield pool
+
+
+def test_every_node_answers_and_keeps_what_jobs_share(pool: Pool) -> None:
+    assert pool.num_workers == 3
+    shared = Shared.of(100)
+    assert pool.answers([Add(number, (shared,)) for number in range(30)]) == list(range(100, 130))
+    assert len(pool.num_answers) == 3
+
+
+def test_a_job_goes_on_elsewhere_when_its_worker_is_killed(pool: Pool, tmp_path: Path) -> None:
+    assert pool.answers([Dies(tmp_path, 1), Add(1), Add(2)]) == [1, 1, 2]
+
+
+def test_what_a_job_raises_on_a_node_is_raised_here(pool: Pool) -> None:
+    with pytest.raises(OptionError, match="must be more"):
+        pool.answers([Refuses(is_defect=False)])
+
+
+def test_jobs_on_different_nodes_see_what_others_have_found(pool: Pool) -> None:
+    pool.begin(Findings())
+    assert pool.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
+
+
+def test_nodes_give_the_answer_of_one_process_for_a_method_without_a_seed(pool: Pool) -> None:
+    problem = random_problem(40, 3)
+    alone, with_nodes = (searched(problem, "milp-split", each)[0] for each in (None, pool))
+    assert (alone.plan, alone.score) == (with_nodes.plan, with_nodes.score)
+
+
+def test_a_search_outlives_a_node_and_then_the_head(pool: Pool, cluster: LocalCluster) -> None:
+    problem = random_problem(80, 3)
+    for node in (2, 0):
+        killing = threading.Timer(2.0, cluster.kill, [node])
+        killing.start()
+        found, recorder = searched(problem, "auto", pool, 8.0)
+        killing.join()
+        assert found.status is Status.TIME_LIMIT
+        (best,) = recorder.best()
+        assert recorder.evaluate_all([best.plan])[0].value == found.score
+        assert all(each.failure is None for each in found.contributions)
+    assert pool.answers([Add(number) for number in range(3)]) == [0, 1, 2]
+    assert pool.num_workers == 1

@@ -1,0 +1,110 @@
+"""Pools: every job is answered once, whatever becomes of workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsdag.fleet import pool as pool_module
+from hsdag.fleet.job import Exchange, Findings, Job, JobLost, Shared
+from hsdag.fleet.local import LocalHost
+from hsdag.fleet.pool import Host, Pool
+from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.runtime.measuring.worker_client import WorkerDefect
+from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Pool]:
+    with Pool([LocalHost(), LocalHost()]) as pool:
+        yield pool
+
+
+def test_answers_come_in_the_order_of_the_jobs(two: Pool) -> None:
+    shared = Shared.of(100)
+    assert two.answers([Add(number, (shared,)) for number in range(10)]) == list(range(100, 110))
+
+
+def test_a_job_goes_on_elsewhere_when_its_worker_is_killed(two: Pool, tmp_path: Path) -> None:
+    shared, before = Shared.of(1000), two.num_lost
+    assert two.answers([Dies(tmp_path, 2), Add(1, (shared,)), Add(2, (shared,))]) == [2, 1001, 1002]
+    assert two.num_lost == before + 2
+    assert two.answers([Add(i, (shared,)) for i in range(4)]) == [1000, 1001, 1002, 1003]
+
+
+def test_a_job_that_ends_every_worker_is_given_up(two: Pool, tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match=r"Dies ended 3 workers, the last one on this machine: .*SIGKILL"):
+        two.answers([Dies(tmp_path, 99)])
+    assert two.answers([Add(5)]) == [5]
+
+
+def test_what_a_job_raises_is_raised_by_who_waits(two: Pool) -> None:
+    with pytest.raises(OptionError, match="must be more"):
+        two.answers([Refuses(is_defect=False)])
+    with pytest.raises(WorkerDefect, match="ZeroDivisionError"):
+        two.answers([Refuses(is_defect=True)])
+
+
+def test_jobs_see_what_others_have_found_while_they_run(two: Pool) -> None:
+    two.begin(Findings())
+    assert two.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
+    assert two.findings.value == 2.0
+    assert two.findings.bound is not None
+    assert two.findings.bound.value_s == 2.5
+
+
+def test_an_interrupt_leaves_no_worker_at_work(tmp_path: Path) -> None:
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    begin_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Pool([LocalHost()]) as pool:
+        pool.answers([Slow(tmp_path / "flag", 300.0)], check)
+    assert time.monotonic() - begin_s < 100.0
+
+
+class Threaded(Host):
+    """Runs jobs in the thread of the pool; it is lost for good after ``left`` of them."""
+
+    def __init__(self, name: str, left: float = float("inf")) -> None:
+        self.name, self.left = name, left
+
+    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+        if self.left <= 0:
+            raise JobLost("the node is gone")
+        self.left -= 1
+        return job.run((), exchange)
+
+    def revive(self) -> bool:
+        return False
+
+
+def test_hosts_that_are_gone_leave_their_jobs_to_the_others() -> None:
+    with Pool([Threaded("a", 3), Threaded("b"), Threaded("c", 0)]) as pool:
+        assert pool.answers([Add(number) for number in range(20)]) == list(range(20))
+        assert sum(pool.num_answers.values()) == 20
+
+
+def test_the_last_resort_takes_over_when_no_host_is_left() -> None:
+    said: list[str] = []
+    with Pool([Threaded("a", 2), Threaded("b", 1)], lambda: Threaded("here"), said.append) as pool:
+        assert pool.answers([Add(number) for number in range(9)]) == list(range(9))
+        assert pool.num_answers["here"] == 6
+        assert pool.num_workers == 1
+    assert "was the last worker" in said[-1]
+
+
+def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SLOW_S", 0.2)
+    monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.05)
+    with Pool([Threaded("a"), Threaded("b")]) as pool:
+        assert pool.answers([Add(1), Slow(tmp_path / "flag", 3.0)]) == [1, 2]
+        assert sum(pool.num_answers.values()) == 2
+        while any(thread.is_alive() and pool._running for thread in threading.enumerate() if pool._running):
+            time.sleep(0.05)
+        assert pool.num_dropped == 1
