@@ -15,11 +15,16 @@ from hsdag.runtime.openvino_backend.submodels import Submodel
 from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked
 
 
+def has_open_sizes(model: Any) -> bool:
+    """Whether a model has tensors whose size is known only when they are there."""
+    return any(port.get_partial_shape().is_dynamic for op in model.get_ops() for port in op.outputs())
+
+
 class Wiring:
     """Who reads what among the submodels of a cut: ``reads[s]`` are (input, subgraph, output of that subgraph).
 
     ``model_inputs[op]`` are (subgraph, input) that read an input of the model; ``is_dynamic[s]`` says of each output
-    whether its size is known only when it is there.
+    whether its size is known only when it is there, and ``has_open_sizes[s]`` whether that holds of any tensor within.
     """
 
     def __init__(self, submodels: Sequence[Submodel], compiled: Sequence[Any]) -> None:
@@ -27,6 +32,7 @@ class Wiring:
         self.num_outputs = [len(sub.outputs) for sub in submodels]
         self.has_state = [sub.has_state for sub in submodels]
         self.is_dynamic = [[output.get_partial_shape().is_dynamic for output in each.outputs] for each in compiled]
+        self.has_open_sizes = [has_open_sizes(sub.model) for sub in submodels]
         self.reads: list[list[tuple[int, int, int]]] = [[] for _ in submodels]
         self.read_by: list[list[tuple[int, int, int]]] = [[] for _ in submodels]  # reader, its input, own output
         self.model_inputs: dict[int, list[tuple[int, int]]] = {}
@@ -61,8 +67,10 @@ class Slot:
         self.lock = threading.Lock()  # for who changes requests, and who gives them up
         self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
         self._in_thread = [
-            not any(found) and not has_state
-            for found, has_state in zip(wiring.is_dynamic, wiring.has_state, strict=True)
+            not any(found) and not is_open and not has_state
+            for found, is_open, has_state in zip(
+                wiring.is_dynamic, wiring.has_open_sizes, wiring.has_state, strict=True
+            )
         ]
         made = [s for s, request in enumerate(self._requests) if request is not None]
         for s in made:
@@ -108,7 +116,9 @@ class Slot:
 
         What runs in the calling thread may fail silently, so the constant output shows whether an inference went
         through. One that did not is run again, checked. Outputs of unknown size cannot be touched after a swallowed
-        error, and state must not change twice: subgraphs that have either are checked from the start.
+        error, and state must not change twice: subgraphs that have either are checked from the start. So are those
+        with tensors of unknown size within: what the CPU plugin refused for its sizes it takes when it comes again at
+        once (2026.4.1), and computes something with the sizes of before.
         """
         is_fit = self._made_from[s] is compiled and self._requests[s] is not None
         fresh = None if is_fit else compiled.create_infer_request()

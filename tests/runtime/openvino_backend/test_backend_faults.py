@@ -387,3 +387,19 @@ def test_requests_that_come_and_go_leave_nothing(core: ov.Core) -> None:
 def test_the_library_stands_on_openvinos_public_names_for_inference() -> None:
     program = "import openvino; del openvino.InferRequest; import hsdag.runtime.openvino_backend"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=FOREVER_S)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_sizes_that_do_not_fit_are_refused(core: ov.Core, is_whole: bool) -> None:
+    """With its tensors of open size within a part, and handed from part to part."""
+    x, size = op.parameter([1, 8], np.float32, name="x"), op.parameter([2], np.int64, name="size")
+    middle = op.sin(op.reshape(x, size, special_zero=False), name="middle")
+    model = ov.Model([op.result(op.reshape(middle, [1, 8], special_zero=False))], [x, size], "m")
+    values = np.arange(8, dtype=np.float32)[None]
+    placement = placed(model, lambda name, _: int(name == "middle" and not is_whole))
+    with hsdag.compile_work_conserving(model, placement, core) as compiled:
+        request = compiled.create_infer_request()
+        for good, bad in (([2, 4], [3, 5]), ([4, 2], [7, 1]), ([8, 1], [2, 3])):
+            assert np.allclose(request.infer([values, np.asarray(good)])[0], np.sin(values), atol=1e-6)
+            with pytest.raises(ExecutionError, match="failed: .*Reshape"):
+                request.infer([values, np.asarray(bad)])
