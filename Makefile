@@ -9,8 +9,9 @@ GPU_VENV := .venv-gpu
 SOFTWARE_GPU := tests/software_gpu
 OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
+SUPPLY_VENV := .venv-supply
 
-.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt docs schemas benchmarks lint types check clean
+.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt docs schemas sbom licences audit benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -61,6 +62,22 @@ docs: $(VENV)/.installed
 schemas: $(VENV)/.installed
 	$(BIN)/python -m hsdag.commands.file_schemas docs/schemas
 
+# What hsdag needs: as a CycloneDX document in artifacts/, as the page of licences, and whether a version is vulnerable.
+sbom: $(VENV)/.installed $(SUPPLY_VENV)/.installed
+	$(BIN)/python .ci/sbom.py $(SUPPLY_VENV)/bin/python
+
+licences: $(VENV)/.installed
+	$(BIN)/python .ci/licences.py
+
+audit: $(VENV)/.installed
+	-$(MAKE) --no-print-directory $(SUPPLY_VENV)/.installed
+	$(BIN)/python .ci/audit.py $(SUPPLY_VENV)/bin/pip-audit
+
+$(SUPPLY_VENV)/.installed: .ci/supply_requirements.txt
+	$(PYTHON) -m venv $(SUPPLY_VENV)
+	$(SUPPLY_VENV)/bin/python -m pip install --quiet -r $<
+	touch $@
+
 # The tests with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
 hunt: $(VENV)/.installed
 	$(TEST) --hypothesis-profile new_examples
@@ -89,4 +106,4 @@ $(MODEL): | $(VENV)/.installed
 	$(BIN)/hsdag models build resnet50 -o $(MODEL)
 
 clean:
-	rm -rf $(VENV) $(OPTIMUM_VENV) $(GPU_VENV) artifacts build dist *.egg-info
+	rm -rf $(VENV) $(OPTIMUM_VENV) $(GPU_VENV) $(SUPPLY_VENV) artifacts build dist *.egg-info

@@ -1,5 +1,12 @@
-"""Builds a wheel and compares its files with the tree: fails in a clone whose symlinks are plain files."""
+"""Builds the wheel twice, of copies of the tree that differ in folder, dates and modes.
 
+Fails where the two are not equal, where the wheel and the tree differ (as in a clone whose symlinks are plain files),
+or where a file of the wheel names a folder of this machine or is compiled.
+"""
+
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,25 +16,74 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = (".py", ".safetensors", ".css", ".jinja", ".js")
 PARTS = ("ir", "features", "runtime", "models")
+BUILT_OF = (*PARTS, "hsdag", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+COMPILED = (".pyc", ".so", ".o", ".a", ".dll", ".dylib")
+FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|work|build|workspace)/[\w.\-]+")
+"""A folder that only some machine has."""
 
 
-def main() -> None:
+def expected() -> set[str]:
+    """The modules and policies of the tree, by their names in the wheel."""
     broken = [part for part in PARTS if not (ROOT / "hsdag" / part).is_dir()]
     if broken:
         sys.exit(f"hsdag/{broken[0]} is no folder: clone with symlinks enabled (git config core.symlinks true)")
-    expected = {str(path.relative_to(ROOT)) for kind in KINDS for path in (ROOT / "hsdag").glob(f"**/*{kind}")}
+    found = {str(path.relative_to(ROOT)) for kind in KINDS for path in (ROOT / "hsdag").glob(f"**/*{kind}")}
     for part in PARTS:
-        expected |= {f"hsdag/{path.relative_to(ROOT)}" for path in (ROOT / part).glob("**/*.py")}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, str(ROOT)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        (wheel,) = Path(folder).glob("*.whl")
+        found |= {f"hsdag/{path.relative_to(ROOT)}" for path in (ROOT / part).glob("**/*.py")}
+    return found
+
+
+def copy(folder: Path, umask: int, date_s: float) -> Path:
+    """The tree in another folder, as who has that umask has it, with files of one date."""
+    for name in BUILT_OF:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+            os.utime(path, (date_s, date_s))
+    return folder
+
+
+def wheel_of(folder: Path, umask: int) -> Path:
+    """Built there."""
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", folder]
+    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, umask=umask, env=environment)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def strange(archive: zipfile.ZipFile, folder: Path) -> list[str]:
+    """What should not be in a wheel that was built in a folder."""
+    found = [f"{name} is compiled" for name in archive.namelist() if name.endswith(COMPILED)]
+    own = [str(path).encode() for path in (folder, ROOT, Path.home(), Path(sys.prefix)) if len(path.parts) > 1]
+    for name in archive.namelist():
+        content = archive.read(name)
+        paths = [path for path in own if re.search(re.escape(path) + rb"[/\s'\"]", content)] + FOLDER.findall(content)
+        found += [f"{name} names {path.decode()}" for path in paths]
+    return found
+
+
+def main() -> None:
+    wanted = expected()
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory(prefix="another-") as other:
+        wheel = wheel_of(copy(Path(one), 0o077, 1e9), 0o077)
+        again = wheel_of(copy(Path(other) / "deeper", 0o002, 1.5e9), 0o002)
         with zipfile.ZipFile(wheel) as archive:
             found = {name for name in archive.namelist() if name.endswith(KINDS)}
             typed = "hsdag/py.typed" in archive.namelist()
-    if found != expected or not typed:
-        sys.exit(f"the wheel and the tree differ: {sorted(found ^ expected) or 'py.typed is missing'}")
-    sys.stdout.write(f"the wheel holds all {len(found)} modules and policies\n")
+            wrong = strange(archive, Path(one))
+        equal = wheel.read_bytes() == again.read_bytes()
+    if found != wanted or not typed:
+        sys.exit(f"the wheel and the tree differ: {sorted(found ^ wanted) or 'py.typed is missing'}")
+    if wrong:
+        sys.exit("\n".join(wrong))
+    if not equal:
+        sys.exit("the wheel differs where it is built in another folder, of files of other dates and modes")
+    sys.stdout.write(f"the wheel holds all {len(found)} modules and policies, no absolute path; two builds are equal\n")
 
 
 if __name__ == "__main__":

@@ -401,5 +401,5 @@ def test_sizes_that_do_not_fit_are_refused(core: ov.Core, is_whole: bool) -> Non
         request = compiled.create_infer_request()
         for good, bad in (([2, 4], [3, 5]), ([4, 2], [7, 1]), ([8, 1], [2, 3])):
             assert np.allclose(request.infer([values, np.asarray(good)])[0], np.sin(values), atol=1e-6)
-            with pytest.raises(ExecutionError, match="failed: .*Reshape"):
+            with pytest.raises(ExecutionError, match=r"failed: .*Reshape"):
                 request.infer([values, np.asarray(bad)])
