@@ -63,7 +63,7 @@ LAYERS = {
     "reports": {"evaluators", "placers", "reports", "search"},
     "search": {"evaluators", "fleet", "placers", "reports", "search"},
     "commands": {"batching", "commands", "evaluators", "fleet", "learning", "placers", "reports", "search"},
-    "cli": {"cli", "commands", "evaluators", "placers", "reports", "search"},
+    "cli": {"cli", "commands", "evaluators", "fleet", "placers", "reports", "search"},
 }
 """What each folder of hsdag/ may import beside the libraries below it; of placers, learned ones alone see learning."""
 

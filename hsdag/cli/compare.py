@@ -41,6 +41,7 @@ def compare(
     shape: options.Shape = None,
     data_shapes: options.DataShapes = None,
     tokens: options.Tokens = None,
+    workers: options.Workers = None,
     output: Path | None = typer.Option(
         None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
     ),
@@ -71,6 +72,7 @@ def compare(
             semantics=parse_semantics(execution, order, links),
             budget_s=parse_duration(budget),
             max_evaluations=max_evaluations,
+            workers=workers,
         ),
     )
     past, written = Comparison.load(resume) if resume is not None else None, output or resume

@@ -10,7 +10,7 @@ import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_files
-from hsdag.cli.options import Json
+from hsdag.cli.options import Json, Workers
 from hsdag.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,16 +27,19 @@ def reproduce(
     budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
     max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End a search after N placements."),
     seeds: int = typer.Option(3, "--seeds", help="Searches of each figure, with seeds 0, 1, ..."),
+    workers: Workers = None,
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the table after every figure: FILE.json."),
     markdown: bool = typer.Option(False, "--markdown", help="Print the table in Markdown."),
     as_json: Json = False,
 ) -> None:
     """Reproduce a table of the HSDAG, DOPPLER, DiviML or Placeto paper; what is simulated is called so."""
     import json
+    from dataclasses import replace
 
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.reproducing import RECIPES, Effort
     from hsdag.commands.reproducing import reproduce as run_reproduce
+    from hsdag.fleet.workers import pool_of
     from hsdag.ir.errors import OptionError
     from hsdag.ir.placement import write_atomically
     from hsdag.reports.paper_tables import find_table
@@ -60,11 +63,12 @@ def reproduce(
         if output is not None:
             write_atomically(output, (json.dumps(found.document(), indent=1, allow_nan=False) + "\n").encode())
 
-    with SearchProgress(effort.num_seeds * effort.budget_s) as progress:
+    progress = SearchProgress(effort.num_seeds * effort.budget_s)
+    with progress, pool_of(workers, progress.watcher.note) as pool:
         found = run_reproduce(
             wanted,
             RECIPES[wanted.name],
-            effort,
+            replace(effort, pool=pool),
             shlex.join(["hsdag", "reproduce", table, *given]),
             rows=row or (),
             columns=column or (),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from scipy.special import stdtrit
 
-from hsdag.ir.errors import FileFormatError, HsdagError, OptionError, SearchError
+from hsdag.commands.runs import Record, Run, runs_of
+from hsdag.fleet.workers import pool_of
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
 from hsdag.placers.names import method_names
 from hsdag.placers.registry import find_method
@@ -26,7 +27,6 @@ from hsdag.runtime.problems.units import problem_of
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import relative_gap
-from hsdag.search.solve import solve
 
 FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
 LEAST_FOR_INTERVAL = 3
@@ -34,28 +34,8 @@ LEAST_FOR_INTERVAL = 3
 ONE_SIDED = 0.025
 """Error on each side of an interval of 95%."""
 
-OUT_OF_MEMORY = "out of memory"
 
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Run(_Record):
-    """One search: its value in seconds, None where it failed or found nothing, and then why."""
-
-    method: str
-    seed: int
-    value_s: float | None = None
-    lower_bound_s: float = 0.0
-    evaluations: int = 0
-    elapsed_s: float
-    best_after_s: float = 0.0
-    status: str = "failed"
-    failure: str | None = None
-
-
-class Setup(_Record):
+class Setup(Record):
     """What is compared, and how. A comparison is resumed with the same."""
 
     problem: str
@@ -140,14 +120,14 @@ def half_width(deviation: float, num: int) -> float:
     return float(stdtrit(num - 1, 1 - ONE_SIDED)) * deviation / float(np.sqrt(num))
 
 
-class Comparison(_Record):
+class Comparison(Record):
     """A comparison as far as it came; its file."""
 
     format: Literal["hsdag-comparison"] = FORMAT_NAME
     version: Literal[1] = 1
     simulated: Literal[True] = True
     setup: Setup
-    refused: dict[str, str] = {}
+    refused: dict[str, str] = Field(default_factory=dict)
     runs: tuple[Run, ...] = ()
 
     @staticmethod
@@ -256,7 +236,8 @@ def compare(
     past: Comparison | None = None,
     keep: Callable[[Comparison], None] = lambda _: None,
 ) -> Comparison:
-    """Search with every method and seed; ``keep`` gets the comparison so far after every run.
+    """Search with every method and seed, on workers where the options have some; ``keep`` gets the comparison so far
+    after every run.
 
     Seeds are the outer loop, so that an interrupted comparison has something of every method; the run that was
     interrupted is left out. Methods that fail have their reason in the table. Raises OptionError where the objective
@@ -272,43 +253,13 @@ def compare(
     able = [method for method in setup.methods if method not in refused]
     found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
     done = {(run.method, run.seed) for run in found.runs}
-    for seed in range(setup.seeds):
-        for method in able:
-            if (method, seed) in done:
-                continue
-            watcher.on_phase(f"{method}, seed {seed}: run {len(found.runs) + 1} of {len(able) * setup.seeds}")
-            run = run_once(problem, replace(options.search, method=method, seed=seed), watcher)
-            if watcher.should_stop():
-                return found
+    wanted = [(method, seed) for seed in range(setup.seeds) for method in able if (method, seed) not in done]
+    searches = [replace(options.search, method=method, seed=seed) for method, seed in wanted]
+    with pool_of(options.search.workers, watcher.note) as pool:
+        for _, run in runs_of(problem, searches, watcher, pool):
             found = found.model_copy(update={"runs": (*found.runs, run)})
             keep(found)
     return found
-
-
-def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Run:
-    """One search, whose failure is an answer too; phases of the search are told as steps."""
-    watcher, begin_s = watcher or Watcher(), time.monotonic()
-    failed, inner = Run(method=options.method, seed=options.seed, elapsed_s=0.0), watcher.on_step
-    try:
-        solution = solve(problem, options.placer(), options, replace(watcher, on_phase=inner, on_note=None))
-    except (HsdagError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
-            raise
-        reason = str(error) if isinstance(error, HsdagError) else OUT_OF_MEMORY
-        return failed.model_copy(update={"elapsed_s": time.monotonic() - begin_s, "failure": reason})
-    nothing = "" if solution.value_s is not None else f"no placement found. {solution.status.sentence}"
-    failure = solution.note or nothing or None  # a method that gave up has the best single device, which is not its own
-    return Run(
-        method=options.method,
-        seed=options.seed,
-        value_s=solution.value_s if failure is None else None,
-        lower_bound_s=solution.lower_bound_s,
-        evaluations=solution.num_evaluations,
-        elapsed_s=solution.elapsed_s,
-        best_after_s=solution.best_after_s,
-        status=solution.status.value,
-        failure=failure,
-    )
 
 
 def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:

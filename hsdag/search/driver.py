@@ -15,6 +15,7 @@ from hsdag.fleet.pool import Pool
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Limits, Result
 from hsdag.placers.portfolio.restarts import search_with_restarts
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -67,10 +68,12 @@ class Driver:
         past: Sequence[Event] = (),
         is_done: Callable[[float], bool] = lambda _: False,
         pool: Pool | None = None,
+        num_threads: int | None = None,
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self.limits, self._told_s = Limits(budget.seconds, seed=seed, known=tuple(known), pool=pool), 0.0
+        num_threads = num_threads or usable_cpus()
+        self.limits, self._told_s = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool), 0.0
         self.contributions: list[Contribution] = []
         self.recorder = RecordingEvaluator(
             inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard

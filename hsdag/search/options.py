@@ -17,6 +17,7 @@ from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.placers.base import Placer, Preset
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.pins import Pin
@@ -58,6 +59,8 @@ class SearchOptions:
     changes: Mapping[str, str] = field(default_factory=dict)
     workers: str | None = None
     """What computes parts of the search in other processes, as ``make_pool`` takes it."""
+    num_threads: int = field(default_factory=usable_cpus)
+    """Of methods that compute with several."""
 
     def __post_init__(self) -> None:
         check_budget(self.budget_s)

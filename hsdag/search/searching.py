@@ -165,6 +165,7 @@ def search_placements(
         journal=folder,
         past=past,
         pool=pool,
+        num_threads=options.num_threads,
     )
     if ground.ruled_out:
         watcher.note("; ".join(ground.ruled_out))

@@ -92,6 +92,7 @@ class _Search:
             known=self._start(),
             is_done=self._is_proven,
             pool=pool,
+            num_threads=options.num_threads,
         )
         self._alone: list[Event] = []
         self._note = ""

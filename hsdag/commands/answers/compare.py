@@ -6,7 +6,8 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from hsdag.commands.compare import Run, Setup
+from hsdag.commands.compare import Setup
+from hsdag.commands.runs import Run
 
 
 class Row(TypedDict):

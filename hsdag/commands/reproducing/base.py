@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
 from hsdag.reports import markdown_table
 from hsdag.reports.paper_tables import Figure, PaperTable
@@ -22,6 +23,8 @@ class Effort:
     budget_s: float = 10.0
     max_evaluations: int | None = None
     num_seeds: int = 3
+    pool: Pool | None = None
+    """Workers for searches of one problem."""
 
     def __post_init__(self) -> None:
         if self.num_seeds < 1:

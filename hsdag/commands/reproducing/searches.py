@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hsdag.commands.compare import Run, run_once
 from hsdag.commands.reproducing.base import Effort, Ours, Recipe
+from hsdag.commands.runs import Run, runs_of
+from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import HsdagError, ModelError
 from hsdag.placers.incumbent import Status
 from hsdag.placers.registry import make_placer
@@ -97,39 +98,45 @@ class SearchTable(Recipe):
             max_evaluations=effort.max_evaluations,
             semantics=self.semantics,
         )
+        found = _Runs(self._searches(columns, options, effort.num_seeds), problem, effort.pool, watcher)
         for column in columns:
             watcher.on_phase(f"{name}: {column}")
-            setting = {**CONTROLS, **self.settings}[column]
+            setting = self._column(column)
             if isinstance(setting, LargestBound):
-                found = Ours(self.shown(bound_s)) if bound_s > 0 else Ours(note="no search proved a bound")
+                ours = Ours(self.shown(bound_s)) if bound_s > 0 else Ours(note="no search proved a bound")
+            elif isinstance(setting, Absent):
+                ours = Ours(note=setting.reason)
+            elif isinstance(setting, Single):
+                ours = self._single(setting.device, problem, options, watcher)
             else:
-                found, proven_s = self._figure(setting, problem, options, effort.num_seeds, watcher)
-                bound_s = max(bound_s, proven_s)
+                runs = found.of(column)
+                ours = summary(setting, runs, self.shown)
+                if (setting.semantics or self.semantics) == self.semantics:
+                    bound_s = max([bound_s, *(run.lower_bound_s for run in runs)])
             if watcher.should_stop():
                 return
-            yield column, found
+            yield column, ours
 
-    def _figure(
-        self,
-        setting: Search | Single | Absent,
-        problem: ScheduleProblem,
-        options: SolveOptions,
-        num_seeds: int,
-        watcher: Watcher,
-    ) -> tuple[Ours, float]:
-        """The figure of a column, and the largest bound that was proved for it."""
-        if isinstance(setting, Absent):
-            return Ours(note=setting.reason), 0.0
-        if isinstance(setting, Single):
-            return self._single(setting.device, problem, options, watcher), 0.0
-        seeds = range(num_seeds) if setting.seed is None else [setting.seed]
-        semantics = setting.semantics or self.semantics
-        given = replace(
-            options, method=setting.method, preset=setting.preset, changes=setting.changes, semantics=semantics
-        )
-        runs = [run_once(problem, replace(given, seed=seed), watcher) for seed in seeds if not watcher.should_stop()]
-        proven = [run.lower_bound_s for run in runs if semantics == self.semantics]
-        return summary(setting, runs, self.shown), max(proven, default=0.0)
+    def _column(self, name: str) -> Column:
+        return {**CONTROLS, **self.settings}[name]
+
+    def _searches(self, columns: Sequence[str], options: SolveOptions, num_seeds: int) -> dict[str, list[SolveOptions]]:
+        """The searches of each column that has some."""
+        searches: dict[str, list[SolveOptions]] = {}
+        for column in columns:
+            setting = self._column(column)
+            if not isinstance(setting, Search):
+                continue
+            given = replace(
+                options,
+                method=setting.method,
+                preset=setting.preset,
+                changes=setting.changes,
+                semantics=setting.semantics or self.semantics,
+            )
+            seeds = range(num_seeds) if setting.seed is None else [setting.seed]
+            searches[column] = [replace(given, seed=seed) for seed in seeds]
+        return searches
 
     def _single(self, device: str, problem: ScheduleProblem, options: SolveOptions, watcher: Watcher) -> Ours:
         try:
@@ -140,6 +147,28 @@ class SearchTable(Recipe):
         if device not in found.single_s:
             return Ours(note=f"the graph does not fit on {device} alone", elapsed_s=found.elapsed_s)
         return Ours(self.shown(found.single_s[device]), elapsed_s=found.elapsed_s)
+
+
+class _Runs:
+    """Runs of a row's columns, as far as they have ended; in this process each is searched once it is asked for."""
+
+    def __init__(
+        self, searches: Mapping[str, list[SolveOptions]], problem: ScheduleProblem, pool: Pool | None, watcher: Watcher
+    ) -> None:
+        columns = [column for column, each in searches.items() for _ in each]
+        flat = [options for each in searches.values() for options in each]
+        self._count = {column: len(each) for column, each in searches.items()}
+        self._ended: dict[str, list[Run]] = {column: [] for column in searches}
+        self._coming = ((columns[number], run) for number, run in runs_of(problem, flat, watcher, pool))
+
+    def of(self, column: str) -> list[Run]:
+        """The runs of a column in the order of their seeds; fewer where the watcher wanted no more."""
+        while len(self._ended[column]) < self._count[column]:
+            ended = next(self._coming, None)
+            if ended is None:
+                break
+            self._ended[ended[0]].append(ended[1])
+        return sorted(self._ended[column], key=lambda run: run.seed)
 
 
 def summary(setting: Search, runs: Sequence[Run], shown: Callable[[float], float]) -> Ours:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsdag.commands.compare import run_once
 from hsdag.commands.reproducing.base import Effort, Ours, Recipe
 from hsdag.commands.reproducing.searches import Search, SearchTable, summary
+from hsdag.commands.runs import run_once
 from hsdag.commands.workload import build_problem
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.graph import IntArray

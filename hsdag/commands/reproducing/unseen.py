@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hsdag.commands.compare import run_once
 from hsdag.commands.families import find_family
 from hsdag.commands.reproducing.base import Effort, Ours, Recipe
 from hsdag.commands.reproducing.transfer import zero_shot_s
+from hsdag.commands.runs import run_once
 from hsdag.commands.train import UNSEEN, TrainOptions, run_train
 from hsdag.evaluators.base import SearchStopped
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from platform import node
 from typing import Any
 
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands import compare as comparing
-from hsdag.commands.compare import Comparison, Run
+from hsdag.commands import runs
+from hsdag.commands.compare import Comparison
+from hsdag.commands.runs import Run
 from hsdag.runtime.problems.problem_file import write_problem
 from tests.hsdag.placers.exact.exact_reference import random_problem
 
@@ -39,21 +41,21 @@ def test_the_answer_is_the_file_and_resuming_a_whole_one_searches_no_more(
     assert document == json.loads(file.read_text())
     assert [row["runs"] for row in document["rows"]] == [2, 2]
     assert document["simulated"] is True
-    monkeypatch.setattr(comparing, "solve", None)
+    monkeypatch.setattr(runs, "solve", None)
     assert answer(capsys, "compare", problem, *FEW, "--resume", file, "--json") == document
 
 
 def test_ctrl_c_prints_what_there_is_and_keeps_it(
     problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, search = tmp_path / "comparison.json", comparing.run_once
+    file, search = tmp_path / "comparison.json", runs.run_once
 
     def interrupted(*given: Any) -> Run:
         if given[1].seed == 1:
             signal.raise_signal(signal.SIGINT)
         return search(*given)
 
-    monkeypatch.setattr(comparing, "run_once", interrupted)
+    monkeypatch.setattr(runs, "run_once", interrupted)
     assert run(["compare", str(problem), *FEW, "-o", str(file)]) == 0
     printed = capsys.readouterr()
     assert "heft" in printed.out
@@ -122,3 +124,15 @@ def test_a_table_is_reproduced_with_its_command(capsys: pytest.CaptureFixture[st
         document["command"] == "hsdag reproduce doppler-2 --budget 10s --seeds 1 --row chainmm --column 'CRITICAL PATH'"
     )
     assert json.loads(file.read_text()) == document
+
+
+def test_runs_on_workers_are_those_of_this_process_and_say_where(
+    problem: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--methods", "heft,ea", "--seeds", "2", "--max-evaluations", "50", "--budget", "60s", "--json"]
+    here = answer(capsys, "compare", problem, *few)
+    away = answer(capsys, "compare", problem, *few, "--workers", "local:2")
+    plain = {(run["method"], run["seed"]): (run["value_s"], run["host"]) for run in here["runs"]}
+    found = {(run["method"], run["seed"]): (run["value_s"], run["host"]) for run in away["runs"]}
+    assert found == {key: (value, node()) for key, (value, _) in plain.items()}
+    assert {host for _, host in plain.values()} == {None}

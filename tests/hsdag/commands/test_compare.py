@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from hsdag.commands.compare import CompareOptions, Comparison, Row, Run, compare
+from hsdag.commands.compare import CompareOptions, Comparison, Row, compare
 from hsdag.commands.compare_source import Source
+from hsdag.commands.runs import Run
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.placers.incumbent import GaveUp, Incumbent, Status
 from hsdag.placers.lists.random import RandomPlacer

@@ -11,7 +11,6 @@ import openvino as ov
 import pytest
 import torch
 
-from hsdag.commands.compare import run_once
 from hsdag.commands.families import find_family
 from hsdag.commands.profile import assumed_costs
 from hsdag.commands.reproducing import RECIPES, Effort, reproduce, transfer, unseen
@@ -36,8 +35,11 @@ from hsdag.commands.reproducing.searches import (
 )  # fmt: skip
 from hsdag.commands.reproducing.transfer import SHOTS, EdgeCounts, TransferTable, edges_by_link
 from hsdag.commands.reproducing.unseen import UnseenGraphs
+from hsdag.commands.runs import run_once
 from hsdag.commands.train import UNSEEN
 from hsdag.commands.workload import build_problem, with_devices
+from hsdag.fleet.local import LocalHost
+from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.placers.incumbent import Incumbent, Status
@@ -143,6 +145,16 @@ def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: py
     found = dict(table(a=Search("random")).row("net", ("a", "HEFT"), TINY, Watcher()))
     assert (found["a"].value, found["a"].note) == (None, "2 of 2 runs failed: out of memory")
     assert found["HEFT"].value is not None
+
+
+def test_a_row_has_the_same_figures_on_workers() -> None:
+    columns = ("Missing", "hill climber", "one", "HEFT", "bound")
+    with Pool([LocalHost(), LocalHost()]) as pool:
+        away = dict(table().row("net", columns, replace(TINY, pool=pool), Watcher()))
+    here = dict(table().row("net", columns, TINY, Watcher()))
+    assert list(away) == list(columns)
+    for column in columns:
+        assert (away[column].value, away[column].note) == (here[column].value, here[column].note)
 
 
 def test_a_policy_is_moved_as_it_is_and_learns_on(tmp_path: Path) -> None:
