@@ -115,7 +115,7 @@ def _turned_down(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def _trial(event: Event, factor: float) -> Trial:
     failure = event.score.failure
-    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure)
+    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure, event.score.box)
 
 
 def _turn(member: Mapping[str, Any], factor: float) -> Turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hsdag.runtime.problems.bounds import Bound
@@ -21,10 +21,14 @@ class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an erro
 
 @dataclass(frozen=True)
 class Score:
-    """The value of one plan in the objective's unit, or infinity and why there is none."""
+    """The value of one plan in the objective's unit, or infinity and why there is none.
+
+    ``box`` is the machine that measured it, where several did.
+    """
 
     value: float = math.inf
     failure: str | None = None
+    box: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if math.isfinite(self.value) == (self.failure is not None):
@@ -57,6 +61,11 @@ class Evaluator(ABC):
     def evaluations_left(self) -> float:
         """Evaluations that the budget leaves, infinite where it does not count them."""
         return math.inf
+
+    @property
+    def num_at_once(self) -> int:
+        """How many plans are measured at the same time, where they are measured."""
+        return 1
 
     @property
     def for_workers(self) -> Evaluator | None:

@@ -70,7 +70,7 @@ class Gateway:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, Begin):
-                    self.slots[message.slot].is_abandoned = False
+                    self.slots[message.slot].is_abandoned, self.slots[message.slot].known = False, Findings()
                     self.slots[message.slot].jobs.put(message)
                 elif isinstance(message, Abandon):
                     self.slots[message.slot].is_abandoned = True

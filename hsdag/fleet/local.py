@@ -21,6 +21,8 @@ LONGEST_S = 30 * 24 * 3600.0
 class LocalHost(Host):
     """A process that is started for the first job, and again after it was lost."""
 
+    is_here = True
+
     def __init__(self) -> None:
         self.name = NAME
         self._client = WorkerClient(Setup(), COMMAND)

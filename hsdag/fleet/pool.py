@@ -23,12 +23,17 @@ MOST_LOSSES = 3
 SLOW, SLOW_S = 4.0, 10.0
 """A job is given to a second worker where it takes so many times the median of all, and at least so many seconds."""
 LOOK_EVERY_S = 0.5
+GONE = "its machine is gone"
 
 
 class Host(ABC):
-    """Where one job at a time is computed. ``name`` says where, for people."""
+    """Where one job at a time is computed.
+
+    ``name`` says on which machine, for people; ``is_here`` that it is the one that searches.
+    """
 
     name: str
+    is_here: bool = False
 
     @abstractmethod
     def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
@@ -44,9 +49,11 @@ class Host(ABC):
 
 @dataclass(eq=False)
 class _Task:
-    """A job, its answer, when each of its runs began, and the workers that it has cost."""
+    """A job, the one host that may compute it, if not any, its answer, when each of its runs began, and the workers
+    that it has cost."""
 
     job: Job[Any]
+    host: Host | None = None
     answer: Future[Any] = field(default_factory=Future)
     began_s: list[float] = field(default_factory=list)
     num_losses: int = 0
@@ -101,11 +108,23 @@ class Pool:
             host.close()
         self._on_close()
 
-    def submit(self, job: Job[A]) -> Future[A]:
-        """Have a job computed. The answer raises ExecutionError where the job ended MOST_LOSSES workers."""
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Those that are there."""
         with self._changed:
-            task = _Task(job)
-            self._waiting.append(task)
+            return tuple(self._hosts)
+
+    def submit(self, job: Job[A], host: Host | None = None) -> Future[A]:
+        """Have a job computed. The answer raises ExecutionError where the job ended MOST_LOSSES workers.
+
+        On ``host`` alone, where one is given, and at most once: the answer raises JobLost where its worker is lost.
+        """
+        with self._changed:
+            task = _Task(job, host)
+            if host is None or host in self._hosts:
+                self._waiting.append(task)
+            else:
+                task.answer.set_exception(JobLost(GONE))
             self._changed.notify_all()
         return cast("Future[A]", task.answer)
 
@@ -142,7 +161,7 @@ class Pool:
     def _serve(self, host: Host) -> None:
         """Compute jobs one after another, until the pool is closed or no host is left."""
         place: Host | None = host
-        while place is not None and (task := self._next()) is not None:
+        while place is not None and (task := self._next(place)) is not None:
             try:
                 answer = place.call(task.job, self.exchange, self._is_over(task))
             except JobLost as loss:
@@ -157,13 +176,16 @@ class Pool:
     def _is_over(self, task: _Task) -> Callable[[], bool]:
         return lambda: self._is_closed or task.answer.done()
 
-    def _next(self) -> _Task | None:
+    def _next(self, host: Host) -> _Task | None:
         """A job to compute: one that waits, else a slow one once more; None when the pool is closed."""
         with self._changed:
             while not self._is_closed:
-                while self._waiting and self._waiting[0].answer.done():
-                    self._waiting.popleft()
-                task = self._waiting.popleft() if self._waiting else self._slow()
+                for done in [task for task in self._waiting if task.answer.done()]:
+                    self._waiting.remove(done)
+                first = next((task for task in self._waiting if task.host in (None, host)), None)
+                if first is not None:
+                    self._waiting.remove(first)
+                task = first or self._slow()
                 if task is not None:
                     task.began_s.append(time.monotonic())
                     self._running.append(task)
@@ -176,7 +198,11 @@ class Pool:
         if not self._took_s:
             return None
         limit_s = max(SLOW * median(self._took_s), SLOW_S)
-        alone = [task for task in self._running if self._running.count(task) == 1 and not task.answer.done()]
+        alone = [
+            task
+            for task in self._running
+            if task.host is None and self._running.count(task) == 1 and not task.answer.done()
+        ]
         task = min(alone, key=lambda each: each.began_s[-1], default=None)
         return task if task is not None and time.monotonic() - task.began_s[-1] > limit_s else None
 
@@ -189,7 +215,8 @@ class Pool:
                 self.num_dropped += 1
                 return
             self.num_answers[host.name] += 1
-            self._took_s.append(time.monotonic() - task.began_s[-1])
+            if task.host is None:
+                self._took_s.append(time.monotonic() - task.began_s[-1])
         if error is not None:
             task.answer.set_exception(error)
         else:
@@ -205,9 +232,12 @@ class Pool:
             self.num_lost += 1
             task.num_losses += 1
             is_given_up = task.num_losses >= MOST_LOSSES
-            if not is_given_up and task not in self._running:
+            if not is_given_up and task not in self._running and task.host is None:
                 self._waiting.appendleft(task)
                 self._changed.notify_all()
+        if task.host is not None:  # who waits for the answer knows where else the job may be computed
+            task.answer.set_exception(JobLost(reason))
+            return
         self.say(f"lost a worker on {host.name} ({reason}); its job {'is given up' if is_given_up else 'goes on'}")
         if is_given_up:
             message = (
@@ -220,6 +250,9 @@ class Pool:
         with self._changed:
             self._hosts.remove(host)
             host.close()
+            for task in self._waiting:
+                if task.host is host and not task.answer.done():
+                    task.answer.set_exception(JobLost(GONE))
             self.num_workers = len(self._hosts)
             if self._hosts or self._last_resort is None:
                 return None

@@ -86,11 +86,15 @@ class PlanRecord(BaseModel):
 
 
 class EventRecord(PlanRecord):
-    """A plan that was evaluated: its value in the objective's unit, or why it has none."""
+    """A plan that was evaluated: its value in the objective's unit, or why it has none.
+
+    ``box`` is the machine that measured it, where several did.
+    """
 
     value: float | None = None
     failure: str | None = None
     elapsed_s: float
+    box: str | None = None
 
     @model_validator(mode="after")
     def _has_a_score(self) -> EventRecord:
@@ -100,7 +104,7 @@ class EventRecord(PlanRecord):
 
     @property
     def score(self) -> Score:
-        return Score(math.inf if self.value is None else self.value, self.failure)
+        return Score(math.inf if self.value is None else self.value, self.failure, self.box)
 
 
 _R = TypeVar("_R", bound=PlanRecord)
@@ -166,9 +170,13 @@ class RunFolder:
 
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
-        value = event.score.value if event.score.failure is None else None
+        score = event.score
         record = EventRecord(
-            **self._fields(event.plan), value=value, failure=event.score.failure, elapsed_s=event.elapsed_s
+            **self._fields(event.plan),
+            value=score.value if score.failure is None else None,
+            failure=score.failure,
+            elapsed_s=event.elapsed_s,
+            box=score.box,
         )
         _append(self.events_path, [record])
 

@@ -42,6 +42,7 @@ class Placed(TypedDict):
     evaluations: int
     failed_evaluations: int
     evaluation_failures: dict[str, int]
+    evaluations_by_box: dict[str, int]
     simulated_evaluations: int
     search_s: float
     run_folder: str | None

@@ -85,6 +85,18 @@ def test_most_placements_are_simulated_and_only_the_most_promising_measured() ->
     assert device.asked == best
 
 
+class Machines(Device):
+    """Five of them measure at the same time."""
+
+    num_at_once = 5
+
+
+def test_every_machine_gets_a_plan_of_its_own_to_measure() -> None:
+    device = Machines()
+    hybrid(device).evaluate(drawn(10))
+    assert len(device.asked) == len(set(device.asked)) == 5
+
+
 def test_measuring_teaches_what_the_profile_did_not_know() -> None:
     evaluator, others = hybrid(Device()), drawn(30, 9)
     true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))

@@ -29,6 +29,14 @@ class Add(Job[int]):
 
 
 @dataclass(frozen=True)
+class Where(Job[str]):
+    """Says where it is computed, which the host knows."""
+
+    def run(self, values: tuple[Any, ...], exchange: Exchange) -> str:  # noqa: ARG002
+        return "in a worker"
+
+
+@dataclass(frozen=True)
 class Dies(Job[int]):
     """Ends its worker so many times, counted in a folder, then answers."""
 

@@ -16,7 +16,7 @@ from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Host, Pool
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.measuring.worker_client import WorkerDefect
-from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow
+from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow, Where
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,38 @@ def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, m
         while any(thread.is_alive() and pool._running for thread in threading.enumerate() if pool._running):
             time.sleep(0.05)
         assert pool.num_dropped == 1
+
+
+class Named(Host):
+    """Answers with its name; its worker is lost ``num_losses`` times, and it is gone then where it ``is_mortal``."""
+
+    def __init__(self, name: str, num_losses: int = 0, *, is_mortal: bool = False) -> None:
+        self.name, self._num_losses, self._is_mortal = name, num_losses, is_mortal
+
+    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+        if self._num_losses:
+            self._num_losses -= 1
+            raise JobLost("a test")
+        return self.name
+
+    def revive(self) -> bool:
+        return not self._is_mortal
+
+
+def test_a_job_for_one_host_is_computed_by_no_other_one() -> None:
+    hosts = [Named("a"), Named("b"), Named("c")]
+    with Pool(hosts) as pool:
+        asked = [hosts[number % 3] for number in range(30)]
+        assert [pool.submit(Where(), host).result(5) for host in asked] == [host.name for host in asked]
+
+
+def test_a_job_for_one_host_ends_with_its_worker_and_the_next_one_gets_another() -> None:
+    first, second = Named("a", 1), Named("b", 1, is_mortal=True)
+    with Pool([first, second, Named("c")]) as pool:
+        for host in (first, second):
+            with pytest.raises(JobLost, match="a test"):
+                pool.submit(Where(), host).result(5)
+        assert pool.submit(Where(), first).result(5) == "a"
+        with pytest.raises(JobLost, match="is gone"):
+            pool.submit(Where(), second).result(5)
+        assert [host.name for host in pool.hosts] == ["a", "c"]

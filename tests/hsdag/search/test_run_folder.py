@@ -27,6 +27,7 @@ RECORD = RunRecord(
 EVENTS = [
     Event(Plan(np.array([0, 1, 1]), np.array([2, 0, 1])), Score(0.25), 1.5),
     Event(Plan(np.array([1, 1, 1])), Score.failed("the worker was ended by SIGSEGV"), 2.5),
+    Event(Plan(np.array([0, 1, 0])), Score(0.5, box="anna (1a2b3c)"), 3.5),
 ]
 
 
@@ -38,9 +39,9 @@ def started(path: Path) -> RunFolder:
 
 
 def same(left: list[Event], right: list[Event]) -> bool:
-    return all(
-        (a.plan, a.score, a.elapsed_s) == (b.plan, b.score, b.elapsed_s) for a, b in zip(left, right, strict=True)
-    )
+    return [(e.plan, e.score, e.score.box, e.elapsed_s) for e in left] == [
+        (e.plan, e.score, e.score.box, e.elapsed_s) for e in right
+    ]
 
 
 def test_events_come_back_as_they_were(tmp_path: Path) -> None:
@@ -52,8 +53,8 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Pa
     folder = started(tmp_path)
     content = folder.events_path.read_bytes()
     folder.events_path.write_bytes(content[:-7])
-    assert same(folder.events(), EVENTS[:1])
-    folder.append(EVENTS[1])
+    assert same(folder.events(), EVENTS[:2])
+    folder.append(EVENTS[2])
     assert same(folder.events(), EVENTS)
 
 
