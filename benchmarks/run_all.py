@@ -105,6 +105,9 @@ BENCHMARKS = {
     "submodels_speed": Small("--sizes 1000", r"residual +\d+ +\d+ .* us"),
     "torch_engine_overhead": Small("--devices 2 --rounds 3", r"16 chains +\d+ +[\d.]+"),
     "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),
+    "training_scale": Small(
+        "--problems 8 --updates 4 --workers 1 --simulated 64", r"64 workers, simulated: +[\d.]+ updates a second"
+    ),
     "unequal_devices": Small("--budget 10s", r"policy's choice against \S+: [\d.]+"),
     "work_conserving_truth": Small("--placements 4 --calibration 2 --rounds 2", r"calibrated.*Spearman"),
     "zero_shot": Small("--graphs 2 --other-graphs 1 --seconds 0.5", r"A draw takes [\d.]+ ms for 250 ops"),

@@ -29,9 +29,13 @@ def train(
         None, "--updates", help="Updates; if not given, 1500 for rules, 6000 for doppler."
     ),
     expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, which DOPPLER imitates."),
+    expert_evaluations: int | None = typer.Option(
+        None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
+    ),
     unseen: int = typer.Option(20, "--unseen", help="Problems to judge the policy on, which it is not trained on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
+    workers: options.Workers = None,
     resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
     curve: options.Curve = None,
     tensorboard: Path | None = typer.Option(
@@ -52,7 +56,8 @@ def train(
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
     given = parse_changes(changes or ())
-    wanted = TrainOptions(family, method, problems, updates, parse_duration(expert, "--expert"), unseen, seed, given)
+    expert_s = parse_duration(expert, "--expert")
+    wanted = TrainOptions(family, method, problems, updates, expert_s, unseen, seed, given, expert_evaluations, workers)
     with SearchProgress(None) as progress, TensorBoard(tensorboard) as board:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
@@ -70,6 +75,7 @@ def train(
                 on_phase=watcher.on_phase,
                 on_update=heard,
                 should_stop=watcher.should_stop,
+                say=watcher.note,
             )
         except SearchStopped as stop:
             write_learning_curve(points, title, VALUES[method], curve)
@@ -88,7 +94,7 @@ def train(
     )
     typer.echo(
         f"On {judged['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
-        f"as long as annealing's of {expert}, and the best of 16 {least} times (simulated)."
+        f"as long as annealing's of {wanted.expert}, and the best of 16 {least} times (simulated)."
     )
     if judged["first_failed"]:
         typer.echo(

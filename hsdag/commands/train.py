@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.curves import curve_point
+from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import Family, find_family
-from hsdag.commands.train_rules import Exercise, RuleTraining, RuleTrainingOptions, judged
+from hsdag.commands.lessons import Expert, lessons_of
+from hsdag.commands.train_rules import RuleTraining, RuleTrainingOptions, judged
 from hsdag.commands.training_state import TrainingState
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import write_policy
-from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
+from hsdag.fleet.pool import Pool
+from hsdag.fleet.workers import check_workers, pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
+from hsdag.learning.doppler.lesson import Lesson
 from hsdag.learning.doppler.making import policy_card
-from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
+from hsdag.learning.doppler.pretraining import Pretraining, zero_shot
 from hsdag.learning.options import Baseline
 from hsdag.learning.training import Progress
-from hsdag.placers.learned.base import one_thread, singles_of
+from hsdag.placers.learned.base import one_thread
 from hsdag.placers.lists.rules import METHOD as RULES
 from hsdag.placers.lists.rules import WEIGHTS
-from hsdag.placers.registry import changed_options, make_placer
+from hsdag.placers.registry import changed_options
 from hsdag.reports import CurvePoint
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Semantics
-from hsdag.search.options import SolveOptions, check_seed
-from hsdag.search.solve import solve
+from hsdag.search.options import check_seed
 from hsdag.version import __version__
 
 UPDATES = {RULES: 1500, "doppler": 6000}
@@ -53,7 +53,8 @@ class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
     ``method`` is ``rules`` or ``doppler``. ``expert_s`` are seconds of annealing for each problem, whose best plan
-    DOPPLER imitates, and which both are judged by. ``changes`` are hyper-parameters of the training by name.
+    DOPPLER imitates, and which both are judged by; ``expert_evaluations`` limit it instead, where they are given.
+    ``changes`` are hyper-parameters of the training by name.
     """
 
     family: str
@@ -65,14 +66,20 @@ class TrainOptions:
     unseen: int = 20
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
+    expert_evaluations: int | None = None
+    workers: str | None = None
+    """What computes parts of the training in other processes, as ``make_pool`` takes it."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if self.workers is not None:
+            check_workers(self.workers)
         if self.method not in UPDATES:
             raise OptionError(f"hsdag train has no method {self.method!r}; choose one of {', '.join(UPDATES)}")
-        for name in ("problems", "updates", "unseen"):
+        for name in ("problems", "updates", "unseen", "expert_evaluations"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
+                option = name.replace("_", "-")
+                raise OptionError(f"--{option} must be at least 1, not {getattr(self, name)}")
         if not self.expert_s > 0:
             raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
         if (self.seed + 1) * self.problems > UNSEEN:
@@ -94,8 +101,19 @@ class TrainOptions:
     def same(self) -> dict[str, Any]:
         """What has to be the same where a training goes on, as JSON values by name: all but the number of updates."""
         chosen = asdict(self.of_rules) if self.method == RULES else self.learning.as_dict()
-        own = {name: getattr(self, name) for name in ("family", "problems", "seed", "expert_s")}
+        own = {name: getattr(self, name) for name in ("family", "problems", "seed")} | self.limits
         return {name: value for name, value in {**own, **chosen}.items() if name != "updates"}
+
+    @property
+    def expert(self) -> Expert:
+        """What is imitated, and judged by."""
+        return Expert(self.expert_s, self.expert_evaluations)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Of the expert, as JSON values by name."""
+        given = {"expert_s": self.expert_s, "expert_evaluations": self.expert_evaluations}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def of_rules(self) -> RuleTrainingOptions:
@@ -140,12 +158,14 @@ def run_train(
     on_phase: Callable[[str], None] = lambda _: None,
     on_update: Callable[[CurvePoint], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
     """Train, judge on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve, or to more updates. An interrupt leaves the state and raises SearchStopped. Raises OptionError and
-    OutputError, and SearchError where the state is of another training, or missing with ``resume``, or there without.
+    curve, or to more updates, with as many workers as there are now. ``say`` hears of workers that are lost. An
+    interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
+    SearchError where the state is of another training, or missing with ``resume``, or there without.
     """
     begin_s, family = time.monotonic(), find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
@@ -161,24 +181,10 @@ def run_train(
         curve.append(point)
         on_update(point)
 
-    watching = Watching(on_phase, keep, should_stop)
-    lessons = _lessons(options, family, 0.0 if has_begun or options.method == RULES else options.expert_s, watching)
-    on_phase(f"training, {options.num_updates} updates")
-    train = _train_rules if options.method == RULES else _train_networks
-    weights, card, worth = train(options, lessons, state, watching)
-    on_phase(f"judging on {options.unseen} problems that were not trained on")
-    card |= {
-        "name": family.name,
-        "hsdag": __version__,
-        "family": family.name,
-        "problems": options.problems,
-        "updates": options.num_updates,
-        "expert_s": options.expert_s,
-        "seed": options.seed,
-        "unseen": judge(worth, family, options),
-        "seconds": round(time.monotonic() - begin_s, 1),
-        "figures": "simulated",
-    }
+    with pool_of(options.workers, say) as pool:
+        watching = Watching(on_phase, keep, should_stop)
+        weights, card = _trained(options, family, state, watching, pool, has_begun=has_begun)
+    card |= {"seconds": round(time.monotonic() - begin_s, 1), "figures": "simulated"}
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
     return TrainResult(path, card, tuple(curve))
@@ -192,13 +198,52 @@ class Watching:
     on_update: Callable[[CurvePoint], None]
     should_stop: Callable[[], bool]
 
+    def check(self) -> None:
+        """Raise SearchStopped when the training should stop."""
+        if self.should_stop():
+            raise SearchStopped
+
+
+def _trained(
+    options: TrainOptions,
+    family: Family,
+    state: TrainingState,
+    watching: Watching,
+    pool: Pool | None,
+    *,
+    has_begun: bool,
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Weights and card of a policy, which is judged on problems that it was not trained on."""
+    expert = None if has_begun or options.method == RULES else options.expert
+    experts = "" if expert is None else f", {expert} of annealing each"
+    watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
+    numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
+    lessons = lessons_of(family, numbers, expert, watching.check, pool)
+    watching.on_phase(f"training, {options.num_updates} updates")
+    if options.method == RULES:
+        weights, card, worth = _train_rules(options, lessons, state, watching, pool)
+    else:
+        weights, card, worth = _train_networks(options, lessons, state, watching)
+    watching.on_phase(f"judging on {options.unseen} problems that were not trained on")
+    unseen = lessons_of(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
+    return weights, card | {
+        "name": family.name,
+        "hsdag": __version__,
+        "family": family.name,
+        "problems": options.problems,
+        "updates": options.num_updates,
+        "seed": options.seed,
+        "unseen": judge(worth, unseen),
+        **options.limits,
+    }
+
 
 Worth = Callable[[Lesson], tuple[float, float]]
 """What a policy is worth on a problem: the value of its first answer, and the least of 16."""
 
 
 def _train_rules(
-    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching
+    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching, pool: Pool | None
 ) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
     training = RuleTraining(
         [Exercise(lesson.costs, lesson.evaluator) for lesson in lessons],
@@ -206,6 +251,7 @@ def _train_rules(
         options.seed,
         lambda update, value: watching.on_update(CurvePoint(update, np.nan, np.nan, value, np.nan)),
         watching.should_stop,
+        pool,
     )
     training.run(options.num_updates, state)
 
@@ -235,42 +281,13 @@ def _train_networks(
     return training.network.state_dict(), card, worth
 
 
-def _lessons(options: TrainOptions, family: Family, expert_s: float, watching: Watching) -> list[Lesson]:
-    experts = f", {expert_s:g} s of annealing each" if expert_s else ""
-    watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
-    lessons = []
-    for number in range(options.problems):
-        lessons.append(lesson_of(family, options.seed * options.problems + number, expert_s))
-        if watching.should_stop():
-            raise SearchStopped
-    return lessons
-
-
-def lesson_of(family: Family, number: int, expert_s: float) -> Lesson:
-    """A problem of a family, by number, with the best plan of so many seconds of annealing; 0 for none."""
-    problem = family.problem(number)
-    units = problem_of(problem)
-    evaluator = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
-    assert units.costs is not None
-    experts: tuple[Plan, ...] = ()
-    if expert_s:
-        found = make_placer("sa", is_cheap=True)
-        answer = solve(problem, found, SolveOptions("sa", budget_s=expert_s, seed=number))
-        if answer.device is not None:
-            first = np.unique(units.units.partition.labels, return_index=True)[1]
-            order = None if answer.priority is None else answer.priority[first]
-            experts = (Plan(answer.device[first], order),)
-    return Lesson(units.costs, evaluator, tuple(singles_of(units)), experts)
-
-
-def judge(worth: Worth, family: Family, options: TrainOptions) -> dict[str, float | None]:
-    """Mean ratios to annealing for ``expert_s`` on unseen problems: of the first answer, and of the best of 16.
+def judge(worth: Worth, lessons: Sequence[Lesson]) -> dict[str, float | None]:
+    """Mean ratios of a policy's values to the expert's: of the first answer, and of the best of 16.
 
     ``..._failed`` count the problems that have no plan within memory, which means leave out; None where all have none.
     """
     ratios = []
-    for number in range(UNSEEN, UNSEEN + options.unseen):
-        lesson = lesson_of(family, number, options.expert_s)
+    for lesson in lessons:
         if lesson.experts:
             best = min(score.value for score in lesson.evaluator.evaluate(lesson.experts))
             ratios.append([value / best for value in worth(lesson)])

@@ -11,29 +11,24 @@ needed, and gradients of single decisions did not get as far (docs/learned-metho
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.commands.exercises import Exercise, Exercises
+from hsdag.evaluators.base import Checkpoint, SearchStopped
+from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.training import SAVE_EVERY_S
 from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS
-from hsdag.placers.lists.rules import SPREAD, STEP, RuleScheduler, changed
-from hsdag.placers.memory_repair import repaired
+from hsdag.placers.lists.rules import SPREAD, STEP, changed
 from hsdag.runtime.problems.op_features import OP_FEATURES, WAY_TO_END
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.tables import tables_of
-from hsdag.runtime.simulator import Semantics
 
 POOL = 8
 """Rules drawn at the beginning for each rule of the set."""
-WORST = 4.0
-"""A plan that failed, or is slower, counts as so many times the work of all ops on their fastest devices."""
 CHANGES = 8
 """Changes of one rule that an update compares."""
 BLOCKS = 4
@@ -59,29 +54,11 @@ class RuleTrainingOptions:
             raise OptionError(f"rules must be at least 1, not {self.rules}")
 
 
-class Exercise:
-    """A problem to train on: values of rules by the simulator, as logarithms of shares of the work of all ops."""
-
-    def __init__(self, costs: ScheduleProblem, evaluator: Evaluator) -> None:
-        self._costs, self._evaluator = costs, evaluator
-        self._scheduler = RuleScheduler(tables_of(costs))
-        self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
-
-    def values(self, rules: Sequence[FloatArray]) -> FloatArray:
-        """[R] logarithms of the values of rules' plans, repaired where they exceed a memory; WORST where they fail."""
-        plans = [self._scheduler.plan(rule) for rule in rules]
-        values = np.array([score.value for score in self._evaluator.evaluate(plans)])
-        failed = np.flatnonzero(~np.isfinite(values))
-        if len(failed):
-            mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].order) for i in failed]
-            values[failed] = [score.value for score in self._evaluator.evaluate(mended)]
-        return np.asarray(np.log(np.fmin(values / self.unit_s, WORST)))
-
-
 class RuleTraining:
     """Improves a set of ``num_rules`` rules on exercises; all randomness comes from one generator.
 
-    ``on_update`` gets the number of the update and the mean over exercises of the set's best value.
+    With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``on_update`` gets the
+    number of the update and the mean over exercises of the set's best value.
     """
 
     def __init__(
@@ -91,8 +68,9 @@ class RuleTraining:
         seed: int,
         on_update: Callable[[int, float], None] = lambda _, __: None,
         should_stop: Callable[[], bool] = lambda: False,
+        pool: Pool | None = None,
     ) -> None:
-        self._exercises, self._on_update, self._should_stop = exercises, on_update, should_stop
+        self._exercises, self._on_update, self._should_stop = Exercises(exercises, pool), on_update, should_stop
         self._rng = np.random.default_rng(seed)
         self.rules = np.tile(first_rule(), (num_rules, 1))  # [R, W]
         self._values = np.zeros((0, len(exercises)))  # [R, P]
@@ -125,11 +103,12 @@ class RuleTraining:
             if time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
                 saved_s = time.monotonic()
+        self._save(checkpoint)
 
     def _begin(self) -> None:
         """Take the rules of the set, one by one, from a pool."""
         pool = [first_rule(), *(self._changed(first_rule()) for _ in range(POOL * len(self.rules) - 1))]
-        values = self._judged(pool, range(len(self._exercises)))
+        values = self._judged(pool, np.arange(len(self._exercises)))
         best = np.full(len(self._exercises), np.inf)
         chosen = []
         for _ in self.rules:
@@ -162,14 +141,13 @@ class RuleTraining:
         if loss[best] <= 0:
             self.rules[at], self._values[at] = rules[best], new[best]
 
-    def _judged(self, rules: Sequence[FloatArray], which: Iterable[int]) -> FloatArray:
+    def _judged(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
         """[R, P] values of rules on some exercises."""
-        columns = []
-        for i in which:
-            columns.append(self._exercises[i].values(rules))
-            if self._should_stop():
-                raise SearchStopped
-        return np.stack(columns, axis=1)
+        return self._exercises.values(rules, which, self._check)
+
+    def _check(self) -> None:
+        if self._should_stop():
+            raise SearchStopped
 
     def _save(self, checkpoint: Checkpoint) -> None:
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}

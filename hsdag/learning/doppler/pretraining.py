@@ -8,33 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
-from hsdag.ir.graph import IntArray
+from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.doppler.lesson import Lesson
 from hsdag.learning.doppler.making import dual_network, dual_policy
 from hsdag.learning.doppler.network import DualNetwork
 from hsdag.learning.policy import first_plans
 from hsdag.learning.snapshot import learner_tensors, load_learner
 from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 NAME = "pretraining"
-
-
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """A problem to learn on, how its plans are scored, and the plans of an expert."""
-
-    costs: ScheduleProblem
-    evaluator: Evaluator
-    singles: tuple[IntArray, ...]
-    experts: tuple[Plan, ...]
 
 
 class Pretraining:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from safetensors import safe_open
 
 from hsdag.cli.app import run
-from hsdag.commands import train
+from hsdag.commands import lessons, train
 from hsdag.commands.families import Family, find_family
-from hsdag.commands.train import TrainOptions, TrainResult, judge, lesson_of, run_train
+from hsdag.commands.lessons import Expert, lesson_of, lessons_of
+from hsdag.commands.train import TrainOptions, TrainResult, judge, run_train
 from hsdag.evaluators.base import Score, SearchStopped
 from hsdag.evaluators.policy_file import read_policy, write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.fleet.workers import make_pool
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.learning.doppler.pretraining import Lesson
+from hsdag.learning.doppler.lesson import Lesson
 from hsdag.placers.registry import make_placer
+from hsdag.reports import CurvePoint
 from hsdag.runtime.problems.plan import Plan
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
@@ -39,17 +47,17 @@ def after(calls: int) -> Callable[[], bool]:
     return lambda: next(count) >= calls
 
 
-def with_single_device(family: Family, number: int, expert_s: float) -> Lesson:
+def with_single_device(family: Family, number: int, expert: Expert | None) -> Lesson:
     """A lesson whose expert leaves all ops on the first device, whatever the time."""
-    lesson = lesson_of(family, number, 0.0)
-    return replace(lesson, experts=(Plan(lesson.singles[0]),)) if expert_s else lesson
+    lesson = lesson_of(family, number, None)
+    return lesson if expert is None else replace(lesson, experts=(Plan(lesson.singles[0]),))
 
 
 @pytest.mark.parametrize("baseline", ["batch", "running", "recent"])
 def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str
 ) -> None:
-    monkeypatch.setattr(train, "lesson_of", with_single_device)
+    monkeypatch.setattr(lessons, "lesson_of", with_single_device)
     options = replace(SMALL, changes={**SMALL.changes, "baseline": baseline, "exploration": "0.2"})
     whole, path = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors"
     run_train(options, whole)
@@ -59,6 +67,45 @@ def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_
     assert not state.exists()
     assert first.weights.keys() == second.weights.keys()
     assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp_path: Path) -> None:
+    whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[CurvePoint]()
+    options = replace(SMALL_RULES, problems=4, expert_evaluations=2000)
+    alone, with_two = run_train(options, whole), replace(options, workers="local:2")
+    with pytest.raises(SearchStopped):
+        run_train(with_two, path, on_update=done.append, should_stop=lambda: len(done) == 2)
+    assert psutil.Process().children() == []
+    last = run_train(replace(options, workers="local:1"), path, resume=True)
+    first, second = read_policy(whole, "rules"), read_policy(path, "rules")
+    assert np.array_equal(first.weights["rules"], second.weights["rules"])
+    assert last.card["unseen"] == alone.card["unseen"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    command = [sys.executable, "-m", "hsdag", "train", "chain", "-o", str(path), "--problems", "2", "--set", "rules=2"]
+    with subprocess.Popen([*command, "--updates", "999999", "--workers", "local:2"]) as training:
+        while len(workers := psutil.Process(training.pid).children()) < 2:
+            assert training.poll() is None
+            time.sleep(0.2)
+        training.send_signal(signal.SIGINT)
+        assert training.wait(60.0) == 130
+    assert not any(worker.is_running() for worker in workers)
+
+
+@pytest.mark.slow
+def test_lessons_of_workers_are_those_of_this_process() -> None:
+    family, expert = find_family("random-wired,chain"), Expert(evaluations=2000)
+    here = lessons_of(family, range(3), expert, lambda: None, None)
+    with make_pool("local:2") as pool:
+        there = lessons_of(family, range(3), expert, lambda: None, pool)
+    for one, other in zip(here, there, strict=True):
+        assert one.experts == other.experts
+        assert np.array_equal(one.singles, other.singles)
+        assert one.evaluator.evaluate(one.experts) == other.evaluator.evaluate(other.experts)
 
 
 def interrupted(options: TrainOptions, path: Path) -> Path:
@@ -127,10 +174,10 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = iter([(np.inf, 2.0), (4.0, 3.0), (np.inf, np.inf)] + [(np.inf, np.inf)] * 2)
-    monkeypatch.setattr(train, "lesson_of", with_single_device)
+    monkeypatch.setattr(lessons, "lesson_of", with_single_device)
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: [Score(2.0)] * len(plans))
-    options = replace(SMALL, unseen=3)
-    assert judge(lambda _: next(found), find_family("enas"), options) == {
+    unseen = [with_single_device(find_family("enas"), number, Expert()) for number in range(3)]
+    assert judge(lambda _: next(found), unseen) == {
         "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
     }  # fmt: skip
     monkeypatch.setattr(train, "judged", lambda *_: next(found))
@@ -187,6 +234,10 @@ def test_options_of_a_training_are_checked() -> None:
         TrainOptions("enas", "doppler", changes={"initial": "policy.safetensors"})
     with pytest.raises(OptionError, match="--expert must be more than zero, not 0"):
         TrainOptions("enas", expert_s=0.0)
+    with pytest.raises(OptionError, match="--expert-evaluations must be at least 1, not 0"):
+        TrainOptions("enas", expert_evaluations=0)
+    with pytest.raises(OptionError, match="--workers 'two' is none of local:N"):
+        TrainOptions("enas", workers="two")
     TrainOptions("enas", problems=2, seed=499_999)
     with pytest.raises(OptionError, match=r"at most 1000000, .* judged on, not 1000002"):
         TrainOptions("enas", problems=2, seed=500_000)

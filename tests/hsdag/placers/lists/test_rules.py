@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import find_family
-from hsdag.commands.train_rules import Exercise, RuleTraining, first_rule
+from hsdag.commands.train_rules import RuleTraining, first_rule
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
