@@ -14,6 +14,14 @@ from hsdag.runtime.cutting.cut import MODEL_INPUT, Tensor
 from hsdag.runtime.openvino_backend.submodels import Submodel
 from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked
 
+LEFT_BEHIND: list[Any] = []
+"""Requests that failed in a thread of ours.
+
+The CPU plugin leaves their task in its queue (2026.4.1), and runs it before the next one of that thread, or of one in
+its place, whatever has become of the request. So these live on, and once there is one, every inference of the process
+runs in a thread of the plugin.
+"""
+
 
 def has_open_sizes(model: Any) -> bool:
     """Whether a model has tensors whose size is known only when they are there."""
@@ -65,7 +73,7 @@ class Slot:
         self._requests: list[Any] = [None if each is None else each.create_infer_request() for each in compiled]
         self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
         self.lock = threading.Lock()  # for who changes requests, and who gives them up
-        self._marks = [np.zeros(1, dtype=np.float32) for _ in compiled]
+        self._marks: list[Any] = [np.zeros(1, dtype=np.float32) for _ in compiled]
         self._in_thread = [
             not any(found) and not is_open and not has_state
             for found, is_open, has_state in zip(
@@ -115,10 +123,11 @@ class Slot:
         ``begin`` is called with the lock when the slot is about to be touched, and raises where it must not be.
 
         What runs in the calling thread may fail silently, so the constant output shows whether an inference went
-        through. One that did not is run again, checked. Outputs of unknown size cannot be touched after a swallowed
-        error, and state must not change twice: subgraphs that have either are checked from the start. So are those
-        with tensors of unknown size within: what the CPU plugin refused for its sizes it takes when it comes again at
-        once (2026.4.1), and computes something with the sizes of before.
+        through. One that did not is run again, checked; where that goes well, once more, which takes what failed out of
+        the plugin's queue. Outputs of unknown size cannot be touched after a swallowed error, and state must not change
+        twice: subgraphs that have either are checked from the start, and not run again. So are those with tensors of
+        unknown size within: what the CPU plugin refused for its sizes it takes when it comes again at once (2026.4.1),
+        and computes something with the sizes of before.
         """
         is_fit = self._made_from[s] is compiled and self._requests[s] is not None
         fresh = None if is_fit else compiled.create_infer_request()
@@ -130,19 +139,39 @@ class Slot:
         for k, source, out in self._wiring.reads[s]:
             if self._wiring.is_dynamic[source][out]:
                 request.set_input_tensor(k, self._requests[source].get_output_tensor(out))
-        if self._in_thread[s]:
-            mark[0] = 0.0
-            infer_unchecked(request)
-            if mark[0]:
-                return
-            if is_cancelled():
-                raise ExecutionError("cancelled")
-        infer_checked(request)
-        self._in_thread[s] = False  # nothing was wrong: the plugin does not write constants every time
+        if not self._in_thread[s]:
+            infer_checked(request)
+            return
+        if LEFT_BEHIND:
+            try:
+                infer_checked(request)
+            except RuntimeError:
+                if is_cancelled():
+                    raise
+                infer_checked(request)
+            return
+        mark[0] = 0.0
+        infer_unchecked(request)
+        if not mark[0]:
+            self._repeat(s, request, mark)
+
+    def _repeat(self, s: int, request: Any, mark: Any) -> None:
+        """Run again what did not go through in the calling thread. Raises what the plugin does."""
+        try:
+            infer_checked(request)
+        except BaseException:
+            LEFT_BEHIND.append(request)
+            raise
+        mark[0] = 0.0
+        infer_unchecked(request)
+        self._in_thread[s] = bool(mark[0])  # else nothing was wrong: the plugin does not write constants every time
 
     def cancel(self, s: int) -> None:
-        """Ask the plugin to stop subgraph s between two ops. Raises RuntimeError where it cannot."""
-        if self._requests[s] is not None:
+        """Ask the plugin to stop subgraph s between two ops. Raises RuntimeError where it cannot.
+
+        What runs in the calling thread goes on to its end: a task that stops there stays in the plugin's queue.
+        """
+        if self._requests[s] is not None and (LEFT_BEHIND or not self._in_thread[s]):
             self._requests[s].cancel()
 
     def put_aside(self, s: int) -> None:

@@ -18,7 +18,7 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.runtime.openvino_backend import WorkConservingModel
+from hsdag.runtime.openvino_backend import WorkConservingModel, slots
 from tests.runtime.openvino_backend.placing import placed
 from tests.runtime.openvino_backend.python_ops import Gate, PythonOp, device_of, expected, python_model
 
@@ -403,3 +403,46 @@ def test_sizes_that_do_not_fit_are_refused(core: ov.Core, is_whole: bool) -> Non
             assert np.allclose(request.infer([values, np.asarray(good)])[0], np.sin(values), atol=1e-6)
             with pytest.raises(ExecutionError, match=r"failed: .*Reshape"):
                 request.infer([values, np.asarray(bad)])
+
+
+class Counted:
+    """A call of an op that counts, after another call."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call, self.count = call, 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        self.call()
+
+
+def test_what_failed_once_is_not_run_again_behind_the_next_inference(core: ov.Core) -> None:
+    call, stands = fail_once(ValueError("no such number"))
+    counted = Counted(call)
+    with compiled(core, python_model(first=counted)) as model:
+        failed, other = model.create_infer_request(), model.create_infer_request()
+        with pytest.raises(ExecutionError, match="no such number"):
+            failed.infer(X)
+        stands[0], counted.count = False, 0
+        assert np.allclose(other.infer(X)[0], expected(X), atol=1e-6)
+        assert counted.count == 1
+
+
+def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
+    core: ov.Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "LEFT_BEHIND", [])
+    gate = Gate()
+    counted = Counted(gate)
+    with compiled(core, python_model(first=counted)) as model:
+        cancelled, other = model.create_infer_request(), model.create_infer_request()
+        cancelled.start_async(X)
+        assert gate.entered.wait(FOREVER_S)
+        cancelled.cancel()
+        gate.opened.set()
+        with pytest.raises(ExecutionError, match="was cancelled"):
+            cancelled.wait()
+        counted.count = 0
+        assert np.allclose(other.infer(X)[0], expected(X), atol=1e-6)
+        assert counted.count == 1
+        assert not slots.LEFT_BEHIND
