@@ -68,6 +68,7 @@ BENCHMARKS = {
     "exports_round_trip": Small(
         "--models tiny_resnet,light-squeezenet", r"2 of 2 models read back to the same placement and compute the same"
     ),
+    "fuzzing": Small("--inputs 50 --formats problem,platform", r"0 inputs broke a promise"),
     "generation": Small("--models tiny_stateful_llama_int8", r"1 of 1 models generate"),
     "learned_speed": Small("--seconds 0.5 --largest 400", r"doppler +random-wired +402 ops +[\d.]+ a second"),
     "local_search_speed": Small("--seconds 0.2 --sizes 1000", r"1,000 ops, independent links +[\d,]+ a second"),

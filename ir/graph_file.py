@@ -18,7 +18,7 @@ from hsdag.ir.placement import first_problem, parse_document, read_text, write_a
 FORMAT_NAME: Literal["hsdag-graph"] = "hsdag-graph"
 FORMAT_VERSION: Literal[1] = 1
 
-_Count = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0, lt=2**62)]
 _EDGES = ("edge_src", "edge_dst", "edge_src_port", "edge_dst_port", "edge_bytes")
 _INTEGERS = ("output_bytes", "weight_bytes", *_EDGES, "topological_order")
 _NAMES = ("op_names", "op_types", "element_types", "variables", "canonical_names")

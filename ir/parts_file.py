@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement import ModelRecord, Placement, first_problem, parse_document, read_text
@@ -14,6 +14,15 @@ FORMAT_NAME: Literal["hsdag-parts"] = "hsdag-parts"
 FORMAT_VERSION: Literal[1] = 1
 MANIFEST = "manifest.json"
 """The name of the file in its folder."""
+
+
+def _plain(name: str) -> str:
+    if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
+        raise ValueError(f"the name of a file in the same folder is expected, not {name!r}")
+    return name
+
+
+_FileName = Annotated[str, AfterValidator(_plain)]
 
 
 class _Record(BaseModel):
@@ -51,11 +60,14 @@ class PartInput(TensorRecord):
 
 
 class PartRecord(_Record):
-    """A part: its files with their digests, its device, what it reads and hands out, and the ops that it computes."""
+    """A part: its files with their digests, its device, what it reads and hands out, and the ops that it computes.
 
-    xml: str
-    bin: str
-    sha256: dict[str, str]
+    Files are plain names: they lie beside the manifest.
+    """
+
+    xml: _FileName
+    bin: _FileName
+    sha256: dict[_FileName, str]
     device: str
     plugin: str
     properties: dict[str, str]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hsdag.ir.colocation import check_colocation
 from hsdag.ir.errors import DeviceError, FileFormatError, OptionError, OutputError, PlacementError
 from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.limits import check_json, read_limited
 
 if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
     import openvino as ov
@@ -334,11 +335,13 @@ def _is_bare_map(text: str) -> bool:
 def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """The value of a JSON text; ``as_object`` makes its objects. Raises FileFormatError that names ``origin``."""
     try:
-        return json.loads(text, object_pairs_hook=as_object)
+        found = json.loads(text, object_pairs_hook=as_object)
     except json.JSONDecodeError as error:
         raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
         raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
+    check_json(found, text, origin)
+    return found
 
 
 def first_problem(error: ValidationError) -> str:
@@ -355,10 +358,10 @@ def first_problem(error: ValidationError) -> str:
 def read_text(path: Path) -> str:
     """The text of a file. Raises FileFormatError when it is missing or not text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_limited(path).decode()
     except FileNotFoundError as error:
         raise FileFormatError(f"no such file: {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise FileFormatError(f"{path} cannot be read: {error}") from error
 
 

@@ -16,6 +16,7 @@ from openvino.frontend import FrontEndManager
 from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.model_guard import GUARD
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
@@ -32,8 +33,8 @@ _UNPROBED_SUFFIXES = (".gguf", ".pbtxt", ".meta", ".json")
 _PROTOBUF_STARTS = tuple(bytes([tag]) for tag in (0x08, 0x0A, 0x12, 0x22))  # of a SavedModel or a GraphDef
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
-_OFFSET = re.compile(rb'\soffset="(\d+)"')
-_SIZE = re.compile(rb'\ssize="(\d+)"')
+_OFFSET = re.compile(rb'\soffset="(\d{1,19})"')
+_SIZE = re.compile(rb'\ssize="(\d{1,19})"')
 _SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d+(?:\s*,\s*\d+)*)?\s*\]\s*(?:,|$)")
 
 
@@ -44,12 +45,14 @@ def load_model(
     spare: Shapes | None = None,
     example_input: Any = None,
     dynamic: bool = False,
+    guarded: bool = True,
 ) -> ov.Model:
     """An ``ov.Model`` with static inputs from a path, an ``ov.Model`` or a torch module.
 
     ``shapes`` fixes inputs by name, ``spare`` those that are dynamic otherwise; with ``dynamic`` inputs may stay so.
     A torch module is converted with ``ov.convert_model`` and needs ``example_input`` where tracing does. A given
-    ``ov.Model`` is reshaped in place.
+    ``ov.Model`` is reshaped in place. Files are read in another process first; not ``guarded``, where the caller is a
+    process that may crash.
 
     What is read or converted is cloned: OpenVINO's clones and IR files have a value for every Pad, models as they come
     from a front end may lack it, and a placement has to fit all three.
@@ -60,7 +63,7 @@ def load_model(
     if isinstance(source, ov.Model):
         model = source
     elif isinstance(source, str | Path):
-        model = read_model_file(Path(source)).clone()
+        model = read_model_file(Path(source), shapes, spare, guarded=guarded).clone()
     else:
         model = _converted(source, example_input).clone()
     fix_shapes(model, shapes or {}, spare, dynamic=dynamic)
@@ -105,19 +108,26 @@ def quiet_conversion() -> Iterator[None]:
             os.environ["CI"] = before
 
 
-def read_model_file(path: Path) -> ov.Model:
-    """The model in a file, whatever its shapes. Raises ModelError with one line."""
+def read_model_file(
+    path: Path, shapes: Shapes | None = None, spare: Shapes | None = None, *, guarded: bool = True
+) -> ov.Model:
+    """The model in a file, as it is. Raises ModelError with one line.
+
+    ``guarded``, another process reads it first, and gives it the shapes that it will get; what is wrong is found there.
+    """
     check_model_path(path)
-    if path.suffix == ".xml":
-        _check_ir_files(path)
     expected = f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
     refusal = f"{path} is not a model that OpenVINO can read ({expected})"
-    if not _may_be_model(path):
+    if guarded:
+        GUARD.check(path, shapes or {}, spare or {}, {EXTENSIONS_VARIABLE: os.environ.get(EXTENSIONS_VARIABLE, "")})
+    elif path.suffix == ".xml":
+        _check_ir_files(path)
+    if not guarded and not _may_be_model(path):
         raise ModelError(refusal)
     core = _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
     try:
         return core.read_model(path)
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:  # messages with names that are no text
         unknown = re.search(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer", str(error))
         if unknown is None:
             raise ModelError(f"{refusal}: {last_line(error)}") from error
@@ -135,7 +145,10 @@ def _may_be_model(path: Path) -> bool:
         if file.read(1) in _PROTOBUF_STARTS:
             return True
     manager = FrontEndManager()
-    return any(manager.load_by_framework(name).supported(str(path)) for name in _PROBING_FRONTENDS)
+    try:
+        return any(manager.load_by_framework(name).supported(str(path)) for name in _PROBING_FRONTENDS)
+    except RuntimeError:  # of its format, but damaged: reading it gives the reason
+        return True
 
 
 @cache

@@ -21,6 +21,7 @@ from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.kept_answer import kept_answer
 from hsdag.search.kept_run import KeptRun
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
@@ -79,8 +80,8 @@ def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
 
 def content_of(run: KeptRun) -> ReportContent:
     """What a report of a run shows. Raises FileFormatError where its files do not fit together."""
-    answer: Mapping[str, Any] = run.answer or {}
     objective = run.problem.objective
+    answer = kept_answer(run)
     speedup = answer.get("speedup") or {}
     versus = speedup.get("versus")
     members: Sequence[Mapping[str, Any]] = answer.get("members", ())

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.placement import write_atomically
+from hsdag.ir.placement import parse_json, write_atomically
 
 FORMAT, VERSION = "hsdag-policy", 1
 NO_NUMBERS = (TypeError, AttributeError)
@@ -63,9 +63,9 @@ def _card(path: Path, weights: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """The card of a policy file, whose weights go into ``weights``."""
     try:
         with safe_open(path, framework="np") as stored:
-            card = json.loads((stored.metadata() or {}).get("card", "{}"))
+            card = parse_json((stored.metadata() or {}).get("card", "{}"), f"the card of {path}")
             weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
-    except (SafetensorError, OSError, json.JSONDecodeError, *NO_NUMBERS) as error:
+    except (SafetensorError, OSError, *NO_NUMBERS) as error:
         raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
     odd = [name for name, tensor in weights.items() if tensor.dtype.kind != "f"]
     if odd:  # such as bfloat16, once another library has taught it to NumPy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.placement import write_atomically
+from hsdag.ir.placement import parse_json, write_atomically
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,9 @@ class StateFile:
         try:
             with safe_open(self.path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-                state = json.loads((file.metadata() or {})["state"])
-        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+                state = parse_json((file.metadata() or {})["state"], "the state")
+        except (SafetensorError, OSError, KeyError, FileFormatError) as error:
             raise FileFormatError(f"{self.path} is damaged ({error}); start again without --resume") from error
+        if not isinstance(state, dict):
+            raise FileFormatError(f"{self.path} is damaged (its state is no JSON object); start again without --resume")
         return tensors, state

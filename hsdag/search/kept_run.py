@@ -63,6 +63,8 @@ class KeptRun:
         graph = read_graph(folder / GRAPH)
         if profile is not None and any(len(times.time_s) != graph.num_ops for times in profile.times):
             raise FileFormatError(f"{folder / PROFILE}: the profile is of another model than {GRAPH}")
+        if profile is not None and [spec.name for spec in profile.devices] != record.placed:
+            raise FileFormatError(f"{folder / PROFILE}: the profile is of other devices than {RUN} says were placed on")
         return KeptRun(folder, record, graph, tuple(read_events(folder, record)), profile, result)
 
     @staticmethod

@@ -75,6 +75,13 @@ class RunRecord(BaseModel):
     max_difference: float | None = None
     reference: str | None = None  # where there is a largest difference from it
 
+    @model_validator(mode="after")
+    def _placed_devices_are_listed(self) -> RunRecord:
+        names = [device.name for device in self.devices]
+        if len({*names}) != len(names) or len({*self.placed}) != len(self.placed) or not {*self.placed} <= {*names}:
+            raise ValueError("'devices' needs different names, and 'placed' may name each of them once")
+        return self
+
 
 class PlanRecord(BaseModel):
     """A plan: the device of every placement unit, and perhaps its rank."""

@@ -19,6 +19,7 @@ import openvino as ov
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.reader import Shapes, input_name
 from hsdag.ir.scenario import Scenario, shares
+from hsdag.runtime.measuring.input_arrays import InputArrays
 from hsdag.runtime.platforms.inference import array_of, infer_checked
 
 Tensors = tuple[ov.Tensor, ...]
@@ -148,17 +149,15 @@ def make_inputs(
     are those of inputs of dynamic shapes. Raises HsdagError when the file does not fit.
     """
     rng = np.random.default_rng(seed)
-    arrays = np.load(source, allow_pickle=False) if source else {}
+    arrays = InputArrays(source) if source else None
     tensors = []
     for port in model.inputs:
         name, element_type = input_name(port), port.get_element_type()
         shape = tuple(port.get_shape()) if shapes is None else shapes[name]
         tensor, is_text = ov.Tensor(element_type, ov.Shape(list(shape))), element_type == ov.Type.string
-        if source:
-            name = next((n for n in sorted(port.get_names()) if n in arrays), name)
-            if name not in arrays or arrays[name].shape != shape:
-                raise HsdagError(f"{source} needs an array {name!r} of shape {list(shape)} for the model's input")
-            values = arrays[name]
+        if arrays is not None:
+            name = next((n for n in sorted(port.get_names()) if n in arrays.names), name)
+            values = arrays.read(name, shape)
             if is_text != (values.dtype.kind in "SU"):
                 kind = "strings" if is_text else "numbers"
                 raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {values.dtype}")

@@ -66,7 +66,7 @@ class Worker:
         self.setup = setup
         self.specs = setup.devices
         self.core = make_core(self.specs)
-        self.model = load_model(setup.model, setup.shapes, dynamic=bool(setup.scenarios))
+        self.model = load_model(setup.model, setup.shapes, dynamic=bool(setup.scenarios), guarded=False)
         name_uniquely(self.model)  # devices are asked about ops by name
         self.graph = graph_of(self.model)
         self.courses = make_courses(self.model, setup.scenarios, setup.seed, setup.inputs)

@@ -88,6 +88,8 @@ def platform_from_toml(text: str, origin: str = "platform") -> Platform:
         raise FileFormatError(f"{origin}: {first_problem(error)}") from error
     except FileFormatError as error:
         raise FileFormatError(f"{origin}: {error}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+        raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
 
 
 def _platform(document: PlatformDocument) -> Platform:

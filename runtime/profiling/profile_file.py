@@ -11,16 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray
 from hsdag.ir.placement import DeviceRecord, first_problem, parse_document, read_text, write_atomically
-from hsdag.runtime.profiling.contention import Contention
+from hsdag.runtime.profiling.contention import KINDS, Contention
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 
 FORMAT_NAME: Literal["hsdag-profile"] = "hsdag-profile"
 FORMAT_VERSION: Literal[1] = 1
 
-Figure = Annotated[float, Field(ge=0)] | None
+LARGEST = 1e24
+"""Bound of all figures: sums stay far from infinity."""
+
+Figure = Annotated[float, Field(ge=0, le=LARGEST)] | None
 """A figure that is not negative; null where it is not known, or is infinite."""
 Table = list[list[Figure]]
 _HAND_OVERS = ("ordinary", "shared")
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Count = Annotated[int, Field(ge=0, le=int(LARGEST))]
 
 
 class _Record(BaseModel):
@@ -32,21 +37,21 @@ class DeviceTimes(_Record):
 
     device: DeviceRecord
     time_s: list[Figure]
-    fused: list[list[int]]
-    latency_s: float | None
-    spread: float
-    runs: int
+    fused: list[list[_Count]]
+    latency_s: _Amount | None
+    spread: _Amount
+    runs: _Count
     resident_bytes: int
-    memory_bytes: float | None
-    compile_s: float
-    first_s: float
+    memory_bytes: _Amount | None
+    compile_s: _Amount
+    first_s: _Amount
     device_bytes: int | None = None
 
 
 class LinkTimes(_Record):
     """What it takes to go from one device to another, as ``LinkProfile`` has it; bandwidths are null for no limit."""
 
-    launch_s: list[float]
+    launch_s: list[_Amount]
     latency_s: Table
     bandwidth_bytes_per_s: Table
     ordinary: list[Table] | None = None
@@ -65,7 +70,7 @@ class ProfileRecord(_Record):
 
     format: Literal["hsdag-profile"] = FORMAT_NAME
     version: Literal[1] = FORMAT_VERSION
-    devices: list[DeviceTimes]
+    devices: list[DeviceTimes] = Field(min_length=1)
     links: LinkTimes
     contention: ContentionFactors | None = None
 
@@ -93,7 +98,7 @@ class ProfileRecord(_Record):
         return ProfileRecord(devices=devices, links=links, contention=factors)
 
     def profile(self) -> ModelProfile:
-        """The profile."""
+        """The profile. Raises ValueError where its columns and tables do not fit together."""
         times = tuple(
             DeviceProfile(
                 **{
@@ -115,7 +120,9 @@ class ProfileRecord(_Record):
         if self.contention is not None:
             factors = ({kind: numbers(t) for kind, t in side.items()} for side in vars(self.contention).values())
             contention = Contention(*factors)
-        return ModelProfile(tuple(each.device.spec() for each in self.devices), times, links, contention)
+        profile = ModelProfile(tuple(each.device.spec() for each in self.devices), times, links, contention)
+        _check(profile)
+        return profile
 
 
 def write_profile(profile: ModelProfile, path: Path) -> None:
@@ -132,6 +139,33 @@ def read_profile(path: Path) -> ModelProfile:
         raise FileFormatError(f"{path}: {first_problem(error)}") from error
     except ValueError as error:
         raise FileFormatError(f"{path}: {error}") from error
+
+
+def _check(profile: ModelProfile) -> None:
+    """Raise ValueError where columns have other lengths than one entry per op, or tables than one per device."""
+    n, d, links = len(profile.times[0].time_s), len(profile.devices), profile.links
+    if len({spec.name for spec in profile.devices}) != d:
+        raise ValueError("devices: two have the same name")
+    if any(len(times.time_s) != n for times in profile.times):
+        raise ValueError(f"devices: every time_s needs {n} entries, one per op, as the first one has")
+    if any(op >= n for ops in profile.fused for op in ops):
+        raise ValueError(f"devices: fused may name ops up to {n - 1}")
+    tables = {"links.latency_s": links.latency_s, "links.bandwidth_bytes_per_s": links.bandwidth_bytes_per_s}
+    for side in () if profile.contention is None else vars(profile.contention).values():
+        if set(side) != set(KINDS):
+            raise ValueError(f"contention: every table needs the kinds {', '.join(KINDS)}")
+        tables |= {f"contention of {kind}": table for kind, table in side.items()}
+    wrong = [name for name, table in tables.items() if table.shape != (d, d)]
+    handed = {f"links.{way}": getattr(links, way) for way in _HAND_OVERS}
+    wrong += [name for name, table in handed.items() if table is not None and table.shape != (3, d, d)]
+    if wrong or links.launch_s.shape != (d,):
+        raise ValueError(
+            f"{(*wrong, 'links.launch_s')[0]}: one entry is expected for each of {d} devices, or pair of them"
+        )
+    if (links.bandwidth_bytes_per_s <= 0).any():
+        raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
+    profile.costs()
+    profile.costs(side_by_side=True)
 
 
 def figures(table: FloatArray) -> Any:

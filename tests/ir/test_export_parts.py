@@ -181,3 +181,13 @@ def test_a_manifest_with_a_wrong_field_is_named(tmp_path: Path, model: ov.Model,
     file.write_text(file.read_text().replace('"xml":', '"yml":', 1))
     with pytest.raises(FileFormatError, match=r"manifest.json: parts\[0\].xml: Field required"):
         PartsManifest.load(file)
+
+
+@pytest.mark.parametrize("name", ["../part_000.xml", "/etc/passwd", "..", "", "a/../b", "a\\b", "a\0"])
+def test_a_manifest_that_names_files_of_other_folders_is_refused(name: str, tmp_path: Path) -> None:
+    seed = Path(__file__).parent.parent / "fuzz" / "seeds" / "parts" / "two" / "manifest.json"
+    document = json.loads(seed.read_text())
+    document["parts"][0]["xml"] = name
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match=r"parts\[0\]\.xml: the name of a file in the same folder is expected"):
+        PartsManifest.load(tmp_path)

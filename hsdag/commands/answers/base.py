@@ -6,6 +6,10 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from hsdag.search.kept_answer import Member, Speedup
+
+__all__ = ["Ending", "Latency", "Member", "OpRun", "Semantics", "Speedup"]
+
 
 class Latency(TypedDict):
     """Seconds per inference; ``measured`` is false for simulated figures."""
@@ -15,27 +19,6 @@ class Latency(TypedDict):
     p95_s: float
     runs: int
     measured: bool
-
-
-class Speedup(TypedDict):
-    """How many times faster the answer is than the best single device."""
-
-    versus: str
-    ratio: float
-    ci95: tuple[float, float]
-
-
-class Member(TypedDict):
-    """One turn of a method of a portfolio; values in the objective's unit."""
-
-    method: str
-    began_s: float
-    ended_s: float
-    before: float | None
-    after: float | None
-    bound: float | None
-    status: str | None
-    failure: str | None
 
 
 class Ending(TypedDict):

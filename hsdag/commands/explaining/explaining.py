@@ -33,6 +33,7 @@ from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.profiling.profile_cache import ProfileCache
+from hsdag.search.kept_answer import kept_answer
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import input_scenarios
 from hsdag.search.session import Session
@@ -133,7 +134,8 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
     chosen = placement or kept.placement
     if chosen is None:
         raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
-    rows: list[Mapping[str, Any]] = [] if result is None else result.answer.get("rows", [])
+    answer = kept_answer(kept)
+    rows: list[Mapping[str, Any]] = answer.get("rows", [])
     is_answer = result is not None and chosen.affinity == result.placement.affinity
     measured = Measured(
         problem=kept.problem,
@@ -141,7 +143,7 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
         comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
         ops={str(row["name"]): row["ops"] for row in rows},
         answer=next((str(row["name"]) for row in rows if row["answer"]), None),
-        barred=() if result is None else result.answer.get("turned_down", ()),
+        barred=answer.get("turned_down", ()),
     )
     return Case(kept.problem, kept.costs, chosen, kept.executor, measured).explained(limit_s)
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import Csr
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.measuring.candidate import Open
+from hsdag.runtime.measuring.input_arrays import InputArrays
 from hsdag.runtime.measuring.messages import Close, WorkerSetup
 from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.torch_backend import Inputs, TorchGraph
@@ -81,7 +81,7 @@ class WorkloadSource(Source):
         self.graph = problem_graph(self._problem)
         self.inputs = random_inputs(self.graph, setup.seed)
         if setup.inputs is not None:
-            self.inputs = _read(setup.inputs, self.graph)
+            self.inputs = _read(setup.inputs, self.graph, self.inputs)
 
     def reference(self, request: Open) -> Arrays:  # noqa: ARG002 - there is one alone
         """What the expressions give."""
@@ -95,13 +95,14 @@ class WorkloadSource(Source):
         return [values[v] for v in wanted]
 
 
-def _read(path: Path, graph: TorchGraph) -> Inputs:
-    arrays = np.load(path, allow_pickle=False)
-    lacking = [name for name in graph.inputs if name not in arrays]
+def _read(path: Path, graph: TorchGraph, like: Inputs) -> Inputs:
+    """The arrays of a file, of the shapes of others."""
+    arrays = InputArrays(path)
+    lacking = [name for name in graph.inputs if name not in arrays.names]
     if lacking:
         raise HsdagError(f"{path} needs an array {lacking[0]!r}; the inputs are {', '.join(graph.inputs)}")
     types = {node.feed.tensor: node.feed.dtype for node in graph.nodes if node.feed is not None}
-    return {name: torch.as_tensor(arrays[name]).to(types[name]) for name in graph.inputs}
+    return {name: torch.as_tensor(arrays.read(name, tuple(like[name].shape))).to(types[name]) for name in graph.inputs}
 
 
 def _widened(x: torch.Tensor) -> NDArray[Any]:

@@ -1,0 +1,16 @@
+"""OpenVINO's IR: a model.xml and its model.bin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hsdag.ir.build import graph_of
+from hsdag.ir.reader import load_model
+from tests.fuzz.formats.base import Format
+
+
+def _read(folder: Path) -> None:
+    graph_of(load_model(folder / "model.xml"))
+
+
+FORMAT = Format(_read)

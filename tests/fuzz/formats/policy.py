@@ -1,0 +1,26 @@
+"""Policy files: weights for reuse, and the state of a training that was interrupted."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from hsdag.evaluators.policy_file import policy_method
+from hsdag.evaluators.state_file import StateFile
+from hsdag.ir.errors import HsdagError
+from hsdag.learning.doppler.making import stored_policy
+from hsdag.placers.lists.rules import read_rules
+from tests.fuzz.formats.base import Format
+
+
+def _read(folder: Path) -> None:
+    path = folder / "policy.safetensors"
+    with suppress(HsdagError):
+        StateFile(path).load()
+    if policy_method(path) == "rules":
+        read_rules(path)
+    else:
+        stored_policy(path)
+
+
+FORMAT = Format(_read)
