@@ -47,7 +47,7 @@ BENCHMARKS = {
     "doppler_quality": Small("--seeds 1 --seconds 1 --auto-seconds 1 --only chainmm", r"within 5% of auto on \d of 1"),
     "engine_overhead": Small("--largest 1000 --models 5 --rounds 5", r"1000 empty tasks, 1 device.*us"),
     "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
-    "executor_endurance": Small("--inferences 100", r"growth -?[\d.]+ MB"),
+    "executor_endurance": Small("--inferences 100 --hangs 1", r"growth -?[\d.]+ MB"),
     "executor_parity": Small("--models resnet50 --random 0", r"[\d.e-]+ from the plain CPU"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
     "explain_truth": Small("--cases tiny_bert/hetero --budget 10s --for 3s", r"\d of \d cases meet the bar of 4 of 5"),
