@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.fleet.job import Exchange, Job
 from hsdag.fleet.pool import Pool
 from hsdag.learning.doppler.lesson import Lesson
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
@@ -27,6 +28,7 @@ class Expert:
 
     seconds: float = 1.0
     evaluations: int | None = None
+    num_threads: int = field(default_factory=usable_cpus)
 
     def __str__(self) -> str:
         return f"{self.seconds:g} s" if self.evaluations is None else f"{self.evaluations} evaluations"
@@ -34,7 +36,8 @@ class Expert:
     def options(self, seed: int) -> SolveOptions:
         """Of the search."""
         seconds = self.seconds if self.evaluations is None else math.inf
-        return SolveOptions("sa", budget_s=seconds, max_evaluations=self.evaluations, seed=seed)
+        evaluations, threads = self.evaluations, self.num_threads
+        return SolveOptions("sa", budget_s=seconds, max_evaluations=evaluations, seed=seed, num_threads=threads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +58,8 @@ def lessons_of(
 ) -> list[Lesson]:
     """Lessons by number. Raises what ``check`` does, which is called every so often."""
     if pool is not None:
-        return pool.answers([LessonJob(family.name, number, expert) for number in numbers], check)
+        alone = None if expert is None else replace(expert, num_threads=1)
+        return pool.answers([LessonJob(family.name, number, alone) for number in numbers], check)
     lessons = []
     for number in numbers:
         lessons.append(lesson_of(family, number, expert))

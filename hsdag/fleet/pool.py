@@ -22,6 +22,8 @@ MOST_LOSSES = 3
 """Workers that one job may cost; it is then taken to be what ends them."""
 SLOW, SLOW_S = 4.0, 10.0
 """A job is given to a second worker where it takes so many times the median of all, and at least so many seconds."""
+MOST_TIMES = 200
+"""Jobs, the latest, whose median that is: a training has hundreds of thousands."""
 LOOK_EVERY_S = 0.5
 GONE = "its machine is gone"
 
@@ -81,7 +83,7 @@ class Pool:
         self._changed = threading.Condition()
         self._waiting: deque[_Task] = deque()
         self._running: list[_Task] = []
-        self._took_s: list[float] = []
+        self._took_s: deque[float] = deque(maxlen=MOST_TIMES)
         self._findings = Findings()
         self._is_closed = False
         self._hosts = list(hosts)

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hsdag.commands.train_rules import RuleTraining
 from hsdag.fleet.cluster import Cluster
 from hsdag.fleet.job import Findings, Shared
 from hsdag.fleet.local import LocalHost
@@ -15,6 +17,7 @@ from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
 from hsdag.placers.incumbent import Status
 from tests.clusters.local_cluster import LocalCluster
+from tests.hsdag.commands.trainings import Nowhere, exercises
 from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses
 from tests.hsdag.placers.portfolio.searches import random_problem, searched
 
@@ -61,6 +64,16 @@ def test_nodes_give_the_answer_of_one_process_for_a_method_without_a_seed(pool: 
     problem = random_problem(40, 3)
     alone, with_nodes = (searched(problem, "milp-split", each)[0] for each in (None, pool))
     assert (alone.plan, alone.score) == (with_nodes.plan, with_nodes.score)
+
+
+def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
+    problems = exercises(6)
+    alone = RuleTraining(problems, 2, 0)
+    alone.run(8, Nowhere())
+    with_nodes = RuleTraining(problems, 2, 0, lambda update, _: cluster.kill(1) if update == 2 else None, pool=pool)
+    with_nodes.run(8, Nowhere())
+    assert np.array_equal(with_nodes.rules, alone.rules)
+    assert with_nodes.curve == alone.curve
 
 
 def test_a_search_outlives_a_node_and_then_the_head(pool: Pool, cluster: LocalCluster) -> None:

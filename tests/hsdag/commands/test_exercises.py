@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import numpy as np
 import psutil
 import pytest
 
-from hsdag.commands.exercises import Exercise, Exercises
-from hsdag.commands.families import find_family
+from hsdag.commands.exercises import Exercises
 from hsdag.commands.train_rules import RuleTraining, first_rule
 from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.fleet.job import Exchange, Job
 from hsdag.fleet.local import LocalHost
-from hsdag.fleet.pool import Host, Pool
-from hsdag.runtime.simulator import Semantics
-
-
-class Nowhere:
-    """Keeps no state."""
-
-    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Forget it."""
-
-    def load(self) -> None:
-        """Nothing."""
-
-
-class Here(Host):
-    """Computes jobs in the thread of the pool."""
-
-    name = "here"
-
-    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
-        return job.run(tuple(pickle.loads(shared.content) for shared in job.needs), exchange)
-
-    def revive(self) -> bool:
-        return True
-
-
-def exercises(count: int) -> list[Exercise]:
-    problems = [find_family("chain").problem(number) for number in range(count)]
-    return [Exercise(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
+from hsdag.fleet.pool import Pool
+from tests.hsdag.commands.trainings import Nowhere, exercises
+from tests.hsdag.fleet.here import Here
 
 
 def test_rules_are_those_of_one_process_though_a_worker_is_killed_in_mid_training() -> None:

@@ -20,12 +20,11 @@ from safetensors import safe_open
 from hsdag.cli.app import run
 from hsdag.commands import lessons, train
 from hsdag.commands.families import Family, find_family
-from hsdag.commands.lessons import Expert, lesson_of, lessons_of
+from hsdag.commands.lessons import Expert, lesson_of
 from hsdag.commands.train import TrainOptions, TrainResult, judge, run_train
 from hsdag.evaluators.base import Score, SearchStopped
 from hsdag.evaluators.policy_file import read_policy, write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.fleet.workers import make_pool
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.learning.doppler.lesson import Lesson
 from hsdag.placers.registry import make_placer
@@ -94,18 +93,6 @@ def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
         training.send_signal(signal.SIGINT)
         assert training.wait(60.0) == 130
     assert not any(worker.is_running() for worker in workers)
-
-
-@pytest.mark.slow
-def test_lessons_of_workers_are_those_of_this_process() -> None:
-    family, expert = find_family("random-wired,chain"), Expert(evaluations=2000)
-    here = lessons_of(family, range(3), expert, lambda: None, None)
-    with make_pool("local:2") as pool:
-        there = lessons_of(family, range(3), expert, lambda: None, pool)
-    for one, other in zip(here, there, strict=True):
-        assert one.experts == other.experts
-        assert np.array_equal(one.singles, other.singles)
-        assert one.evaluator.evaluate(one.experts) == other.evaluator.evaluate(other.experts)
 
 
 def interrupted(options: TrainOptions, path: Path) -> Path:

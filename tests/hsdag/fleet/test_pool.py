@@ -99,6 +99,12 @@ def test_the_last_resort_takes_over_when_no_host_is_left() -> None:
     assert "was the last worker" in said[-1]
 
 
+def test_what_is_kept_of_jobs_does_not_grow_with_their_number() -> None:
+    with Pool([Threaded("a")]) as pool:
+        assert pool.answers([Add(number) for number in range(1000)]) == list(range(1000))
+        assert len(pool._took_s) == pool_module.MOST_TIMES
+
+
 def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "SLOW_S", 0.2)
     monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.05)

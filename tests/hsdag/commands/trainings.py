@@ -1,0 +1,26 @@
+"""Small trainings of rules for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hsdag.commands.exercises import Exercise
+from hsdag.commands.families import find_family
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.runtime.simulator import Semantics
+
+
+class Nowhere:
+    """Keeps no state."""
+
+    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Forget it."""
+
+    def load(self) -> None:
+        """Nothing."""
+
+
+def exercises(count: int) -> list[Exercise]:
+    problems = [find_family("chain").problem(number) for number in range(count)]
+    return [Exercise(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
