@@ -17,7 +17,10 @@ from __future__ import annotations
 
 
 class HsdagError(Exception):
-    """Base of every error that a user can cause and can put right."""
+    """Base of every error that a user can cause and can put right; its message is one line, whatever it names."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().splitlines())
 
 
 class ModelError(HsdagError):

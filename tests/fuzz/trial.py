@@ -7,6 +7,7 @@ above the bar, so that a reader that asks for terabytes harms nobody.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -60,8 +61,10 @@ def input_number(name: str, seeds: list[Files], seed: int, number: int) -> Files
 
 
 def peak_bytes() -> int:
-    """The most that this process, or one that it started, has held."""
-    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """The most that this process, or one that it started and that has ended, has held."""
+    own = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert own is not None  # ru_maxrss begins with what the process that started this one held
+    return 1024 * max(int(own[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def main(name: str, seed: int, first: int, end: int) -> None:
@@ -76,6 +79,7 @@ def main(name: str, seed: int, first: int, end: int) -> None:
             outcome, why = try_input(format_, folder)
             if outcome is not Outcome.ACCEPTED and not why.endswith(READ):
                 answers.write(f"seed {outcome.value} {why!r}\n")
+            answers.write("loaded\n")
         resource.setrlimit(resource.RLIMIT_DATA, (ADDRESS_BYTES, ADDRESS_BYTES))
         answers.write(f"base {peak_bytes()}\n")
         for number in range(first, end):

@@ -45,3 +45,7 @@ def test_half_of_a_character_is_refused_and_a_whole_one_read() -> None:
     assert parse_json(r'["\ud83d\ude00"]', "it") == ["😀"]
     with pytest.raises(FileFormatError, match=r"it: \\ud83d is half of a character"):
         parse_json(r'{"a": ["\ud83d"]}', "it")
+
+
+def test_a_message_is_one_line_whatever_names_are_in_it() -> None:
+    assert str(FileFormatError("a\nb\u2028c: is missing")) == "a b c: is missing"
