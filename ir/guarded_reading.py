@@ -37,7 +37,9 @@ def _write(answers: int, text: str) -> None:
 def _refusal(request: dict[str, Any]) -> str:
     """Why a model is refused, empty where it is not."""
     limit = LEAST_BYTES + BYTES_PER_BYTE * request["size_bytes"]
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     os.environ.update(request["environment"])
     shapes, spare = ({name: tuple(sizes) for name, sizes in request[key].items()} for key in ("shapes", "spare"))
     path = Path(request["path"])
