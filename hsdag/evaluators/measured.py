@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator, Score
+from hsdag.evaluators.bench import Bench, Objection
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.evaluators.schedule import UNSUPPORTED
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution
-
-_KEY = "search"
 
 
 def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
@@ -31,7 +29,7 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
 
 
 class MeasuredEvaluator(Evaluator):
-    """Latency (or period) of plans, measured one at a time.
+    """Latency (or period) of plans, measured one at a time on ``bench``.
 
     ``objection`` says of an open candidate why it is none, and then it is not timed.
     """
@@ -44,13 +42,16 @@ class MeasuredEvaluator(Evaluator):
         measurement: SearchMeasurement | None = None,
         executor: ExecutorName = "hetero",
         *,
-        objection: Callable[[str], str | None] | None = None,
+        objection: Objection | None = None,
     ) -> None:
-        self._objection = objection or (lambda _: None)
-        self.problem, self.measurement = problem, measurement or SearchMeasurement()
-        self._devices, self._runner, self._executor = tuple(devices), runner, executor
+        self.problem, self.bench = problem, Bench(runner, measurement, objection)
+        self._devices, self._executor = tuple(devices), executor
         self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
         self._best_s = np.inf
+
+    def candidate(self, plan: Plan) -> Candidate:
+        """What is compiled of a plan."""
+        return candidate_of(self.problem, self._devices, plan, self._executor)
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """Compile and time each placement; those that fail, crash or hang say why."""
@@ -59,15 +60,6 @@ class MeasuredEvaluator(Evaluator):
     def _evaluate(self, plan: Plan) -> Score:
         if not self.problem.is_legal(plan.placement):
             return Score.failed(UNSUPPORTED)
-        try:
-            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
-            reason = self._objection(_KEY)
-            if reason is not None:
-                self._runner.close(_KEY)
-                return Score.failed(reason)
-            seconds = self.measurement.seconds(lambda runs: self._runner.run(_KEY, runs), self._best_s)
-            self._runner.close(_KEY)
-        except CandidateFailed as failure:
-            return Score.failed(failure.reason)
-        self._best_s = min(self._best_s, seconds)
-        return Score(seconds)
+        score = self.bench.alone(self.candidate(plan), self._best_s)
+        self._best_s = min(self._best_s, score.value)
+        return score

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+
+Run: TypeAlias = Callable[[int], Sequence[float]]
+"""Values of the objective over so many inferences."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,21 @@ class SearchMeasurement:
     give_up: float = 1.5
     use_mean: bool = False
 
-    def seconds(self, run: Callable[[int], Sequence[float]], best_s: float) -> float:
+    def seconds(self, run: Run, best_s: float) -> float:
         """What a placement takes whose inferences ``run`` times, where the best so far takes ``best_s``."""
         first_s = min(run(self.warm_ups), default=0.0)
         if first_s > self.give_up * best_s:
             return float(first_s)
-        times_s = run(self.runs)
+        return self._middle(run(self.runs))
+
+    def ratio(self, run: Run, run_reference: Run, best_ratio: float) -> float:
+        """The same over a reference, which runs as often before and after it, so that drift of the machine cancels."""
+        before_s = self._middle(run_reference(self.runs))
+        seconds = self.seconds(run, best_ratio * before_s)
+        after_s = self._middle(run_reference(self.runs))
+        return 2 * seconds / (before_s + after_s)
+
+    def _middle(self, times_s: Sequence[float]) -> float:
         return float(np.mean(times_s) if self.use_mean else np.median(times_s))
 
     @staticmethod

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.boxes.boxes import Boxes
+from hsdag.boxes.evaluator import BoxesEvaluator
 from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
-from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.of_model import model_values
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.slice import Slice
@@ -36,6 +37,7 @@ from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.held import held_to
+from hsdag.search.measuring import measured_evaluator
 from hsdag.search.options import PlaceOptions
 from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
@@ -111,8 +113,12 @@ def search_placements(
     resume: bool = False,
     watcher: Watcher | None = None,
     pool: Pool | None = None,
+    boxes: Boxes | None = None,
 ) -> Found:
-    """Search for placements of a session's model by the options' method and reward, without the final comparison."""
+    """Search for placements of a session's model by the options' method and reward, without the final comparison.
+
+    What is simulated is computed by a ``pool`` as well, and what is measured by ``boxes``.
+    """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
     ground, verifier = prepare(session, options, watcher), _verifier(session, options)
@@ -124,15 +130,7 @@ def search_placements(
     folder = _open_folder(run_folder, session, problem, options, resume)
     if folder is not None:
         folder.keep_model(session.graph, ground.profile)
-    measurement = options.chosen_preset.measurement
-    inner = MeasuredEvaluator(
-        problem,
-        session.devices.placed,
-        session.runner,
-        measurement,
-        options.executor,
-        objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
-    )
+    inner = measured_evaluator(session, problem, options, verifier)
     compiling_s = 0.0
     if ground.costs is not None:
         costs, some = ground.costs, problem.supported.argmax(axis=1)
@@ -157,7 +155,7 @@ def search_placements(
     driver = Driver(
         placer,
         problem,
-        inner,
+        inner if boxes is None else BoxesEvaluator(inner, boxes, past, watcher.should_stop),
         options.budget,
         watcher,
         seed=options.seed,
@@ -186,6 +184,7 @@ def search_placements(
             search_in_slices(driver, problem, hybrid, watcher, folder)
     session.client.should_abandon = lambda: False
     verifier.close()
+    inner.bench.close()
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s

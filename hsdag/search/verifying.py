@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -90,6 +90,12 @@ class Verdict:
     difference: Difference | None = None  # where they could be compared
     reason: str | None = None
     ran: bool = True  # whether the candidate ran at all
+
+
+def judging(check: Check, runner: CandidateRunner) -> Callable[[str], str | None]:
+    """What says of candidates that a runner has opened why they are rejected, if they are."""
+    verifier = Verifier(runner, check)
+    return lambda name: verifier.compared(name).reason
 
 
 class Verifier:
