@@ -38,6 +38,7 @@ BENCHMARKS = {
         "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
     ),
     "bounds": Small("--seconds 0.5 --wired 1", r"llama-layer, published +229( +[\d.]+){3} +\d+%"),
+    "candidate_faults": Small("--candidates 6 --limit 10", r"\d of 6 crashing or hanging candidates survived"),
     "choosing": Small("--problems 1 --budgets 0.2 --methods auto,heft", r"`heft`( \| [\d.-]+){5}"),
     "cluster_losses": Small(
         "--runs 1 --seconds 4 --rounds 1", r"1 of 1 searches outlive[^|]*cluster over processes [\d.]+"
@@ -59,6 +60,7 @@ BENCHMARKS = {
     "hybrid_acquisition": Small("--seeds 2 --rounds 2", r"expected improvement +[\d.]+"),
     "hybrid_cost": Small("--seeds 1 --budget 12s", r"hybrid over measured: [\d.]+ times"),
     "inspect_large": Small("--ops 5000", r"5000 ops: +[\d.]+ s, [\d.]+ GB"),
+    "kill_survival": Small("--kills 2 --row 2 --commands solve", r"\d of 2 kills survived"),
     "language_models": Small(
         "--models tiny_stateful_llama_int8 --tokens 8,1+8 --method pipeline --budget 20s", r"\d of 1 models as promised"
     ),

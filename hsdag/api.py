@@ -153,6 +153,7 @@ def solve(
     memory: str | None = None,
     watcher: Watcher | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
+    on_better: Callable[[SolveResult], None] | None = None,
     executor: str | None = None,
     devices: str | Sequence[str] | None = None,
     shape: InputShapes = None,
@@ -166,8 +167,8 @@ def solve(
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
     place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
-    processes. ``on_update`` hears of every update of a
-    method that learns, with values in the objective's unit.
+    processes. ``on_update`` hears of every update of a method that learns, with values in the objective's unit;
+    ``on_better`` of the best so far, every second at most.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     from hsdag.commands.simulate import parse_semantics
@@ -213,7 +214,7 @@ def solve(
     costs = _problem(problem)
     if start is not None:
         options = replace(options, start=start_of(costs))
-    return run_solve(costs, placer, options, watcher)
+    return run_solve(costs, placer, options, watcher, on_better)
 
 
 def simulate(

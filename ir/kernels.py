@@ -18,8 +18,12 @@ with suppress(ImportError):
 
 
 def kernel(function: F) -> F:
-    """Compile a function on its first call, and keep what was compiled."""
+    """Compile a function on its first call, and keep what was compiled where there is a folder for it."""
     if njit is None:
         return function
-    compiled: F = njit(cache=True, nogil=True)(function)
+    compiled: F
+    try:
+        compiled = njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # neither the code's folder nor the user's cache can be written to
+        compiled = njit(nogil=True)(function)
     return compiled

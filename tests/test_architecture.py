@@ -160,6 +160,12 @@ def test_placers_and_learning_know_no_openvino() -> None:
             assert not any(name.split(".")[0] == "openvino" for name in imported_modules(path)), path
 
 
+def test_the_clock_on_the_wall_is_read_for_dates_alone() -> None:
+    readings = ("time.time(", "time.time_ns(", "datetime.now(", "datetime.utcnow(", "date.today(", "from time import")
+    reading = [path for path in (*SOURCES, *OWN) if any(each in path.read_text() for each in readings)]
+    assert [path.relative_to(ROOT).as_posix() for path in reading] == ["hsdag/commands/kept_result.py"]
+
+
 def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
         "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "ReportResult",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import FrameType
 
 import typer
 
@@ -30,7 +33,18 @@ for found in iter_modules(hsdag.cli.__path__):
         elif command is not None:
             app.command(found.name.replace("_", "-"))(command)
 
-USER_ERROR, DEFECT, INTERRUPTED = 2, 1, 130
+USER_ERROR, DEFECT, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+
+SHORTAGES = {
+    errno.ENOSPC: "the disk is full; make room, and run the command again",
+    errno.EDQUOT: "the disk quota is used up; make room, and run the command again",
+    errno.EFBIG: "a file has reached the size that this process may write; raise it with ulimit -f",
+    errno.EMFILE: "this process has too many open files; raise the number with ulimit -n",
+    errno.ENFILE: "the machine has too many open files; end other processes",
+    errno.ENOMEM: "the memory does not suffice; end other processes, or take a smaller model",
+    errno.EROFS: "the file system is read-only; name a file on another one",
+}
+"""What a machine may run out of wherever a command is, and what to do: no defects of ours."""
 
 _USAGE_ERROR = typer.BadParameter.__mro__[2]
 """The base of typer's own complaints, which it does not export by name."""
@@ -56,9 +70,29 @@ def _options(
         os.environ[EXTENSIONS_VARIABLE] = os.pathsep.join(libraries)
 
 
+class _Termination:
+    """SIGTERM, as supervisors send it: does what Ctrl-C does, and is remembered for the exit code."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+        signal.signal(signal.SIGTERM, self._hear)
+
+    def _hear(self, _number: int, frame: FrameType | None) -> None:
+        self.has_come = True
+        handler = signal.getsignal(signal.SIGINT)  # of the moment: while it runs, a search has one of its own
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 a user's mistake in one line, 1 a defect of ours."""
-    sys.exit(run(arguments))
+    """Run the command line and exit: 0 done, 2 a user's mistake in one line, 1 a defect of ours.
+
+    After SIGTERM, which ends a command as Ctrl-C does, 143.
+    """
+    termination = _Termination()
+    code = run(arguments)
+    sys.exit(TERMINATED if termination.has_come and code in (0, INTERRUPTED) else code)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -67,11 +101,20 @@ def run(arguments: list[str] | None = None) -> int:
         code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
     except HsdagError as error:
         return _complain(str(error), USER_ERROR)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # which typer takes for the end of what a user types
+            return _complain(_defect(error.__cause__), DEFECT)
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except MemoryError:
+        return _complain(SHORTAGES[errno.ENOMEM], USER_ERROR)
+    except OSError as error:
+        if error.errno not in SHORTAGES:
+            return _complain(_defect(error), DEFECT)
+        named = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{named}{SHORTAGES[error.errno]}", USER_ERROR)
     except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
         if isinstance(error, _USAGE_ERROR) and type(error).__name__.startswith("NoArgsIsHelp"):
             typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]

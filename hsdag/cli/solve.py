@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, write_learning_curve, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
@@ -77,7 +79,7 @@ def solve(
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    check_files([output, trace, gantt, curve], [problem, *filter(None, [start])], [gantt, curve])
+    check_files([output, trace, gantt, curve], [problem], [gantt, curve])
     points: list[CurvePoint]
     budget_s, points = parse_duration(budget), []
     with SearchProgress(budget_s, text=find_objective(objective).text) as progress:
@@ -100,6 +102,7 @@ def solve(
             memory=memory,
             watcher=progress.watcher,
             on_update=points.append if curve is not None else None,
+            on_better=None if output is None else partial(_keep, output),
             executor=executor,
             devices=devices,
             shape=shape,
@@ -120,6 +123,12 @@ def solve(
         print_json(solution.document())
     else:
         _show(solution, output)
+
+
+def _keep(output: Path, best: SolveResult) -> None:
+    """Have the best so far on disk, where there is room for it: a search that is killed can start with it."""
+    with suppress(OutputError):
+        best.placement().save(output)
 
 
 def _refuse_beside_batch(

@@ -22,6 +22,7 @@ from hsdag.evaluators.state_file import StateFile
 from hsdag.fleet.pool import Pool
 from hsdag.fleet.workers import check_workers, pool_of
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.file_lock import FileLock
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.lesson import Lesson
 from hsdag.learning.doppler.making import policy_card
@@ -165,7 +166,8 @@ def run_train(
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
     curve, or to more updates, with as many workers as there are now. ``say`` hears of workers that are lost. An
     interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
-    SearchError where the state is of another training, or missing with ``resume``, or there without.
+    SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
+    process is at this training.
     """
     begin_s, family = time.monotonic(), find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
@@ -181,7 +183,8 @@ def run_train(
         curve.append(point)
         on_update(point)
 
-    with pool_of(options.workers, say) as pool:
+    taken = f"another training is writing to {path}; wait for it, or name another file with --output"
+    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, say) as pool:
         watching = Watching(on_phase, keep, should_stop)
         weights, card = _trained(options, family, state, watching, pool, has_begun=has_begun)
     card |= {"seconds": round(time.monotonic() - begin_s, 1), "figures": "simulated"}

@@ -26,7 +26,7 @@ IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
 ADVANTAGE_LIMIT = 3.0  # standard deviations
 HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a plan
 RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
-SAVE_EVERY_S = 10.0
+SAVE_EVERY_S = 2.0
 """Between states that are stored where plans are simulated; where they are measured, every update is stored."""
 
 NUM_FIRST = 16

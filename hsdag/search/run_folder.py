@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import math
 import os
-import weakref
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,6 +17,7 @@ from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.file_lock import FileLock
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.graph_file import write_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
@@ -131,7 +131,7 @@ class RunFolder:
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
         self.policy_path = path / "policy.safetensors"
         self._state = StateFile(self.policy_path)
-        weakref.finalize(self, os.close, _locked(path))  # the lock ends with this object
+        self._lock = _lock(path)
 
     @staticmethod
     def create(path: Path, record: RunRecord) -> RunFolder:
@@ -144,13 +144,15 @@ class RunFolder:
             if path.exists():
                 if not (path / RUN).is_file():
                     raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
-                os.close(_locked(path))
+                _lock(path).release()
                 names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
                 path.rename(next(name for name in names if not name.exists()))
-            path.mkdir(parents=True)
+            begun = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+            begun.mkdir(parents=True)
+            write_atomically(begun / RUN, (record.model_dump_json(indent=1) + "\n").encode())
+            begun.rename(path)  # so that no kill leaves a folder without its record
         except OSError as error:
             raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error
-        write_atomically(path / RUN, (record.model_dump_json(indent=1) + "\n").encode())
         return RunFolder(path, record)
 
     @staticmethod
@@ -262,15 +264,6 @@ def _records(path: Path, kind: type[_R], otherwise: str, *, mends: bool) -> Iter
             raise FileFormatError(f"{where}: {otherwise}") from error
 
 
-def _locked(path: Path) -> int:
-    """A file descriptor that keeps other searches out of a run folder until it is closed. Raises SearchError."""
-    try:
-        descriptor = os.open(path / "lock", os.O_CREAT | os.O_WRONLY, 0o666)
-    except OSError as error:
-        raise OutputError(f"run folder {path} cannot be written: {error.strerror or error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise SearchError(f"another search is running in {path}; wait for it, or name another with --run") from error
-    return descriptor
+def _lock(path: Path) -> FileLock:
+    """What keeps other searches out of a run folder. Raises SearchError, OutputError."""
+    return FileLock(path / "lock", f"another search is running in {path}; wait for it, or name another with --run")

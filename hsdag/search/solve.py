@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,23 +37,60 @@ OUT_OF_ORDER = (
     "try --method cpsat, which looks for an order that does"
 )
 
+TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
+"""Between two answers that are told while the search goes on; and the share of the time that telling may take."""
+
 MAX_ENUMERATED = 4096
 """Placements up to which all are tried before it is said that none is legal."""
 
 
 def solve(
-    problem: ScheduleProblem, placer: Placer[Any], options: SolveOptions, watcher: Watcher | None = None
+    problem: ScheduleProblem,
+    placer: Placer[Any],
+    options: SolveOptions,
+    watcher: Watcher | None = None,
+    on_better: Callable[[SolveResult], None] | None = None,
 ) -> SolveResult:
     """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first, nor
     than the options' start, where these keep to pins and fit into memory.
+
+    ``on_better`` hears of the best so far while the search goes on, every second at most.
 
     Raises SearchError when the method ended and found nothing legal, PlacementError for a start that splits a
     co-location set or breaks a pin, OptionError before anything is evaluated for what the objective or the method
     cannot do, and for limits that cannot be kept.
     """
     watcher = watcher or Watcher()
+    telling = None if on_better is None else _Telling(on_better, watcher.should_stop)
+    if telling is not None:
+        watcher = replace(watcher, should_stop=telling.should_stop)
     with pool_of(options.workers, watcher.note) as pool:
-        return _Search(problem, placer, options, watcher, pool).run()
+        search = _Search(problem, placer, options, watcher, pool)
+        if telling is not None:
+            telling.search = search
+        return search.run()
+
+
+class _Telling:
+    """Tells of the best so far whenever a method asks whether to stop, which all do again and again."""
+
+    def __init__(self, on_better: Callable[[SolveResult], None], should_stop: Callable[[], bool]) -> None:
+        self.search: _Search | None = None
+        self._on_better, self._should_stop = on_better, should_stop
+        self._told: Event | None = None
+        self._next_s = time.monotonic() + TELL_EVERY_S
+
+    def should_stop(self) -> bool:
+        """Whether the caller wants the search to end."""
+        begin_s = time.monotonic()
+        if self.search is not None and begin_s >= self._next_s:
+            best = self.search.best
+            if best is not None and best is not self._told:
+                self._next_s, self._told = float("inf"), best  # telling simulates, which may ask as well
+                self._on_better(self.search.answer(best, Status.FEASIBLE))
+            end_s = time.monotonic()
+            self._next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
+        return self._should_stop()
 
 
 class _Search:
@@ -130,7 +167,7 @@ class _Search:
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
         is_proof = self._is_proof
-        best = next(iter(self._driver.recorder.best()), None)
+        best = self.best
         if best is None:
             return self._without_answer(ended, result, is_proof=is_proof)
         if self._is_proven(best.score.value) or (result is not None and is_proof and result.status is Status.OPTIMAL):
@@ -190,8 +227,17 @@ class _Search:
         others = {name: score.value for name, score in scores.items() if score.failure is None and name not in values}
         return {name: (values | others)[name] for name in names if name in values | others}, tuple(others)
 
+    @property
+    def best(self) -> Event | None:
+        """The best plan so far."""
+        return next(iter(self._driver.recorder.best()), None)
+
     def _conclude(self, found: Event | None, status: Status) -> SolveResult:
         self._watcher.on_phase("done")
+        return self.answer(found, status)
+
+    def answer(self, found: Event | None, status: Status) -> SolveResult:
+        """What a plan amounts to as the search's answer; None where there is no plan."""
         device = ranks = run = None
         single_s, breaking = self._singles()
         if found is not None:

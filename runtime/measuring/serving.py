@@ -6,16 +6,14 @@ Requests and answers go through the socket that it has as stdin; what libraries 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
-import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.runtime.measuring.child_process import die_with_parent, go_first
 from hsdag.runtime.measuring.messages import Numbered, Question
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerDefect
 
@@ -72,11 +70,5 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any) -> No
 def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
     """Serve over the socket that the process has as stdin."""
     die_with_parent()
+    go_first()
     serve(make_worker, Connection(os.dup(0)))
-
-
-def die_with_parent() -> None:
-    """On Linux, have the kernel end this process when the one that started it is killed."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

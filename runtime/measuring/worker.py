@@ -331,10 +331,13 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
     finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
-    that cannot be told. Strings must be the same too.
+    that cannot be told. Strings must be the same too. Raises ExecutionError where shapes differ.
     """
     worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
-    for left, right in zip(found, expected, strict=True):
+    for number, (left, right) in enumerate(zip(found, expected, strict=True)):
+        if left.shape != right.shape:
+            shapes = f"shape {list(left.shape)}, and {list(right.shape)} is expected"
+            raise ExecutionError(f"output {number} has {shapes}")
         if right.dtype.kind in "SU":
             if not np.array_equal(left, right):
                 return dict.fromkeys(worst)

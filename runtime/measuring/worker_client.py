@@ -20,6 +20,7 @@ import psutil
 
 from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.messages import Compiling, Numbered, Question, Request
+from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
 
 A = TypeVar("A")
 
@@ -39,6 +40,9 @@ TOLD_AFTER_S = 5.0
 
 BUSY = 0.02
 """Seconds of processor time for each second that goes by, below which a process does not count as computing."""
+
+WATCH_S, MEMORY_SHARE = 0.2, 0.9
+"""How often a working process is looked at, and how much of the memory that is free when it starts it may take."""
 
 EXIT_LIMIT_S = 10.0
 """How long a process may take to end."""
@@ -60,14 +64,17 @@ class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
 class WorkerClient:
     """Calls a worker process, with a time limit each.
 
-    A worker that dies or misses a limit is killed with all its children; the call raises CandidateFailed and
-    the next one starts a new worker. ``on_wait`` is told what takes long to compile. While ``should_abandon`` says so,
-    a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as a context manager.
+    A worker that dies, misses a limit, or takes more than ``memory_bytes`` is killed with all its children; the call
+    raises CandidateFailed and the next one starts a new worker. Without ``memory_bytes`` that is MEMORY_SHARE of the
+    memory that is free when the worker starts. ``on_wait`` is told what takes long to compile. While ``should_abandon``
+    says so, a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as a context manager.
     """
 
     def __init__(self, setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> None:
         self.setup = setup
         self.num_starts = 0
+        self.memory_bytes: float | None = None
+        self._most_bytes = float("inf")
         self.should_abandon: Callable[[], bool] = lambda: False
         self.on_wait: Callable[[str], None] = lambda _: None
         self.on_question: Callable[[Any], Any] = lambda _: None
@@ -109,6 +116,8 @@ class WorkerClient:
         self._log.seek(0)
         self._log.truncate()
         self.num_starts += 1
+        given = self.memory_bytes
+        self._most_bytes = MEMORY_SHARE * usable_memory_bytes() if given is None else given
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
@@ -126,7 +135,7 @@ class WorkerClient:
     def _exchange(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
         """Send and wait; a watchdog kills a worker that is late, which ends any wait, for half a message too."""
         assert self._process is not None
-        watchdog = _Watchdog(self._process, limit_s, compiling_s)
+        watchdog = _Watchdog(self._process, limit_s, compiling_s, self._most_bytes)
         watchdog.start()
         has_ended, answer = False, None
         try:
@@ -139,6 +148,8 @@ class WorkerClient:
         finally:
             watchdog.cancel()
             watchdog.join()
+        if watchdog.is_overfull:
+            self._lost(f"took more than {self._most_bytes / 1e9:.1f} GB of memory and was killed")
         if watchdog.is_overdue:
             meanwhile = f" while it compiled for {watchdog.compiling}" if watchdog.compiling else ""
             self._lost(f"gave no answer within {limit_s:g} s{meanwhile} and was killed")
@@ -201,16 +212,17 @@ class WorkerClient:
 
 
 class _Watchdog(threading.Thread):
-    """Kills a process once a time limit is over, which stands still while the process compiles, not hangs.
+    """Kills a process that takes too much memory, or once a time limit is over, which stands still while the process
+    compiles, not hangs.
 
     ``compiling`` is what it compiles now, as it has told.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], limit_s: float, compiling_s: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], limit_s: float, compiling_s: float, most_bytes: float) -> None:
         super().__init__(daemon=True)
         self.compiling: str | None = None
-        self.is_overdue = False
-        self._process, self._left_s, self._compiling_s = process, limit_s, compiling_s
+        self.is_overdue = self.is_overfull = False
+        self._process, self._left_s, self._compiling_s, self._most_bytes = process, limit_s, compiling_s, most_bytes
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -218,26 +230,28 @@ class _Watchdog(threading.Thread):
         self._is_cancelled.set()
 
     def run(self) -> None:
-        """Wait until the limit is over or the watchdog is cancelled."""
-        now_s, used_s = time.monotonic(), self._used_s()
-        while self._left_s > 0:
-            if self._is_cancelled.wait(min(self._left_s, POLL_S) if self._compiling_s > 0 else self._left_s):
+        """Wait until a limit is passed or the watchdog is cancelled."""
+        now_s, (used_s, size_bytes) = time.monotonic(), self._used()
+        while self._left_s > 0 and size_bytes <= self._most_bytes:
+            if self._is_cancelled.wait(min(self._left_s, WATCH_S)):
                 return
-            begin_s, before_s, now_s, used_s = now_s, used_s, time.monotonic(), self._used_s()
+            begin_s, before_s, now_s, (used_s, size_bytes) = now_s, used_s, time.monotonic(), self._used()
             passed_s = now_s - begin_s
             if self.compiling and self._compiling_s > 0 and used_s - before_s > BUSY * passed_s:
                 self._compiling_s -= passed_s
             else:
                 self._left_s -= passed_s
-        self.is_overdue = True
+        self.is_overfull = size_bytes > self._most_bytes
+        self.is_overdue = not self.is_overfull
         _kill_group(self._process)
 
-    def _used_s(self) -> float:
-        """Processor time that the process has taken."""
+    def _used(self) -> tuple[float, float]:
+        """Processor time that the process has taken, and the bytes of its own that it has, without mapped files."""
         with contextlib.suppress(psutil.Error):
-            times = psutil.Process(self._process.pid).cpu_times()
-            return float(times.user + times.system)
-        return 0.0
+            process = psutil.Process(self._process.pid)
+            times, memory = process.cpu_times(), process.memory_info()
+            return float(times.user + times.system), float(memory.rss - getattr(memory, "shared", 0))
+        return 0.0, 0.0
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -13,9 +13,12 @@ from typing import Any, TextIO
 import highspy
 import numpy as np
 
+from hsdag.runtime.measuring.child_process import die_with_parent
+
 
 def main() -> None:
     """Solve the one program that comes in."""
+    die_with_parent()
     request = json.load(sys.stdin)
     out = sys.stdout
     highs = highspy.Highs()  # type: ignore[no-untyped-call]

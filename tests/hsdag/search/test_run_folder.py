@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.problems.plan import Plan
+from hsdag.search import run_folder
 from hsdag.search.run_folder import RunFolder, RunRecord
 
 RECORD = RunRecord(
@@ -56,6 +59,37 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Pa
     assert same(folder.events(), EVENTS[:2])
     folder.append(EVENTS[2])
     assert same(folder.events(), EVENTS)
+
+
+def test_a_search_goes_on_after_the_disk_was_full_in_the_midst_of_an_event(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    size_bytes = folder.events_path.stat().st_size
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"events\.jsonl cannot be written: File too large"):
+            folder.append(EVENTS[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert folder.events_path.stat().st_size == size_bytes + 10
+    assert same(folder.events(), EVENTS)
+    folder.append(EVENTS[0])
+    assert same(folder.events(), [*EVENTS, EVENTS[0]])
+
+
+def test_a_kill_while_a_folder_is_made_leaves_nothing_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_path: Path, _content: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder.create(tmp_path / "run", RECORD)
+    assert not (tmp_path / "run").exists()
+    assert RunFolder.create(tmp_path / "run", RECORD).events() == []
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:

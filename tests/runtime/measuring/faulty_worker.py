@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import openvino as ov
+
 from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.messages import Numbered, WorkerSetup
 from hsdag.runtime.measuring.serving import Channel, main
@@ -38,6 +41,14 @@ def compute() -> None:
         pass
 
 
+def eat() -> None:
+    """Take memory until there is no more."""
+    taken = []
+    while True:
+        taken.append(b"x" * 50_000_000)
+        time.sleep(0.05)
+
+
 def kill_by(number: signal.Signals) -> Callable[[], None]:
     """End the process as a crash in a plugin does."""
     return lambda: os.kill(os.getpid(), number)
@@ -51,6 +62,9 @@ def framed(message: object) -> bytes:
 
 FAULTS: dict[str, Callable[[], object]] = {
     "crash": kill_by(signal.SIGSEGV),
+    "abort": kill_by(signal.SIGABRT),
+    "exit": lambda: os._exit(7),
+    "eat": eat,
     "divide": kill_by(signal.SIGFPE),
     "hang": hang_over,
     "slow": compute,
@@ -62,10 +76,45 @@ FAULTS: dict[str, Callable[[], object]] = {
 }
 
 
-class FaultyCore:
-    """A core whose n-th compilation goes wrong."""
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "nan": lambda right: np.full_like(right, np.nan),
+    "shape": lambda right: np.concatenate([right, right]),
+}
+"""What splits give in place of their outputs."""
 
-    def __init__(self, core: Any, fault: Callable[[], object], nth: int) -> None:
+
+class WrongRequest:
+    """A request that gives other outputs than it has."""
+
+    def __init__(self, request: Any, wrong: Callable[[Any], Any]) -> None:
+        self._request, self._wrong = request, wrong
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def get_tensor(self, port: Any) -> ov.Tensor:
+        """The wrong output."""
+        return ov.Tensor(self._wrong(self._request.get_tensor(port).data))
+
+
+class WrongModel:
+    """A compiled model of such requests."""
+
+    def __init__(self, compiled: Any, wrong: Callable[[Any], Any]) -> None:
+        self._compiled, self._wrong = compiled, wrong
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def create_infer_request(self) -> WrongRequest:
+        """A request of the compiled model."""
+        return WrongRequest(self._compiled.create_infer_request(), self._wrong)
+
+
+class FaultyCore:
+    """A core whose n-th compilation goes wrong, or all of whose splits give wrong outputs."""
+
+    def __init__(self, core: Any, fault: str, nth: int) -> None:
         self._core, self._fault, self._left = core, fault, nth
 
     def __getattr__(self, name: str) -> Any:
@@ -73,9 +122,11 @@ class FaultyCore:
 
     def compile_model(self, *args: Any) -> Any:
         self._left -= 1
-        if self._left == 0:
-            self._fault()
-        return self._core.compile_model(*args)
+        if self._left == 0 and self._fault in FAULTS:
+            FAULTS[self._fault]()
+        compiled = self._core.compile_model(*args)
+        is_wrong = self._fault in WRONG and args[1].startswith("HETERO:")
+        return WrongModel(compiled, WRONG[self._fault]) if is_wrong else compiled
 
 
 class FaultyWorker(Worker):
@@ -88,7 +139,7 @@ class FaultyWorker(Worker):
         if fault == "set-up":
             FAULTS[fault]()
         super().__init__(setup, channel.tell)
-        self.core = FaultyCore(self.core, FAULTS[fault], 0 if fault == "divide" else nth)
+        self.core = FaultyCore(self.core, fault, 0 if fault == "divide" else nth)
 
     def open(self, request: Any) -> Any:
         """Compile; make a mistake where the fault is a defect, divide by zero over a placement that comes n-th."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search import session
+from hsdag.search.verifying import Check, Verifier
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")
@@ -83,6 +85,43 @@ def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault:
 
 
 @pytest.mark.slow
+def split_of(model: Path) -> Candidate:
+    """The first op on A, the others on B."""
+    return Candidate("HETERO:CPU_A,CPU_B", ("CPU_A", *["CPU_B"] * (read_graph(model).num_ops - 1)))
+
+
+def test_a_candidate_that_takes_all_memory_is_killed_before_the_machine_is_out_of_it(tiny_resnet: Path) -> None:
+    runner = runner_for(tiny_resnet, faulty("eat", 1))
+    runner.client.memory_bytes = 0.8e9
+    with runner.client:
+        with pytest.raises(CandidateFailed, match=r"took more than 0\.8 GB of memory and was killed") as failure:
+            runner.open("a", ALONE)
+        assert failure.value.lost_worker
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's score is Linux's")
+def test_the_kernel_ends_the_worker_before_the_search_where_memory_runs_out(tiny_resnet: Path) -> None:
+    with WorkerClient(WorkerSetup(tiny_resnet, (CPU,))) as client:
+        client.call(Choices("CPU"), 60.0)
+        assert client._process is not None
+        score = Path(f"/proc/{client._process.pid}/oom_score_adj").read_text()
+    assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("nan", "differ in values that are not finite from cpu"), ("shape", r"output 0 has shape \[2, .*is expected")],
+)
+def test_a_plugin_that_gives_wrong_outputs_is_rejected_with_the_reason(
+    tiny_resnet: Path, fault: str, reason: str
+) -> None:
+    with WorkerClient(WorkerSetup(tiny_resnet, (CPU, *ONE_THREAD)), faulty(fault, 0)) as client:
+        runner = CandidateRunner(client, LATENCY)
+        runner.open("split", split_of(tiny_resnet))
+        verdict = Verifier(runner, Check(reduced=False)).compared("split")
+    assert re.search(reason, verdict.reason or "")
+
+
 def test_a_device_may_compile_for_long_but_a_split_may_not(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_client, "TOLD_AFTER_S", 0.5)
     runner, told = runner_for(tiny_resnet, faulty("slow", 1), Limits(compile_s=1.0)), list[str]()

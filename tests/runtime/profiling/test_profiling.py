@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -351,6 +352,28 @@ def test_a_cache_folder_that_cannot_be_written_costs_nothing_but_the_entry(tmp_p
     cache = ProfileCache(tmp_path / "file" / "below")
     cache.put({"what": "x"}, {"a": 1})
     assert cache.get({"what": "x"}) is None
+
+
+WRITER = """
+import sys; from pathlib import Path; from hsdag.runtime.profiling.profile_cache import ProfileCache
+cache = ProfileCache(Path(sys.argv[1])); print(flush=True)
+while True: cache.put({"what": "x"}, {"of": [int(sys.argv[2])] * 100_000})
+"""
+
+
+def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> None:
+    cache, seen = ProfileCache(tmp_path), set[tuple[int, int]]()
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen([*command, "1"], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for _ in range(50):
+            cache.put({"what": "x"}, {"of": [2] * 100_000})
+            found = cache.get({"what": "x"})
+            assert found is not None
+            seen.add((len(found["of"]), len(set(found["of"]))))
+        writer.kill()
+    assert seen == {(100_000, 1)}
 
 
 def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:

@@ -1,0 +1,185 @@
+"""Faults of the machine: one line, nothing half-written, the best so far kept."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hsdag.cli.app import SHORTAGES, run
+from hsdag.ir import Placement
+from hsdag.ir.file_lock import FileLock
+from hsdag.models import save_model_files
+
+HSDAG = (sys.executable, "-m", "hsdag")
+ROOM_BYTES = 2048
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem that annealing is never done with."""
+    path = tmp_path_factory.mktemp("problem") / "problem.json"
+    assert run(["models", "build", "llama-block", "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def full_disk(problem: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file of this process grows beyond a few bytes: writing fails in its midst, as on a full disk."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python 3.11 does not notice that a module was cut short
+    assert run(["solve", str(problem), "--method", "heft"]) == 0  # compiles what is compiled once
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    command = [*HSDAG, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def wait_for(is_there: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if is_there():
+            return
+        time.sleep(0.05)
+    pytest.fail("not within 300 s")
+
+
+def complaint(process: subprocess.Popen[str]) -> str:
+    """The one line that a command ends with."""
+    errors = process.communicate(timeout=300)[1]
+    assert process.returncode == 2, errors
+    assert "Traceback" not in errors
+    line: str = errors.splitlines()[-1]
+    assert line.startswith("hsdag: ")
+    return line
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_disk_that_is_full_costs_the_new_file_and_leaves_the_old_one(
+    problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    assert run(["solve", str(problem), "--method", "heft", "-o", str(tmp_path / "plan.json")]) == 2
+    assert "plan.json cannot be written: File too large" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    assert (tmp_path / "plan.json").read_text() == "{}"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
+def test_a_full_disk_under_the_answer_is_one_line(problem: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*HSDAG, "solve", str(problem), "--method", "heft", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "hsdag: the disk is full; make room, and run the command again"
+
+
+@pytest.mark.parametrize("number", sorted(SHORTAGES))
+def test_what_a_machine_runs_out_of_is_no_defect_of_ours(
+    number: int, problem: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "somewhere")
+
+    monkeypatch.setattr("hsdag.api.solve", short)
+    assert run(["solve", str(problem)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"hsdag: somewhere: {SHORTAGES[number]}"
+
+
+def test_other_errors_of_the_system_stay_defects(problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(*_: object, **__: object) -> None:
+        raise OSError(errno.ESPIPE, "odd")
+
+    monkeypatch.setattr("hsdag.api.solve", odd)
+    assert run(["solve", str(problem)]) == 1
+
+
+@pytest.mark.slow
+def test_too_few_file_handles_end_in_one_line(tiny_resnet: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+
+    assert "too many open files" in complaint(started("bench", tiny_resnet, "--device", "CPU", preexec_fn=few)).lower()
+
+
+def test_two_searches_over_one_run_folder_are_one_and_a_line(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["place", str(tiny_resnet), "--partition-cpu", "2", "--reward", "measured", "--max-evaluations", "1"]
+    (tmp_path / "out.run").mkdir()
+    (tmp_path / "out.run" / "run.json").write_text("{}")
+    kept = FileLock(tmp_path / "out.run" / "lock", "busy")
+    assert run([*command, "-o", str(tmp_path / "out.json")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("hsdag: another search is running in")
+    kept.release()
+
+
+def test_two_trainings_of_one_policy_are_one_and_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with FileLock(tmp_path / "policy.lock", "busy"):
+        assert run(["train", "enas", "-o", str(tmp_path / "policy.safetensors")]) == 2
+    assert "another training is writing to" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_search_as_ctrl_c_does_with_the_best_so_far_and_143(problem: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    with started("solve", problem, "--method", "sa", "--budget", "300s", "--json", "-o", plan) as process:
+        wait_for(plan.exists)
+        process.send_signal(signal.SIGTERM)
+        answer, errors = process.communicate(timeout=120)
+    assert process.returncode == 143, errors
+    assert json.loads(answer)["interrupted"]
+    assert set(Placement.load(plan).affinity.values()) <= set(json.loads(answer)["placement"].values())
+
+
+@pytest.mark.slow
+def test_sigterm_ends_what_is_no_search_at_once_and_leaves_no_temporary_files(tmp_path: Path) -> None:
+    model = save_model_files("tiny_bert", tmp_path / "model.xml")
+    with started("profile", model, "--partition-cpu", "2", "--fresh", env=os.environ | {"TMPDIR": str(tmp_path)}) as p:
+        wait_for(lambda: bool(list(tmp_path.glob("hsdag-*"))))
+        p.send_signal(signal.SIGTERM)
+        errors = p.communicate(timeout=120)[1]
+    assert p.returncode == 143, errors
+    assert not list(tmp_path.glob("hsdag-*"))
+
+
+@pytest.mark.slow
+def test_a_solve_that_is_killed_goes_on_from_the_best_it_had_written(problem: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    command = ["solve", problem, "--method", "sa", "-o", plan]
+    with started(*command, "--budget", "300s") as process:
+        wait_for(plan.exists)
+        process.kill()
+    before = Placement.load(plan).latency
+    with started(*command, "--budget", "1s", "--start", plan) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    after = Placement.load(plan).latency
+    assert before is not None
+    assert after is not None
+    assert after.median_s <= before.median_s
+
+
+def test_no_duration_depends_on_the_clock_on_the_wall(
+    problem: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hours = itertools.count()
+    monkeypatch.setattr("time.time", lambda: 1e9 - 3600.0 * next(hours))
+    assert run(["solve", str(problem), "--method", "sa", "--budget", "0.5s", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert 0 < document["elapsed_s"] < 60
+    assert document["evaluations"] > 4

@@ -1,0 +1,46 @@
+"""File locks: one holder at a time, and none that outlives its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hsdag.ir import OutputError, SearchError
+from hsdag.ir.file_lock import FileLock
+
+
+def test_the_second_holder_is_told_until_the_first_one_lets_go(tmp_path: Path) -> None:
+    first = FileLock(tmp_path / "lock", "busy")
+    with pytest.raises(SearchError, match="busy"):
+        FileLock(tmp_path / "lock", "busy")
+    first.release()
+    FileLock(tmp_path / "lock", "busy")
+
+
+def test_a_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from hsdag.ir.file_lock import FileLock;"
+        "kept = FileLock(Path(sys.argv[1]), 'busy'); print(flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(SearchError, match="busy"):
+            FileLock(tmp_path / "lock", "busy")
+        process.kill()
+    FileLock(tmp_path / "lock", "busy")
+
+
+def test_a_lock_that_is_over_leaves_no_file(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "lock", "busy"):
+        assert (tmp_path / "lock").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_in_a_folder_that_is_not_there_is_an_output_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written"):
+        FileLock(tmp_path / "none" / "lock", "busy")
