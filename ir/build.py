@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag.ir.errors import ModelError
 from hsdag.ir.flops import Shape, op_flops
 from hsdag.ir.graph import ComputationGraph, Csr
 from hsdag.ir.reader import Shapes, load_model
@@ -74,8 +75,18 @@ def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
 def graph_of(model: ov.Model) -> ComputationGraph:
     """The computation graph of an ``ov.Model``: every op is a node, every connected input port an edge.
 
-    A dimension that depends on the data counts with its upper bound, or as 1 where it has none.
+    A dimension that depends on the data counts with its upper bound, or as 1 where it has none. Raises ModelError for
+    tensors of more than 2^63 bytes and for names that are no text.
     """
+    try:
+        return _graph_of(model)
+    except OverflowError as error:
+        raise ModelError("the model has tensors of more than 2^63 bytes, which no device can hold") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the model has a name that is no text ({error}); export it again") from error
+
+
+def _graph_of(model: ov.Model) -> ComputationGraph:
     named = ordered_ops(model)
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
     output_shapes = [[sizes_of(port) for port in node.outputs()] for _, node in named]
