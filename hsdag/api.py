@@ -76,8 +76,8 @@ def place(
     ``settings`` are hyper-parameters of the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto``
     or the method whose policy it is; ``start`` is a placement to begin with, such as the one that serves at present;
     durations are texts such as ``"60s"``, or seconds;
-    ``workers`` compute what is simulated, in other processes; ``inputs`` is an .npz file with one array per input;
-    ``fresh`` profiles the model even where the cache holds its
+    ``workers`` compute what is simulated, and measure on machines like this one; ``inputs`` is an .npz file
+    with one array per input; ``fresh`` profiles the model even where the cache holds its
     profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. ``max_difference`` is a limit
     of the answer: how far its outputs may be from the reference's, over their largest value. What was found is the
     answer only if the 95% interval says that it is faster than the start and than the best single device, of those

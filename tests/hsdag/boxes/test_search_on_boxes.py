@@ -63,7 +63,8 @@ def test_promising_plans_are_measured_on_all_machines_and_a_worker_may_be_killed
         search = search_placements(session, chosen, watcher=watcher, pool=pool, boxes=found)
         killing.cancel()
     measured = [event for event in search.recorder.events if event.plan.is_split]
-    assert {event.score.box for event in measured} >= {"anna", "berta"}
+    assert found is not None
+    assert {event.score.box for event in measured} > {found.here}  # there are fewer splits than machines
     assert len({event.plan for event in search.recorder.events}) == len(search.recorder.events)
     assert all(search.problem.is_legal(plan.placement) for plan in search.finalists)
     assert search.finalists
