@@ -92,6 +92,9 @@ BENCHMARKS = {
         "--graphs 2 --other-graphs 1 --seconds 0.5", r"auto with rules is as good as without after \S+ of the time"
     ),
     "real_models": Small("--models light-zfnet512 --placements 1", r"hetero: \d+ of \d+ placements right"),
+    "scale": Small(
+        "--ops 2000 --devices 4 --seconds 2 --steps features heft sa", r"sa +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+"
+    ),
     "simulation_truth": Small("--models resnet50 --placements 5 --rounds 2", r"calibrated.*Spearman"),
     "simulator_agreement": Small("--problems 20", r"largest relative deviation [\d.e-]+"),
     "simulator_simpy": Small("--placements 3", r"ratio of medians \d+"),
