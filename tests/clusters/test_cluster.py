@@ -43,7 +43,7 @@ def test_every_node_answers_and_keeps_what_jobs_share(pool: Pool) -> None:
     assert pool.num_workers == 3
     shared = Shared.of(100)
     assert pool.answers([Add(number, (shared,)) for number in range(30)]) == list(range(100, 130))
-    assert len(pool.num_answers) == 3
+    assert sum(pool.num_answers.values()) == 30
 
 
 def test_a_job_goes_on_elsewhere_when_its_worker_is_killed(pool: Pool, tmp_path: Path) -> None:
