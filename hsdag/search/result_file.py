@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement import Placement, first_problem, parse_document, read_text, write_atomically
@@ -17,11 +17,15 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Samples
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.profiling.profile_file import Figure, Table, figures, numbers
+from hsdag.runtime.profiling.profile_file import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 
 FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"
 FORMAT_VERSION: Literal[1] = 1
+
+
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]
+_Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class _Record(BaseModel):
@@ -69,9 +73,9 @@ class TimelineRecord(_Record):
     op_names: list[str]
     op_types: list[str]
     device_names: list[str]
-    ops: dict[str, list[float]]
-    transfers: dict[str, list[float]]
-    edges: list[tuple[int, int]]
+    ops: dict[str, list[_Entry]]
+    transfers: dict[str, list[_Entry]]
+    edges: list[tuple[_Index, _Index]]
     simulated: bool
 
     @staticmethod
@@ -150,7 +154,10 @@ def _columns(written: Mapping[str, list[float]], kind: type[OpIntervals | Transf
     if set(written) != names:
         raise ValueError(f"intervals need the columns {', '.join(sorted(names))}")
     floats = ("_s", "_bytes")
-    return {
-        name: np.array(column, dtype=np.float64 if name.endswith(floats) else np.int64)
-        for name, column in written.items()
-    }
+    try:
+        return {
+            name: np.array(column, dtype=np.float64 if name.endswith(floats) else np.int64)
+            for name, column in written.items()
+        }
+    except OverflowError as error:
+        raise ValueError("an index of the intervals is beyond 64 bits") from error

@@ -71,8 +71,8 @@ class DopplerConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("at least 2", lambda x: x >= 2, "width"),
-        ("at least 1", lambda x: x >= 1, "layers"),
+        ("2 to 4,096", lambda x: 2 <= x <= 4_096, "width"),
+        ("1 to 64", lambda x: 1 <= x <= 64, "layers"),
         ("at least 0", lambda x: x >= 0, "simulated_updates"),
         ("above 0 or None", lambda x: x > 0, "logit_range"),
     )
