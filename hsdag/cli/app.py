@@ -42,9 +42,10 @@ SHORTAGES = {
     errno.EMFILE: "this process has too many open files; raise the number with ulimit -n",
     errno.ENFILE: "the machine has too many open files; end other processes",
     errno.ENOMEM: "the memory does not suffice; end other processes, or take a smaller model",
+    errno.ENAMETOOLONG: "the name of a file is too long; name another one",
     errno.EROFS: "the file system is read-only; name a file on another one",
 }
-"""What a machine may run out of wherever a command is, and what to do: no defects of ours."""
+"""What a machine may lack or refuse wherever a command is, and what to do: no defects of ours."""
 
 _USAGE_ERROR = typer.BadParameter.__mro__[2]
 """The base of typer's own complaints, which it does not export by name."""

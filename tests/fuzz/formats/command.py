@@ -103,7 +103,7 @@ def _read(folder: Path) -> None:
     lines = said.getvalue().splitlines()
     if code == USER_ERROR:
         raise HsdagError(lines[-1] if lines else "")
-    assert code == 0, f"{words!r:.300} ended with {code}: {lines[-1:]!r:.400}"
+    assert code == 0, f"ended with {code}: {lines[-1:]!r:.400}, {words!r:.300}"
 
 
 @contextmanager
