@@ -44,7 +44,7 @@ class ModelGuard:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        self._owner, self._is_ready = 0, False
         self._turn = threading.Lock()
         atexit.register(self.close)
 
@@ -89,12 +89,12 @@ class ModelGuard:
             process.stdin.close()
         process.stdout.close()
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The process; a fork of this one has its own. Raises ModelError where it does not start."""
+    def begin(self) -> None:
+        """Start the process without waiting for it; a fork of this one has its own."""
         if self._process is not None and (self._owner != os.getpid() or self._process.poll() is not None):
             self.close()
         if self._process is None:
-            self._owner = os.getpid()
+            self._owner, self._is_ready = os.getpid(), False
             self._process = subprocess.Popen(
                 READER_COMMAND,
                 stdin=subprocess.PIPE,
@@ -102,10 +102,17 @@ class ModelGuard:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The process, once it is ready. Raises ModelError where it does not start."""
+        self.begin()
+        assert self._process is not None
+        if not self._is_ready:
             try:
                 self._line(START_LIMIT_S)
             except _HarmedError as harm:
                 raise ModelError(f"the process that reads models first cannot start: {harm}") from harm
+            self._is_ready = True
         return self._process
 
     def _line(self, limit_s: float) -> str:

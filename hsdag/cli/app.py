@@ -16,6 +16,7 @@ import typer
 import hsdag
 import hsdag.cli
 from hsdag.ir.errors import HsdagError
+from hsdag.ir.model_guard import GUARD
 
 app = typer.Typer(
     name="hsdag",
@@ -33,6 +34,7 @@ for found in iter_modules(hsdag.cli.__path__):
         elif command is not None:
             app.command(found.name.replace("_", "-"))(command)
 
+MODEL_SUFFIXES = (".xml", ".onnx")
 USER_ERROR, DEFECT, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 SHORTAGES = {
@@ -92,8 +94,15 @@ def main(arguments: list[str] | None = None) -> None:
     After SIGTERM, which ends a command as Ctrl-C does, 143.
     """
     termination = _Termination()
+    _expect_model(sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     sys.exit(TERMINATED if termination.has_come and code in (0, INTERRUPTED) else code)
+
+
+def _expect_model(arguments: list[str]) -> None:
+    """Where a model file is named, the process that reads it first starts while this one loads its libraries."""
+    if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in arguments):
+        GUARD.begin()
 
 
 def run(arguments: list[str] | None = None) -> int:
