@@ -123,8 +123,9 @@ Workers: TypeAlias = Annotated[
     str | None,
     Option(
         "--workers",
-        metavar="local:N|ray|ray://HOST:PORT",
-        help="Compute parts of the work in N processes, or on a Ray cluster. Default: in this process.",
+        metavar="WORKERS",
+        help="Compute parts of the work in N processes (local:N), or on a Ray cluster (ray, or ray://HOST:PORT). "
+        "Default: in this process.",
     ),
 ]
 Curve: TypeAlias = Annotated[
