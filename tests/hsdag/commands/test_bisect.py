@@ -6,6 +6,7 @@ One CPU device flushes numbers below 1.2e-38 to zero and the other does not: an 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from openvino import opset13
 
 from hsdag.cli.app import run
 from hsdag.commands.bisect import Bisection, Bisector, Probe, bisect
-from hsdag.ir import OptionError, SearchError, graph_from_edges, parse_devices
+from hsdag.ir import HsdagError, OptionError, SearchError, graph_from_edges, parse_devices
 from hsdag.ir.graph import ComputationGraph
 
 DEVICES = "FLUSHED=CPU[CPU_DENORMALS_OPTIMIZATION=YES],EXACT=CPU[CPU_DENORMALS_OPTIMIZATION=NO]"
@@ -156,6 +157,22 @@ def test_other_than_two_devices_is_a_users_error(tmp_path: Path) -> None:
         bisect(small_model(hidden=False), parse_devices("CPU"))
 
 
-def test_a_process_that_ends_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SearchError, match="do not both run the model"):
+DIES = """
+import os
+from hsdag.runtime.measuring.serving import main
+
+class Dies:
+    def handle(self, request): os._exit(3)
+
+main(lambda setup, channel: Dies())
+"""
+
+
+def test_a_process_that_ends_is_said() -> None:
+    with pytest.raises(SearchError, match="do not both run the model: the worker exited with code 3"):
+        bisect(small_model(hidden=False), parse_devices(DEVICES), command=(sys.executable, "-c", DIES))
+
+
+def test_inputs_that_are_not_there_are_a_mistake_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(HsdagError, match=r"no such file: .*absent\.npz"):
         bisect(small_model(hidden=False), parse_devices(DEVICES), inputs=tmp_path / "absent.npz")

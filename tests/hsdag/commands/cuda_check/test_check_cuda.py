@@ -15,7 +15,7 @@ from hsdag.commands.cuda_check.report import Ending, Item
 from hsdag.runtime.measuring.serving import main
 
 class Odd:
-    def __init__(self, setup): pass
+    def __init__(self, setup, channel): pass
     def handle(self, request):
         if request.name == "devices": os._exit(3)
         if request.name == "launch cost": time.sleep(60)
