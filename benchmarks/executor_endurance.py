@@ -28,6 +28,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ from openvino import opset13
 import hsdag
 from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.runtime.openvino_backend import WorkConservingModel
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.runtime.openvino_backend.placing import drawn
 from tests.runtime.openvino_backend.python_ops import PythonOp
 

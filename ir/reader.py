@@ -33,9 +33,9 @@ _UNPROBED_SUFFIXES = (".gguf", ".pbtxt", ".meta", ".json")
 _PROTOBUF_STARTS = tuple(bytes([tag]) for tag in (0x08, 0x0A, 0x12, 0x22))  # of a SavedModel or a GraphDef
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
-_OFFSET = re.compile(rb'\soffset="(\d{1,19})"')
-_SIZE = re.compile(rb'\ssize="(\d{1,19})"')
-_SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d{1,19}(?:\s*,\s*\d{1,19})*)?\s*\]\s*(?:,|$)")
+_OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
+_SIZE = re.compile(rb'\ssize="(\d{1,99})"')
+_SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d{1,99}(?:\s*,\s*\d{1,99})*)?\s*\]\s*(?:,|$)")
 
 
 def load_model(
@@ -179,7 +179,7 @@ def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str
     Raises OptionError that names ``option`` when the text has another form or a size below ``least``.
     """
     plain = text.strip().strip("[]")
-    if re.fullmatch(r"\d{1,19}(\s*,\s*\d{1,19})*", plain):
+    if re.fullmatch(r"\d{1,99}(\s*,\s*\d{1,99})*", plain):
         shapes = {"": tuple(int(size) for size in plain.split(","))}
     else:
         shapes, end = {}, 0

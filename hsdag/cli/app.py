@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -102,7 +103,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _expect_model(arguments: list[str]) -> None:
     """Where a model file is named, the process that reads it first starts while this one loads its libraries."""
     if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in arguments):
-        GUARD.begin()
+        with contextlib.suppress(OSError):  # whoever reads the model is told
+            GUARD.begin()
 
 
 def run(arguments: list[str] | None = None) -> int:

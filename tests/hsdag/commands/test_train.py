@@ -75,7 +75,7 @@ def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp
     alone, with_two = run_train(options, whole), replace(options, workers="local:2")
     with pytest.raises(SearchStopped):
         run_train(with_two, path, on_update=done.append, should_stop=lambda: len(done) == 2)
-    assert psutil.Process().children() == []
+    assert not [each for each in psutil.Process().children() if "hsdag.fleet.worker" in each.cmdline()]
     last = run_train(replace(options, workers="local:1"), path, resume=True)
     first, second = read_policy(whole, "rules"), read_policy(path, "rules")
     assert np.array_equal(first.weights["rules"], second.weights["rules"])
