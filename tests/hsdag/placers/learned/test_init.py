@@ -119,7 +119,7 @@ def test_where_a_policy_cannot_be_used_is_one_line(
         ({"options": {"width": [1]}}, "the card of {path} has width=[1]: Input should be a valid integer"),
         ({"options": {"width": 64.5}}, "the card of {path} has width=64.5: Input should be a valid integer"),
         ({"options": {"logit_range": "x"}}, "the card of {path} has logit_range='x': Input should be a valid number"),
-        ({"options": {"width": 1}}, "the card of {path} has an option that is wrong: option width must be at least 2"),
+        ({"options": {"width": 1}}, "option that is wrong: option width must be 2 to 4,096, not 1"),
         ({"options": {"encoder": "x"}}, "the card of {path} has an option that is wrong: unknown encoder 'x'"),
         ({"version": 2}, "is 'hsdag-policy' version 2, not 'hsdag-policy' version 1"),
     ],
