@@ -150,8 +150,8 @@ def main() -> int:
     print(machine())
     found = {}
     for name in given.steps:
-        print(f"{name} ...", file=sys.stderr, flush=True)
         found[name] = figures_of(name, given)
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
     best_list_s = min((float(found[name].get("makespan_s", np.inf)) for name in LISTS if name in found), default=np.inf)
     print(f"{given.ops:,} ops, {given.devices} devices; makespans are SIMULATED")
     print("step            seconds  peak GB  makespan s  over best list  over bound")

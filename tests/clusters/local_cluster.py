@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +13,24 @@ COMMAND = (sys.executable, "-m", "tests.clusters.nodes")
 
 
 class LocalCluster:
-    """``num_nodes`` nodes of one processor each; the first is the head. Use as a context manager, which ends them."""
+    """``num_nodes`` nodes of one processor each; the first is the head. Use as a context manager, which ends them.
+
+    ``client_address`` is what a machine outside the cluster connects to, ray://HOST:PORT.
+    """
 
     def __init__(self, num_nodes: int = 3) -> None:
+        root = Path(__file__).parents[2]
+        paths = os.pathsep.join([f"{root}", *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [*COMMAND, str(num_nodes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": paths},  # where jobs of tests are found, by machines outside too
         )
-        self.address = self._line()
+        self.address, self.client_address = self._line(), self._line()
 
     def __enter__(self) -> LocalCluster:
         return self

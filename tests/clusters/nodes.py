@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable
 
@@ -12,12 +13,17 @@ STORE_BYTES = 80 << 20
 
 
 def main() -> None:
-    """Print the address; then kill nodes until the input ends. Node 0 is the head."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES})
+    """Print the address, and that of Ray's client; then kill nodes until the input ends. Node 0 is the head."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "ray_client_server_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(int(sys.argv[1]) - 1):
         cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
     nodes = [cluster.head_node, *cluster.worker_nodes]
     _tell(cluster.address)
+    _tell(f"ray://127.0.0.1:{port}")
     for line in sys.stdin:
         nodes[int(line)].kill_all_processes(check_alive=False, allow_graceful=False)
         _tell("killed")

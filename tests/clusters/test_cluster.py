@@ -66,6 +66,20 @@ def test_nodes_give_the_answer_of_one_process_for_a_method_without_a_seed(pool: 
     assert (alone.plan, alone.score) == (with_nodes.plan, with_nodes.score)
 
 
+def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> None:
+    problem = random_problem(40, 3)
+    alone, _ = searched(problem, "milp-split", None)
+    with LocalCluster() as cluster:
+        workers = Cluster(cluster.client_address)
+        with Pool(workers.hosts, LocalHost, on_close=workers.close) as outside:
+            assert outside.num_workers == 3
+            assert outside.answers([Add(number) for number in range(10)]) == list(range(10))
+            outside.begin(Findings())
+            assert outside.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
+            found, _ = searched(problem, "milp-split", outside)
+    assert (found.plan, found.score) == (alone.plan, alone.score)
+
+
 def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
     problems = exercises(6)
     alone = RuleTraining(problems, 2, 0)

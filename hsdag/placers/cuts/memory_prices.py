@@ -29,7 +29,7 @@ def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool
     Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
     limit), then the next one. What is still too full is repaired. ``is_over`` is asked between any two steps.
     """
-    placement = best_cut(costs)
+    placement = best_cut(costs, is_over)
     if judge.fits(placement):
         yield placement
         return
@@ -72,7 +72,7 @@ def _relieved(
     def at(price: float) -> tuple[IntArray, bool]:
         prices[device] = price
         dear = costs.priced(judge.held_bytes, prices)
-        found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement)
+        found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
         return found, bool(judge.overfull(found)[device])
 
     finite_s = costs.time_s[np.isfinite(costs.time_s)]

@@ -35,6 +35,9 @@ SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 MAX_CANDIDATES = 14
 """Different placements that are evaluated at most."""
 
+CUT_SHARE = 0.8
+"""Share of the time of a search that cuts may take, so that what they found is still evaluated."""
+
 MAX_PROVEN_CHOICES = 200
 """Units times devices up to which more than two devices are solved as an integer program too."""
 
@@ -70,6 +73,10 @@ class MincutPlacer(Placer[NoOptions]):
             incumbent.check()
             return incumbent.left_s
 
+        def is_over() -> bool:
+            incumbent.check()
+            return incumbent.elapsed_s > CUT_SHARE * incumbent.limits.seconds
+
         judge = MemoryJudge(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
@@ -77,7 +84,7 @@ class MincutPlacer(Placer[NoOptions]):
         bound_s, proven = proven_bound(problem, costs)
         if bound_s is not None:
             incumbent.prove(Bound(bound_s, "the minimum cut"))
-        cuts = _within(judge, left_s) if judge.has_limits else itertools.chain(proven, _cuts(costs))
+        cuts = _within(judge, left_s) if judge.has_limits else itertools.chain(proven, _cuts(costs, is_over))
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
             yield from stages(problem)
@@ -113,15 +120,17 @@ def proven_bound(units: Problem, problem: ScheduleProblem) -> tuple[float | None
     return bound_s * (1 - ROUNDING), found
 
 
-def _cuts(problem: ScheduleProblem) -> Iterator[IntArray]:
+def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[IntArray]:
     """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers."""
     each = _by_launches(problem)
     for costs in each:
-        found = list(cheapest(costs))
+        found = list(cheapest(costs, is_over))
         yield from reversed(found[1:] or found)
     for scale in SCALES[1:]:
         for costs in each:
-            yield best_cut(costs.scaled(scale))
+            if is_over():
+                return
+            yield best_cut(costs.scaled(scale), is_over)
 
 
 def _within(judge: MemoryJudge, left_s: Callable[[], float]) -> Iterator[IntArray]:
