@@ -134,10 +134,12 @@ def test_a_candidate_that_fails_on_a_machine_says_why_and_the_machine_goes_on(fl
 @pytest.mark.parametrize(("num_losses", "num_hosts"), [(1, 2), (2, 1)])
 def test_what_a_lost_worker_had_is_measured_elsewhere(fleet_of: Make, num_losses: int, num_hosts: int) -> None:
     fleet = fleet_of(Box("anna", num_losses=num_losses), Box("berta"))
-    scores = fleet.evaluator().evaluate([*ALONE, *SPLITS])
-    assert [score.value for score in scores] == [
-        pytest.approx(true_s(inner().candidate(plan))) for plan in [*ALONE, *SPLITS]
-    ]
+    plans, evaluator = [*ALONE, *SPLITS], fleet.evaluator()
+    for _ in range(100):  # the other machines may be so fast that nothing is left for one
+        scores = evaluator.evaluate(plans)
+        assert [score.value for score in scores] == [pytest.approx(true_s(inner().candidate(plan))) for plan in plans]
+        if len(fleet.said) == num_losses:
+            break
     assert len(fleet.boxes.hosts) == num_hosts
     assert [line.split(" (")[0] for line in fleet.said] == ["anna is lost", "anna measures no more"][:num_losses]
 
