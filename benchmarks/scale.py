@@ -163,7 +163,8 @@ def main() -> int:
         text = f"{name:14s} {figure['seconds']:8.1f} {figure['bytes'] / 1e9:8.2f}"
         if "makespan_s" in figure:
             makespan_s = figure["makespan_s"]
-            text += f" {makespan_s:11.4f} {makespan_s / best_list_s:15.4f} {makespan_s / figure['bound_s']:11.4f}"
+            over_list = f"{makespan_s / best_list_s:.4f}" if np.isfinite(best_list_s) else "-"
+            text += f" {makespan_s:11.4f} {over_list:>15s} {makespan_s / figure['bound_s']:11.4f}"
         print(text)
     return 1 if any("failure" in figures for figures in found.values()) else 0
 
