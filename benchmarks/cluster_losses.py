@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Pool
 from hsdag.placers.incumbent import Status
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
 from tests.clusters.local_cluster import LocalCluster
 from tests.hsdag.placers.portfolio.searches import random_problem, searched
@@ -44,12 +46,16 @@ def survives(seed: int, seconds: float) -> tuple[bool, str]:
     with LocalCluster() as nodes:
         cluster = Cluster(nodes.address)
         with Pool(cluster.hosts, LocalHost, said.append, cluster.close) as pool:
+            searched(problem, "sa", pool, 1.0)  # the workers are there when the search begins
             killing = threading.Timer(after_s, nodes.kill, [node])
             killing.start()
+            begin_s = time.monotonic()
             found, recorder = searched(problem, "auto", pool, seconds, seed)
+            took_s = time.monotonic() - begin_s
             killing.join()
     assert found.plan is not None
-    again = ScheduleEvaluator(problem, Semantics()).evaluate([found.plan])[0].value
+    labels = problem_of(problem).units.partition.labels
+    again = ScheduleEvaluator(problem, Semantics(), unit_of_op=labels).evaluate([found.plan])[0].value
     (best,) = recorder.best()
     failed = [each.failure for each in found.contributions if each.failure]
     held = (
@@ -61,7 +67,7 @@ def survives(seed: int, seconds: float) -> tuple[bool, str]:
     value = f"{found.score:.6g} s SIMULATED"
     return (
         held,
-        f"node {node} killed after {after_s:.1f} s, {len(said)} losses told, {found.status.value}, {value}",
+        f"node {node} killed after {after_s:.1f} of {took_s:.1f} s, {len(said)} told, {found.status.value}, {value}",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import sys
@@ -35,7 +36,8 @@ START_LIMIT_S, CALL_LIMIT_S = 120.0, 30.0
 
 @dataclass(eq=False)
 class Slot:
-    """One processor of a node, the actor on it, if there is one, and the jobs for it."""
+    """One processor of a node, the actor on it, if there is one, the jobs for it, and since when nobody needs the
+    present one."""
 
     number: int
     node_id: str
@@ -44,6 +46,7 @@ class Slot:
     jobs: queue.SimpleQueue[Begin] = field(default_factory=queue.SimpleQueue)
     known: Findings = field(default_factory=Findings)
     is_abandoned: bool = False
+    over_s: float = math.inf
 
 
 class Gateway:
@@ -94,16 +97,13 @@ class Gateway:
         """What a job answered or raised. Raises RayError or TimeoutError when its worker is lost."""
         if slot.actor is None:
             self._start(slot)
-        ray.get([slot.actor.keep.remote(value) for value in begin.values], timeout=START_LIMIT_S)
-        reference, told, over_s = slot.actor.compute.remote(begin.job), Findings(), float("inf")
+        for value in begin.values:
+            _answer(slot, slot.actor.keep.remote(value), START_LIMIT_S)
+        reference, told = slot.actor.compute.remote(begin.job), Findings()
         while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
-            if slot.is_abandoned:
-                over_s = min(over_s, time.monotonic())
-            if time.monotonic() - over_s > PATIENCE_S:
-                ray.kill(slot.actor)
-                raise TimeoutError("it did not end when it should")
+            _check(slot)
             known = replace(slot.known, is_over=slot.known.is_over or slot.is_abandoned)
-            found: Findings = ray.get(slot.actor.swap.remote(known), timeout=CALL_LIMIT_S)
+            found: Findings = _answer(slot, slot.actor.swap.remote(known), CALL_LIMIT_S)
             if found != told:
                 told = found
                 self._send(Found(slot.number, found))
@@ -115,11 +115,29 @@ class Gateway:
     def _start(self, slot: Slot) -> None:
         """Start a worker on the node. Raises ConnectionError where the node has another hsdag."""
         strategy = NodeAffinitySchedulingStrategy(slot.node_id, soft=False)
-        actor = self._remote.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
-        version = ray.get(actor.version.remote(), timeout=START_LIMIT_S)
+        slot.actor = self._remote.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
+        version = _answer(slot, slot.actor.version.remote(), START_LIMIT_S)
         if version != __version__:
             raise ConnectionError(f"it has hsdag {version}, this machine has {__version__}")
-        slot.actor = actor
+
+
+def _check(slot: Slot) -> None:
+    """Kill a worker that goes on for long although nobody needs its job; raises TimeoutError then."""
+    slot.over_s = min(slot.over_s, time.monotonic()) if slot.is_abandoned else math.inf
+    if time.monotonic() - slot.over_s > PATIENCE_S:
+        ray.kill(slot.actor)
+        raise TimeoutError("it did not end when it should")
+
+
+def _answer(slot: Slot, reference: Any, limit_s: float) -> Any:
+    """What a worker answers. Raises RayError when it is lost, TimeoutError when the answer takes too long."""
+    begin_s = time.monotonic()
+    while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
+        _check(slot)
+        if time.monotonic() - begin_s > limit_s:
+            ray.kill(slot.actor)
+            raise TimeoutError(f"it did not answer within {limit_s:.0f} s")
+    return ray.get(reference)
 
 
 def _nodes() -> list[dict[str, Any]]:
