@@ -23,7 +23,7 @@ EXCHANGE_S = 0.25
 """How often the gateway hears what the search has found."""
 CONNECT_LIMIT_S = 120.0
 EXIT_LIMIT_S = 5.0
-ABANDON_LIMIT_S = 20.0
+ABANDON_LIMIT_S = 10.0
 """Within which a job has to end once nobody needs it; the gateway kills its worker before that."""
 
 
