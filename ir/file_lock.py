@@ -11,7 +11,10 @@ from hsdag.ir.errors import OutputError, SearchError
 
 
 class FileLock:
-    """A lock on a file, which is made where it is missing. It ends with this object, if it is not released before."""
+    """A lock on a file, which is made where it is missing. It ends with this object, if it is not released before.
+
+    A file system that has no locks gives none, and nobody is kept out.
+    """
 
     def __init__(self, path: Path, taken: str) -> None:
         """Raises SearchError, which says ``taken``, where somebody else has the lock; OutputError for the file."""
@@ -25,9 +28,11 @@ class FileLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink == 0:  # who had it has just removed the file
                 raise BlockingIOError
-        except OSError as error:
+        except BlockingIOError as error:
             self.release()
             raise SearchError(taken) from error
+        except OSError:  # a file system without locks
+            pass
 
     def __enter__(self) -> FileLock:
         return self

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import select
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from hsdag.ir.reader import load_model
 
 LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
 """Memory for reading a model: this much, and so many times the size of the files in its folder."""
+
+GRACE_S = 2
+"""Beyond the limit of time, after which the process ends by itself: whoever should have killed it is gone."""
 
 
 def main() -> None:
@@ -41,6 +46,7 @@ def _refusal(request: dict[str, Any]) -> str:
     limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     os.environ.update(request["environment"])
+    signal.alarm(math.ceil(request["limit_s"]) + GRACE_S)
     shapes, spare = ({name: tuple(sizes) for name, sizes in request[key].items()} for key in ("shapes", "spare"))
     path = Path(request["path"])
     try:
@@ -49,6 +55,8 @@ def _refusal(request: dict[str, Any]) -> str:
         return str(error)
     except MemoryError:
         return f"{path} is not a model that OpenVINO can read: it takes more than {limit / 1e6:.0f} MB of memory"
+    finally:
+        signal.alarm(0)
     return ""
 
 

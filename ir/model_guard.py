@@ -54,12 +54,11 @@ class ModelGuard:
         """Raise ModelError unless the process can read the model, give it these shapes, and lives on, all in time."""
         own_bytes, beside_bytes = _sizes_bytes(path)
         own = {"shapes": shapes, "spare": spare, "environment": dict(environment)}
-        request = json.dumps({"path": str(path.absolute()), "size_bytes": beside_bytes, **own}, default=int)
         limit_s = LEAST_LIMIT_S + own_bytes / SLOWEST_BYTES_PER_S
+        size = {"size_bytes": beside_bytes, "limit_s": limit_s}
+        request = json.dumps({"path": str(path.absolute()), **size, **own}, default=int)
         with self._turn:
             try:
-                refusal = self._refusal(request, limit_s)
-            except _EndedError:  # just now, since there was nothing to do
                 refusal = self._refusal(request, limit_s)
             except _HarmedError as harm:
                 reason = f"{path} is not a model that OpenVINO can read: {harm}; export the model again"
@@ -69,12 +68,22 @@ class ModelGuard:
 
     def _refusal(self, request: str, limit_s: float) -> str:
         """Why the process refuses a model, empty where it does not. Raises _HarmedError where that cost its life."""
-        process = self._running()
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(request.encode() + b"\n")
-            process.stdin.flush()
-        return self._line(limit_s)
+        try:
+            return self._answer_to(request, limit_s)
+        except _EndedError:  # just now, since there was nothing to do
+            return self._answer_to(request, limit_s)
+
+    def _answer_to(self, request: str, limit_s: float) -> str:
+        try:
+            process = self._running()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(request.encode() + b"\n")
+                process.stdin.flush()
+            return self._line(limit_s)
+        except BaseException:  # an answer that nobody has read would be taken for that of the next request
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the process."""
@@ -129,7 +138,7 @@ class ModelGuard:
             if not piece:
                 code = self._process.wait()
                 self.close()
-                raise _EndedError if code == 0 else _HarmedError(_epitaph(code))
+                raise _EndedError("its reader ended") if code == 0 else _HarmedError(_epitaph(code))
             held += piece
         return str(json.loads(held))
 
@@ -139,7 +148,7 @@ class _HarmedError(Exception):
 
 
 class _EndedError(_HarmedError):
-    """The process was idle and has ended."""
+    """The process has ended by itself, as it does when it is idle."""
 
 
 def _epitaph(code: int) -> str:
@@ -150,10 +159,21 @@ def _epitaph(code: int) -> str:
 
 def _sizes_bytes(path: Path) -> tuple[int, int]:
     """Of a model's file and those of the same name beside it; and of all files beside it, where its weights may lie."""
-    beside = [file for file in (path.rglob("*") if path.is_dir() else path.parent.iterdir()) if file.is_file()]
-    size_bytes = {file: file.stat().st_size for file in beside}
+    try:
+        beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
+    except PermissionError:  # of a folder whose files may be read, but not listed
+        beside = [path, path.with_suffix(".bin")]
+    size_bytes = {file: _size_bytes(file) for file in beside}
     own = [size for file, size in size_bytes.items() if path.is_dir() or file.stem == path.stem]
     return sum(own), sum(size_bytes.values())
+
+
+def _size_bytes(file: Path) -> int:
+    """Of a file; others come and go in its folder, and a folder counts as nothing."""
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except OSError:
+        return 0
 
 
 GUARD = ModelGuard()

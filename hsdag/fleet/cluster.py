@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from hsdag.fleet.messages import Abandon, Begin, Connected, Ended, Found, Lost, 
 from hsdag.fleet.pool import Host
 from hsdag.ir.errors import DeviceError
 
+COMMAND = (sys.executable, "-m", "hsdag.fleet.gateway")
 EXCHANGE_S = 0.25
 """How often the gateway hears what the search has found."""
 CONNECT_LIMIT_S = 120.0
@@ -37,7 +39,7 @@ class Cluster:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the cluster
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hsdag.fleet.gateway", address],
+                [*COMMAND, address],
                 stdin=theirs.fileno(),
                 stdout=self._log,
                 stderr=self._log,
@@ -73,7 +75,7 @@ class Cluster:
 
     def _listen(self) -> None:
         """Hand over what comes from the gateway; when it ends, all hosts are gone."""
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.suppress(Exception):  # whatever ends the connection, or comes in pieces
             while True:
                 message = self._connection.recv()
                 self.hosts[message.slot].inbox.put(message)
@@ -82,8 +84,9 @@ class Cluster:
 
     def close(self) -> None:
         """End the gateway, and with it the workers."""
-        with contextlib.suppress(OSError):
-            self._connection.close()
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
+            ending.shutdown(socket.SHUT_RDWR)  # closing alone would not end a thread that reads, nor tell the gateway
+        self._connection.close()
         try:
             self._process.wait(EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -34,6 +34,10 @@ START_LIMIT_S, CALL_LIMIT_S = 120.0, 30.0
 """Within which a worker has to start, and to answer what is no job."""
 
 
+class NodeUnusable(Exception):  # noqa: N818 - an ending we expect, not an error
+    """No worker of this hsdag can be had on a node."""
+
+
 @dataclass(eq=False)
 class Slot:
     """One processor of a node, the actor on it, if there is one, the jobs for it, and since when nobody needs the
@@ -89,15 +93,18 @@ class Gateway:
             begin = slot.jobs.get()
             try:
                 self._send(Ended(slot.number, self._compute(slot, begin)))
-            except (RayError, ConnectionError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever Ray raises, the client is told
+                with contextlib.suppress(Exception):
+                    ray.kill(slot.actor)
                 slot.actor = None
-                self._send(Lost(slot.number, _line(error), not _is_alive(slot)))
+                is_gone = isinstance(error, NodeUnusable) or not _is_alive(slot)
+                self._send(Lost(slot.number, _line(error), is_gone))
 
     def _compute(self, slot: Slot, begin: Begin) -> Outcome:
-        """What a job answered or raised. Raises RayError or TimeoutError when its worker is lost."""
+        """What a job answered or raised. Raises what Ray does, or TimeoutError, when its worker is lost."""
         if slot.actor is None:
             self._start(slot)
-        for value in begin.values:
+        for value in begin.values:  # one after another: the first may have the others forgotten
             _answer(slot, slot.actor.keep.remote(value), START_LIMIT_S)
         reference, told = slot.actor.compute.remote(begin.job), Findings()
         while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
@@ -113,19 +120,23 @@ class Gateway:
         return outcome
 
     def _start(self, slot: Slot) -> None:
-        """Start a worker on the node. Raises ConnectionError where the node has another hsdag."""
+        """Start a worker on the node. Raises NodeUnusable where none starts, or one of another hsdag."""
         strategy = NodeAffinitySchedulingStrategy(slot.node_id, soft=False)
         slot.actor = self._remote.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
-        version = _answer(slot, slot.actor.version.remote(), START_LIMIT_S)
+        try:
+            version = _answer(slot, slot.actor.version.remote(), START_LIMIT_S)
+        except (RayError, TimeoutError) as error:
+            if slot.is_abandoned:
+                raise
+            raise NodeUnusable(f"no worker starts: {error}") from error
         if version != __version__:
-            raise ConnectionError(f"it has hsdag {version}, this machine has {__version__}")
+            raise NodeUnusable(f"it has hsdag {version}, this machine has {__version__}")
 
 
 def _check(slot: Slot) -> None:
-    """Kill a worker that goes on for long although nobody needs its job; raises TimeoutError then."""
+    """Raise TimeoutError where a worker goes on for long although nobody needs its job."""
     slot.over_s = min(slot.over_s, time.monotonic()) if slot.is_abandoned else math.inf
     if time.monotonic() - slot.over_s > PATIENCE_S:
-        ray.kill(slot.actor)
         raise TimeoutError("it did not end when it should")
 
 
@@ -135,7 +146,6 @@ def _answer(slot: Slot, reference: Any, limit_s: float) -> Any:
     while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
         _check(slot)
         if time.monotonic() - begin_s > limit_s:
-            ray.kill(slot.actor)
             raise TimeoutError(f"it did not answer within {limit_s:.0f} s")
     return ray.get(reference)
 

@@ -9,7 +9,7 @@ from typing import Any
 from hsdag.fleet.job import Exchange, Job, JobLost
 from hsdag.fleet.messages import RunJob, Setup, answer_of, missing
 from hsdag.fleet.pool import Host
-from hsdag.ir.errors import ExecutionError
+from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 
 NAME = "this machine"
@@ -38,9 +38,12 @@ class LocalHost(Host):
                 self._client.call(value, LONGEST_S)
             outcome = self._client.call(RunJob(job), LONGEST_S)
         except CandidateFailed as failure:
+            self._kept.clear()
             if failure.lost_worker:
                 raise JobLost(failure.reason) from failure
             raise ExecutionError(failure.reason) from failure
+        except HsdagError as error:  # which no job raises here: the process was lost as it started
+            raise JobLost(str(error)) from error
         return answer_of(outcome)
 
     def revive(self) -> bool:

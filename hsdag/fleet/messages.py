@@ -86,7 +86,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker of a slot ended before its job; ``is_gone`` where there will be no other one."""
+    """The worker of a slot ended before its job; ``is_gone`` where there will be no other one, since its node is gone,
+    has another hsdag, or starts none."""
 
     slot: int
     reason: str

@@ -51,13 +51,13 @@ class Host(ABC):
 
 @dataclass(eq=False)
 class _Task:
-    """A job, the one host that may compute it, if not any, its answer, when each of its runs began, and the workers
-    that it has cost."""
+    """A job, the one host that may compute it, if not any, its answer, when the latest of its runs began, and the
+    workers that it has cost."""
 
     job: Job[Any]
     host: Host | None = None
     answer: Future[Any] = field(default_factory=Future)
-    began_s: list[float] = field(default_factory=list)
+    began_s: float = 0.0
     num_losses: int = 0
 
 
@@ -75,7 +75,6 @@ class Pool:
         say: Callable[[str], None] = lambda _: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.num_workers = len(hosts)
         self.num_answers: Counter[str] = Counter()
         self.num_dropped = self.num_lost = 0
         self.say = say
@@ -116,8 +115,14 @@ class Pool:
         with self._changed:
             return tuple(self._hosts)
 
+    @property
+    def num_workers(self) -> int:
+        """How many jobs are computed at a time."""
+        return len(self.hosts)
+
     def submit(self, job: Job[A], host: Host | None = None) -> Future[A]:
-        """Have a job computed. The answer raises ExecutionError where the job ended MOST_LOSSES workers.
+        """Have a job computed. The answer raises ExecutionError where the job ended MOST_LOSSES workers whose machines
+        are still there.
 
         On ``host`` alone, where one is given, and at most once: the answer raises JobLost where its worker is lost.
         """
@@ -167,8 +172,9 @@ class Pool:
             try:
                 answer = place.call(task.job, self.exchange, self._is_over(task))
             except JobLost as loss:
-                self._lose(task, place, str(loss))
-                if not self._is_closed and not place.revive():
+                is_gone = not self._is_closed and not place.revive()
+                self._lose(task, place, str(loss), is_gone=is_gone)
+                if is_gone:
                     place = self._replaced(place)
             except Exception as error:  # noqa: BLE001 - who waits for the answer gets it
                 self._deliver(task, place, error=error)
@@ -184,12 +190,13 @@ class Pool:
             while not self._is_closed:
                 for done in [task for task in self._waiting if task.answer.done()]:
                     self._waiting.remove(done)
+                    self._changed.notify_all()  # who waits for rest
                 first = next((task for task in self._waiting if task.host in (None, host)), None)
                 if first is not None:
                     self._waiting.remove(first)
                 task = first or self._slow()
                 if task is not None:
-                    task.began_s.append(time.monotonic())
+                    task.began_s = time.monotonic()
                     self._running.append(task)
                     return task
                 self._changed.wait(LOOK_EVERY_S)
@@ -205,63 +212,72 @@ class Pool:
             for task in self._running
             if task.host is None and self._running.count(task) == 1 and not task.answer.done()
         ]
-        task = min(alone, key=lambda each: each.began_s[-1], default=None)
-        return task if task is not None and time.monotonic() - task.began_s[-1] > limit_s else None
+        task = min(alone, key=lambda each: each.began_s, default=None)
+        return task if task is not None and time.monotonic() - task.began_s > limit_s else None
 
     def _deliver(self, task: _Task, host: Host, *, answer: Any = None, error: Exception | None = None) -> None:
         """Take the first answer of a job; another one of the same job is dropped."""
         with self._changed:
             self._running.remove(task)
             self._changed.notify_all()
-            if task.answer.done():
+            if not _is_wanted(task):
                 self.num_dropped += 1
                 return
             self.num_answers[host.name] += 1
             if task.host is None:
-                self._took_s.append(time.monotonic() - task.began_s[-1])
-        if error is not None:
-            task.answer.set_exception(error)
-        else:
-            task.answer.set_result(answer)
+                self._took_s.append(time.monotonic() - task.began_s)
+            if error is not None:
+                task.answer.set_exception(error)
+            else:
+                task.answer.set_result(answer)
 
-    def _lose(self, task: _Task, host: Host, reason: str) -> None:
-        """Have the job computed elsewhere, unless it is known already, runs elsewhere, or has cost too many workers."""
+    def _lose(self, task: _Task, host: Host, reason: str, *, is_gone: bool) -> None:
+        """Have the job computed elsewhere, unless it is known already, runs elsewhere, or has cost too many workers;
+        a machine that is gone is no fault of the job."""
         with self._changed:
             self._running.remove(task)
             self._changed.notify_all()
             if task.answer.done():
                 return
             self.num_lost += 1
-            task.num_losses += 1
-            is_given_up = task.num_losses >= MOST_LOSSES
-            if not is_given_up and task not in self._running and task.host is None:
+            task.num_losses += not is_gone
+            runs_elsewhere = task in self._running
+            is_given_up = task.num_losses >= MOST_LOSSES and not runs_elsewhere
+            if not is_given_up and not runs_elsewhere and task.host is None:
                 self._waiting.appendleft(task)
-                self._changed.notify_all()
         if task.host is not None:  # who waits for the answer knows where else the job may be computed
-            task.answer.set_exception(JobLost(reason))
+            self._fail(task, JobLost(reason))
             return
         self.say(f"lost a worker on {host.name} ({reason}); its job {'is given up' if is_given_up else 'goes on'}")
         if is_given_up:
             message = (
                 f"{type(task.job).__name__} ended {task.num_losses} workers, the last one on {host.name}: {reason}"
             )
-            task.answer.set_exception(ExecutionError(message))
+            self._fail(task, ExecutionError(message))
+
+    def _fail(self, task: _Task, error: Exception) -> None:
+        with self._changed:
+            if _is_wanted(task):
+                task.answer.set_exception(error)
 
     def _replaced(self, host: Host) -> Host | None:
         """What takes the place of a host that is gone for good: nothing, or if it was the last, the last resort."""
         with self._changed:
-            self._hosts.remove(host)
-            host.close()
             for task in self._waiting:
-                if task.host is host and not task.answer.done():
-                    task.answer.set_exception(JobLost(GONE))
-            self.num_workers = len(self._hosts)
-            if self._hosts or self._last_resort is None:
-                return None
+                if task.host is host:
+                    self._fail(task, JobLost(GONE))
+            others = [other for other in self._hosts if other is not host]
+            successor = self._last_resort() if self._last_resort is not None and not others else None
+            self._hosts = others if successor is None else [successor]
+        host.close()
+        if successor is not None:
             self.say(f"{host.name} is gone, and was the last worker; the search goes on with a process on this machine")
-            self._hosts.append(self._last_resort())
-            self.num_workers = 1
-            return self._hosts[0]
+        return successor
+
+
+def _is_wanted(task: _Task) -> bool:
+    """Whether an answer may be given: neither is there one, nor has the job been cancelled, which it cannot be then."""
+    return not task.answer.done() and task.answer.set_running_or_notify_cancel()
 
 
 def wait_for(answer: Future[A], check: Callable[[], None] = lambda: None) -> A:

@@ -53,8 +53,8 @@ def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) ->
 
 def check_workers(workers: str) -> None:
     """Raise OptionError for what names no workers, or none that are installed."""
-    local = re.fullmatch(r"local(:[0-9]+)?", workers)
-    if local is None and workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]+", workers) is None:
+    local = re.fullmatch(r"local(:[0-9]{1,9})?", workers)
+    if local is None and workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]{1,9}", workers) is None:
         raise OptionError(f"--workers {workers!r} is none of {CHOICES}")
     if local is not None and local[1] is not None and not 1 <= int(local[1][1:]) <= MOST_LOCAL:
         raise OptionError(f"--workers local:N takes 1 to {MOST_LOCAL} workers, not {local[1][1:]}")

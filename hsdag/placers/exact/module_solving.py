@@ -132,8 +132,8 @@ class ModuleTask:
         """Wait for the answer, with ops as they were given."""
         while not wait([self.future], POLL_S).done:
             self.on_wait()
-            if time.monotonic() > self.deadline + GRACE_S:
-                self.future.cancel()
+            if time.monotonic() > self.deadline + GRACE_S and self.future.cancel():
+                break  # ``wait`` does not count it as done
         if self.future.cancelled():
             return ModuleAnswer(critical_path_s(self.module))
         return self.future.result().of_ops(inverse_of(self.order))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,18 @@ def test_a_job_that_ends_every_worker_is_given_up(two: Pool, tmp_path: Path) -> 
     with pytest.raises(ExecutionError, match=r"Dies ended 3 workers, the last one on this machine: .*SIGKILL"):
         two.answers([Dies(tmp_path, 99)])
     assert two.answers([Add(5)]) == [5]
+
+
+def test_a_worker_that_is_killed_as_it_starts_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies_once = (
+        "import os, runpy, sys; path = sys.argv.pop(1);"
+        "os.path.exists(path) or open(path, 'w').close() or os.kill(os.getpid(), 9);"
+        "runpy.run_module('hsdag.fleet.worker', run_name='__main__')"
+    )
+    monkeypatch.setattr("hsdag.fleet.local.COMMAND", (sys.executable, "-c", dies_once, str(tmp_path / "died")))
+    with Pool([LocalHost()]) as pool:
+        assert pool.answers([Add(1)]) == [1]
+        assert pool.num_lost == 1
 
 
 def test_what_a_job_raises_is_raised_by_who_waits(two: Pool) -> None:
@@ -99,6 +113,25 @@ def test_the_last_resort_takes_over_when_no_host_is_left() -> None:
     assert "was the last worker" in said[-1]
 
 
+def test_machines_that_are_gone_are_no_fault_of_the_job_that_they_had() -> None:
+    gone = [Threaded(f"{number}", 0) for number in range(2 * pool_module.MOST_LOSSES)]
+    with Pool(gone, lambda: Threaded("here")) as pool:
+        assert pool.answers([Add(1)]) == [1]
+
+
+def test_jobs_that_are_cancelled_before_they_begin_leave_the_pool_at_rest() -> None:
+    def cancel_and_rest() -> None:
+        with pool._changed:  # so that nobody can take the job
+            pool.submit(Add(1)).cancel()
+            pool.rest()
+
+    with Pool([Threaded("a")]) as pool:
+        resting = threading.Thread(target=cancel_and_rest, daemon=True)
+        resting.start()
+        resting.join(10)
+        assert not resting.is_alive()
+
+
 def test_what_is_kept_of_jobs_does_not_grow_with_their_number() -> None:
     with Pool([Threaded("a")]) as pool:
         assert pool.answers([Add(number) for number in range(1000)]) == list(range(1000))
@@ -114,6 +147,46 @@ def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, m
         while any(thread.is_alive() and pool._running for thread in threading.enumerate() if pool._running):
             time.sleep(0.05)
         assert pool.num_dropped == 1
+
+
+def test_a_slow_job_that_ends_its_second_worker_is_still_answered_by_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "SLOW_S", 0.2)
+    monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(pool_module, "MOST_LOSSES", 1)
+    flag = tmp_path / "flag"
+
+    class Dies(Threaded):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            while not flag.exists():  # until the other one has the job, too
+                time.sleep(0.01)
+            raise JobLost("a test")
+
+        def revive(self) -> bool:
+            return True
+
+    with Pool([Threaded("a"), Dies("b")]) as pool:
+        pool._took_s.append(0.0)
+        assert pool.submit(Slow(flag, 1.0)).result(10) == 1
+
+
+def test_an_answer_that_is_cancelled_as_it_comes_costs_no_worker() -> None:
+    class Late(Threaded):
+        @property
+        def name(self) -> str:  # asked as an answer is taken
+            for future in futures:
+                future.cancel()
+            return "late"
+
+        @name.setter
+        def name(self, _: str) -> None: ...
+
+    futures: list[Future[int]] = []
+    with Pool([Late("late")]) as pool:
+        futures.append(pool.submit(Add(1)))
+        wait(futures, 5)
+        assert pool.submit(Add(2)).result(5) == 2
 
 
 class Named(Host):

@@ -7,13 +7,18 @@ import pytest
 from hsdag.fleet.workers import check_workers, make_pool
 from hsdag.ir.errors import DeviceError, OptionError
 
+LONG = "local:" + "1" * 5000
+"""More digits than Python reads as a number."""
+
 
 @pytest.mark.parametrize("words", ["local", "local:1", "local:1024"])
 def test_processes_of_this_machine_need_nothing(words: str) -> None:
     check_workers(words)
 
 
-@pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host"])
+@pytest.mark.parametrize(
+    "words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host", LONG, f"ray://{LONG}"]
+)
 def test_what_names_no_workers_is_refused(words: str) -> None:
     with pytest.raises(OptionError, match=r"--workers"):
         check_workers(words)
