@@ -49,8 +49,12 @@ class Slot:
     actor: Any = None
     jobs: queue.SimpleQueue[Begin] = field(default_factory=queue.SimpleQueue)
     known: Findings = field(default_factory=Findings)
-    is_abandoned: bool = False
     over_s: float = math.inf
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody needs the job."""
+        return self.over_s < math.inf
 
 
 class Gateway:
@@ -77,10 +81,10 @@ class Gateway:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, Begin):
-                    self.slots[message.slot].is_abandoned, self.slots[message.slot].known = False, Findings()
+                    self.slots[message.slot].over_s, self.slots[message.slot].known = math.inf, Findings()
                     self.slots[message.slot].jobs.put(message)
                 elif isinstance(message, Abandon):
-                    self.slots[message.slot].is_abandoned = True
+                    self.slots[message.slot].over_s = time.monotonic()
                 elif isinstance(message, Found):
                     self.slots[message.slot].known = message.findings
 
@@ -135,7 +139,6 @@ class Gateway:
 
 def _check(slot: Slot) -> None:
     """Raise TimeoutError where a worker goes on for long although nobody needs its job."""
-    slot.over_s = min(slot.over_s, time.monotonic()) if slot.is_abandoned else math.inf
     if time.monotonic() - slot.over_s > PATIENCE_S:
         raise TimeoutError("it did not end when it should")
 

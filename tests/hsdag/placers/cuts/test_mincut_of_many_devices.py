@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.placers.cuts import alpha_expansion
+from hsdag.placers.cuts import alpha_expansion, cut_graph
 from hsdag.placers.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts
 from hsdag.placers.cuts.mincut import MincutPlacer
@@ -36,7 +36,7 @@ def chain(num_ops: int) -> list[tuple[int, int]]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The pairs that are cut, in turn, and the moves to a device as (-1, device)."""
     made: list[tuple[int, int]] = []
-    pair_cut, best_move = alpha_expansion.pair_cut, alpha_expansion.best_move
+    pair_cut, best_move = cut_graph.pair_cut, cut_graph.best_move
 
     def cut(costs: BoundaryCosts, one: int, other: int) -> Any:
         made.append((one, other))
