@@ -101,6 +101,8 @@ class AutoPlacer(Placer[AutoOptions]):
         pool, copy = incumbent.limits.pool, incumbent.for_workers
         if pool is not None and copy is not None:
             turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
+            if incumbent.best is None and incumbent.problem.costs is not None:
+                self._take(next(turns), incumbent)  # whatever becomes of the workers, there is an answer
             return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
         for turn in self._turns(incumbent):
             incumbent.check()

@@ -30,7 +30,7 @@ MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0, Move.EXCHANGE: 1.0}
 def incumbent_of(problem: Problem, costs: HeteroCosts) -> Incumbent:
     """Of a search through simulated values under HETERO."""
     assert problem.costs is not None
-    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget(seconds=60.0))
+    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget(seconds=600.0))
     return Incumbent(problem, HybridEvaluator(problem, costs, measured, HybridSchedule.simulated()), Limits())
 
 
