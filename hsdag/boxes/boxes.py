@@ -6,8 +6,9 @@ import platform
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from typing import TypeVar
 
-from hsdag.boxes.jobs import Describe, Measure
+from hsdag.boxes.jobs import Describe, Measure, ProfileDevice, RelativeTimes
 from hsdag.boxes.machine import Machine
 from hsdag.boxes.site import Site
 from hsdag.evaluators.bench import Relative
@@ -15,12 +16,15 @@ from hsdag.fleet.job import Findings, JobLost, Shared
 from hsdag.fleet.pool import LOOK_EVERY_S, Host, Pool
 from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import OpTimes
 from hsdag.runtime.measuring.worker_client import WorkerDefect
 
 MOST_LOSSES = 2
 """Workers that a box may lose before it measures no more."""
 
 Failures = JobLost, HsdagError, WorkerDefect
+
+R = TypeVar("R", Relative, RelativeTimes)
 
 
 class Boxes:
@@ -47,10 +51,14 @@ class Boxes:
         """Have a candidate measured on a box."""
         return self._pool.submit(Measure(candidate, reference, best_ratio, (self._shared,)), host)
 
-    def answer(self, host: Host, future: Future[Relative]) -> Relative | None:
-        """What a box has measured; None where the candidate has to be measured elsewhere, since the box is unfit."""
+    def profile(self, host: Host, request: OpTimes, limit_s: float, reference: Candidate) -> Future[RelativeTimes]:
+        """Have a device profiled on a box."""
+        return self._pool.submit(ProfileDevice(request, limit_s, reference, (self._shared,)), host)
+
+    def answer(self, host: Host, future: Future[R]) -> R | None:
+        """What a box has measured; None where that has to be measured elsewhere, since the box is unfit."""
         try:
-            relative = future.result()
+            relative: R = future.result()
         except Failures as failure:
             self._losses[host.name] += 1
             is_first = isinstance(failure, JobLost) and self._losses[host.name] < MOST_LOSSES
@@ -65,7 +73,7 @@ class Boxes:
         if not is_again and host in self.hosts:
             self.hosts.remove(host)
         how = "is lost" if is_again else "measures no more"
-        self._say(f"{host.name} {how} ({reason}); its candidate is measured on another machine")
+        self._say(f"{host.name} {how} ({reason}); what it had to measure is measured on another machine")
 
 
 def find_boxes(

@@ -11,7 +11,7 @@ import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
-from hsdag.runtime.profiling.profiler import identity
+from hsdag.runtime.profiling.identity import identity
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

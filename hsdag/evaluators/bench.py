@@ -59,6 +59,10 @@ class Bench:
         except CandidateFailed as failure:
             return Relative(failure=failure.reason)
 
+    def reference_value(self, reference: Candidate) -> float:
+        """The value of a reference, which stays open. Raises CandidateFailed."""
+        return self._measurement.value(self._opened(reference))
+
     def close(self) -> None:
         """Forget the reference."""
         if self._reference is not None:

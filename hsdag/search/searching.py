@@ -32,12 +32,10 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.units import unit_ranks
 from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.held import held_to
-from hsdag.search.measuring import measured_evaluator
+from hsdag.search.measuring import measured_evaluator, measured_profile
 from hsdag.search.options import PlaceOptions
 from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
@@ -117,11 +115,11 @@ def search_placements(
 ) -> Found:
     """Search for placements of a session's model by the options' method and reward, without the final comparison.
 
-    What is simulated is computed by a ``pool`` as well, and what is measured by ``boxes``.
+    What is simulated is computed by a ``pool`` as well; ``boxes`` profile the model and measure as well.
     """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
-    ground, verifier = prepare(session, options, watcher), _verifier(session, options)
+    ground, verifier = prepare(session, options, watcher, boxes), _verifier(session, options)
     if options.max_difference is not None:
         ground = _held(session, ground, options, verifier, watcher)
     problem, left_s = ground.problem, options.budget_s
@@ -155,7 +153,9 @@ def search_placements(
     driver = Driver(
         placer,
         problem,
-        inner if boxes is None else BoxesEvaluator(inner, boxes, past, watcher.should_stop),
+        inner
+        if boxes is None or options.resolved_reward == "simulated"
+        else BoxesEvaluator(inner, boxes, past, watcher.should_stop),
         options.budget,
         watcher,
         seed=options.seed,
@@ -192,8 +192,8 @@ def search_placements(
     return Found(*found, ground.profile, ground.unprofiled, None if hybrid is None else hybrid.costs)
 
 
-def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
-    """Profile the model where the reward simulates.
+def prepare(session: Session, options: PlaceOptions, watcher: Watcher, boxes: Boxes | None = None) -> Ground:
+    """Profile the model where the reward simulates, on ``boxes`` as well.
 
     A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
     interrupt. Raises DeviceError then, and when an op runs nowhere.
@@ -202,11 +202,8 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     measured_alone = Ground(replace(session.problem(max_share=max_share), semantics=semantics))
     if options.resolved_reward == "measured":
         return measured_alone
-    cache = ProfileCache(None) if options.fresh else None
-    effort = Effort.within(options.budget_s, len(session.devices.placed))
     try:
-        overlaps = options.executor != "hetero" or options.objective.is_steady
-        profile = session.profile(cache, effort, watcher.on_phase, watcher.should_stop, side_by_side=overlaps)
+        profile = measured_profile(session, options, watcher, boxes)
     except DeviceError as error:
         needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
         if needs_one and not watcher.should_stop():

@@ -32,9 +32,11 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.pins import Pin, pinned_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.profiling.elsewhere import Elsewhere
+from hsdag.runtime.profiling.identity import identity, torch_identity
 from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, Profiler, identity, torch_identity
+from hsdag.runtime.profiling.profiler import Effort, Profiler
 from hsdag.search.placed_model import PlacedModel
 from hsdag.search.subject import read_for_torch, read_model
 
@@ -138,10 +140,12 @@ class Session:
         should_stop: Callable[[], bool] = lambda: False,
         *,
         side_by_side: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> ModelProfile:
         """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
 
         ``side_by_side`` adds how much devices slow each other down, which only what runs them at once must know.
+        Machines ``elsewhere`` profile devices as well.
 
         Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
         """
@@ -160,6 +164,7 @@ class Session:
             on_step=on_step,
             should_stop=should_stop,
             identify=identify,
+            elsewhere=elsewhere,
         )
         stages = _stages(problem, self.graph) if self.subject.labels is None else None
         return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)

@@ -28,7 +28,8 @@ class DeviceProfile:
     it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
     ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
     it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
-    how long compiling took, ``first_s`` the first inference, 0 where that is not known.
+    how long compiling took, ``first_s`` the first inference, 0 where that is not known. ``box`` is the machine that
+    measured, where it was another one; all that is seconds is scaled to this one then.
     """
 
     time_s: FloatArray  # [N]
@@ -41,6 +42,7 @@ class DeviceProfile:
     compile_s: float = 0.0
     first_s: float = 0.0
     device_bytes: int | None = None
+    box: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

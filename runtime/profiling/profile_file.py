@@ -33,7 +33,10 @@ class _Record(BaseModel):
 
 
 class DeviceTimes(_Record):
-    """What one device takes for the model, as ``DeviceProfile`` has it; ``time_s`` is [N], null for what it lacks."""
+    """What one device takes for the model, as ``DeviceProfile`` has it; ``time_s`` is [N], null for what it lacks.
+
+    ``box`` is absent where the machine that wrote the file has measured.
+    """
 
     device: DeviceRecord
     time_s: list[Figure]
@@ -46,6 +49,7 @@ class DeviceTimes(_Record):
     compile_s: _Amount
     first_s: _Amount
     device_bytes: int | None = None
+    box: str | None = None
 
 
 class LinkTimes(_Record):
@@ -127,7 +131,8 @@ class ProfileRecord(_Record):
 
 def write_profile(profile: ModelProfile, path: Path) -> None:
     """Write a profile file atomically. Raises OutputError."""
-    write_atomically(path, (ProfileRecord.of(profile).model_dump_json() + "\n").encode())
+    own = {d: {"box"} for d, times in enumerate(profile.times) if times.box is None}
+    write_atomically(path, (ProfileRecord.of(profile).model_dump_json(exclude={"devices": own}) + "\n").encode())
 
 
 def read_profile(path: Path) -> ModelProfile:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
@@ -23,7 +24,10 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
 from hsdag.runtime.measuring.side_by_side import LEAST_ROUNDS
 from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.profiling.asked import Asked
 from hsdag.runtime.profiling.contention import KINDS, Contention
+from hsdag.runtime.profiling.elsewhere import Elsewhere
+from hsdag.runtime.profiling.identity import Identify, identity
 from hsdag.runtime.profiling.links import PROBE_LIMIT_S, PROBES, WAYS, has_gpu, measure_hand_overs, measure_links
 from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.profiling.profile_cache import ProfileCache
@@ -37,6 +41,8 @@ SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
 
 HAND_OVER_SHARE = 0.2
 """Of the time for a profile, what measuring hand-overs of tensors gets; HETERO's figures stand for the rest."""
+
+LOOK_EVERY_S = 0.1
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
@@ -72,14 +78,11 @@ class Effort:
         )
 
 
-Identify = Callable[[DeviceSpec], dict[str, Any]]
-"""What a device's figures depend on."""
-
-
 class Profiler:
     """Measures one model in a worker, device by device, and keeps what it finds in a cache.
 
-    ``digest`` identifies the model and its inputs: everything that times depend on beside the device.
+    ``digest`` identifies the model and its inputs: everything that times depend on beside the device. Machines
+    ``elsewhere`` profile devices at the same time; all else is measured here.
     """
 
     def __init__(
@@ -94,12 +97,14 @@ class Profiler:
         should_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
         identify: Identify | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._identify = identify or identity
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client = client
         self._graph = graph
         self._digest = digest
+        self._elsewhere = elsewhere
         self._should_stop = should_stop
         self._cache = cache
         self._effort = effort or Effort()
@@ -121,7 +126,7 @@ class Profiler:
         that does not take the whole model, as one whose memory is too small, is profiled on one of D ``stages`` [N]
         after another, while the other devices run the others. Raises DeviceError when a device cannot be profiled.
         """
-        times = tuple(self._device(d, devices, carriers, stages) for d in range(len(devices)))
+        times = self._times(Asked(tuple(devices), carriers, stages))
         links = self._links(devices)
         if side_by_side and has_gpu(devices):
             links = replace(links, **self._hand_overs(devices))
@@ -130,64 +135,133 @@ class Profiler:
 
     def _step(self, what: str) -> None:
         """Say what is measured next, if it is to be."""
-        if self._should_stop():
-            raise DeviceError("profiling was interrupted")
+        self._check()
         self._on_step(what)
 
-    def _device(
-        self, d: int, devices: Sequence[DeviceSpec], carriers: IntArray, stages: IntArray | None
-    ) -> DeviceProfile:
-        spec, own = devices[d], carriers[:, d] == d
-        on = [devices[c].openvino_name for c in carriers[:, d].tolist()]
-        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(spec)}
-        if not own.all():
-            key["carriers"] = [self._identify(other) for other in devices if other.openvino_name in set(on)]
-        stored = self._cache.get(key, self._effort.limit_s)
-        if stored is None:
-            begin_s = self._clock()
-            left_s = self._effort.total_s - (begin_s - self._begin_s)
-            if self._longest_s > left_s:
-                takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
-                reason = f"{takes}, and only {max(left_s, 0.0):.0f} s are left for profiling"
-                if not own.all() or spec.plugin not in self._whole:
-                    raise DeviceError(reason)
-                self._on_step(f"{reason}; its ops are taken to run as on {self._whole[spec.plugin][0]}")
-                return self._device_profile(self._whole[spec.plugin][1], own)
-            self._step(f"profiling {spec.name}")
-            try:
-                stored = self._measure(spec, on)
-            except DeviceError as failure:
-                if stages is None or len(devices) < 2:
-                    raise
-                self._step(f"{failure}; profiling it in {len(devices)} stages instead")
-                stored = {"stages": [self._stage(d, devices, carriers, stages - k) for k in range(len(devices))]}
-            self._longest_s = max(self._longest_s, self._clock() - begin_s)
-            self._cache.put(key, stored, self._effort.limit_s)
-        else:
-            self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
+    def _check(self) -> None:
+        if self._should_stop():
+            raise DeviceError("profiling was interrupted")
+
+    def _times(self, asked: Asked) -> tuple[DeviceProfile, ...]:
+        """Of every device: this machine measures the first ones, and free ones elsewhere the last ones."""
+        found, waiting, running = dict[int, DeviceProfile](), deque[int](), dict[Future[Any], int]()
+        for d, spec in enumerate(asked.devices):
+            stored = self._cache.get(self._key(asked, d), self._effort.limit_s)
+            if stored is None:
+                waiting.append(d)
+            else:
+                self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
+                found[d] = self._profile_of(asked, d, stored)
+        is_shared = asked.reference is not None
+        try:
+            while waiting or running:
+                if is_shared:
+                    self._hand_out(asked, waiting, running)
+                if waiting:
+                    d = waiting.popleft()
+                    found[d] = self._device(asked, d)
+                else:
+                    is_shared = self._wait(running)
+                for future in [future for future in running if future.done()]:
+                    d, stored = running.pop(future), self._answer(future)
+                    if stored is None:
+                        waiting.append(d)
+                    else:
+                        found[d] = self._keep(asked, d, stored)
+        finally:
+            for future in running:
+                future.cancel()
+        return tuple(found[d] for d in range(len(asked.devices)))
+
+    def _hand_out(self, asked: Asked, waiting: deque[int], running: dict[Future[Any], int]) -> None:
+        """Give the last devices to machines elsewhere that are free; one device is left to this machine."""
+        while self._elsewhere is not None and asked.reference is not None and len(waiting) > 1:
+            request = self._request(asked.devices[waiting[-1]], asked.on(waiting[-1]))
+            future = self._elsewhere.hand_out(request, self._effort.call_limit_s, asked.reference)
+            if future is None:
+                return
+            running[future] = waiting.pop()
+            self._on_step(f"profiling {asked.devices[running[future]].name} on another machine")
+
+    def _wait(self, running: Mapping[Future[Any], int]) -> bool:
+        """Wait for an answer from elsewhere, for as long as a device takes here; False where there is none by then.
+
+        This machine profiles what is not answered then, and where its time would be too short for that afterwards, it
+        waits for less; where it is too short anyway, for all of it.
+        """
+        left_s = self._left_s
+        spare_s = left_s - len(running) * self._longest_s
+        end_s = self._clock() + (min(self._longest_s, spare_s) if spare_s >= 0 else left_s)
+        while not wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
+            self._check()
+            if self._clock() >= end_s:
+                for future in running:
+                    future.cancel()
+                return False
+        return True
+
+    def _answer(self, future: Future[Any]) -> dict[str, Any] | None:
+        answer = None if self._elsewhere is None or future.cancelled() else self._elsewhere.answer(future)
+        return None if answer is None else self._named(answer)
+
+    @property
+    def _left_s(self) -> float:
+        return self._effort.total_s - (self._clock() - self._begin_s)
+
+    def _key(self, asked: Asked, d: int) -> dict[str, Any]:
+        """What the times of a device depend on. The machine is not in it: the cache is this machine's own, and what
+        another one has measured is kept as scaled to this one."""
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(asked.devices[d])}
+        if not asked.own(d).all():
+            on = set(asked.on(d))
+            key["carriers"] = [self._identify(other) for other in asked.devices if other.openvino_name in on]
+        return key
+
+    def _device(self, asked: Asked, d: int) -> DeviceProfile:
+        """Measured here."""
+        spec, own, begin_s = asked.devices[d], asked.own(d), self._clock()
+        if self._longest_s > self._left_s:
+            takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
+            reason = f"{takes}, and only {max(self._left_s, 0.0):.0f} s are left for profiling"
+            if not own.all() or spec.plugin not in self._whole:
+                raise DeviceError(reason)
+            self._on_step(f"{reason}; its ops are taken to run as on {self._whole[spec.plugin][0]}")
+            return self._device_profile(self._whole[spec.plugin][1], own)
+        self._step(f"profiling {spec.name}")
+        try:
+            stored = self._measure(spec, asked.on(d))
+        except DeviceError as failure:
+            if asked.stages is None or len(asked.devices) < 2:
+                raise
+            num = len(asked.devices)
+            self._step(f"{failure}; profiling it in {num} stages instead")
+            stored = {"stages": [self._measure(spec, asked.on(d, k)) for k in range(num)]}
+        self._longest_s = max(self._longest_s, self._clock() - begin_s)
+        return self._keep(asked, d, stored)
+
+    def _keep(self, asked: Asked, d: int, stored: dict[str, Any]) -> DeviceProfile:
+        self._cache.put(self._key(asked, d), stored, self._effort.limit_s)
+        return self._profile_of(asked, d, stored)
+
+    def _profile_of(self, asked: Asked, d: int, stored: Mapping[str, Any]) -> DeviceProfile:
+        own, stages = asked.own(d), asked.stages
         if "stages" in stored and stages is not None:
             return _merged([self._device_profile(s, own & (stages == k)) for k, s in enumerate(stored["stages"])])
         if own.all():
-            self._whole[spec.plugin] = spec.name, stored
+            self._whole[asked.devices[d].plugin] = asked.devices[d].name, stored
         return self._device_profile(stored, own)
 
-    def _stage(self, d: int, devices: Sequence[DeviceSpec], carriers: IntArray, ahead: IntArray) -> dict[str, Any]:
-        """Device d on the stage that ``ahead`` [N] is 0 for, the devices that follow it on the stages that follow."""
-        on = carriers[np.arange(len(carriers)), (d + ahead) % len(devices)].tolist()
-        return self._measure(devices[d], [devices[c].openvino_name for c in on])
-
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
-        candidate, effort = Candidate.placed(on), self._effort
-        measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
         try:
-            answer = self._client.call(
-                OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured),
-                effort.call_limit_s,
-                COMPILING_LIMIT_S,
-            )
+            answer = self._client.call(self._request(spec, on), self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
         return self._named(answer)
+
+    def _request(self, spec: DeviceSpec, on: list[str]) -> OpTimes:
+        candidate, effort = Candidate.placed(on), self._effort
+        measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
+        return OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured)
 
     def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """The answer with ops by name: another file of the same model may number them otherwise."""
@@ -222,6 +296,7 @@ class Profiler:
             compile_s=float(stored.get("compile_s", 0.0)),
             first_s=float(stored.get("first_s", 0.0)),
             device_bytes=stored.get("device_bytes"),
+            box=stored.get("box"),
         )
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
@@ -308,26 +383,3 @@ def _merged(stages: Sequence[DeviceProfile]) -> DeviceProfile:
         resident_bytes=max(stage.resident_bytes for stage in stages),
         compile_s=max(stage.compile_s for stage in stages),
     )
-
-
-def identity(spec: DeviceSpec) -> dict[str, Any]:
-    """What a device's figures depend on: the hardware by its full name, and the properties."""
-    core = ov.Core()
-    try:
-        full_name = str(core.get_property(spec.plugin, "FULL_DEVICE_NAME"))
-    except RuntimeError:
-        full_name = ""
-    return {"plugin": spec.plugin, "hardware": full_name, "properties": dict(sorted(spec.properties.items()))}
-
-
-def torch_identity(spec: DeviceSpec) -> dict[str, Any]:
-    """The same of a device of torch's."""
-    import torch
-
-    if spec.plugin == "cpu":
-        return {"torch": torch.__version__, **identity(replace(spec, plugin="CPU"))}
-    own = {
-        "hardware": str(torch.cuda.get_device_name(spec.plugin)),
-        "properties": dict(sorted(spec.properties.items())),
-    }
-    return {"torch": torch.__version__, "plugin": spec.plugin, **own}

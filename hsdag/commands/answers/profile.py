@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 
 class Device(TypedDict):
-    """A device that was profiled."""
+    """A device that was profiled; ``box`` is the machine that did, where it was another one."""
 
     name: str
     latency_s: float | None
@@ -19,6 +19,7 @@ class Device(TypedDict):
     memory_bytes: float | None
     launch_s: float
     unsupported_ops: int
+    box: str | None
 
 
 class Links(TypedDict):

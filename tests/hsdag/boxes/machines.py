@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hsdag.boxes.jobs import Describe, Measure
+from hsdag.boxes.jobs import Describe
 from hsdag.boxes.machine import Machine
 from hsdag.evaluators.bench import Bench
 from hsdag.evaluators.measurement import SearchMeasurement
@@ -23,12 +24,12 @@ from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Host
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.messages import Opened
+from hsdag.runtime.measuring.messages import Opened, OpTimes, Request
 from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 DEVICES = tuple(DeviceSpec.parse(f"{name}=CPU") for name in "AB")
-OF_OP_S = {"CPU_A": 1e-3, "CPU_B": 1.5e-3}
+OF_OP_S = {"CPU_A": 1e-3, "CPU_B": 1.5e-3, "CPU_C": 2e-3}
 """What every op takes on a device; and a second device gains nothing but 2 ms in all."""
 
 
@@ -62,27 +63,72 @@ class Timed(CandidateRunner):
         del self._kept[key]
 
 
+class TimedClient:
+    """Stands for the measuring process of a machine as ``Timed`` does; it tells no times but those of ops."""
+
+    def __init__(self, slowness: float = 1.0, failing: Sequence[str] = (), clock: Clock | None = None) -> None:
+        self.slowness, self._failing, self._clock = slowness, failing, clock
+        self.asked: list[Request[Any]] = []
+        self.on_call: Callable[[], None] = lambda: None
+        self.should_abandon = lambda: False
+
+    def call(self, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:  # noqa: ARG002
+        self.asked.append(request)
+        self.on_call()
+        if not isinstance(request, OpTimes) or request.of in self._failing:
+            raise CandidateFailed("it does not run")
+        if self._clock is not None:
+            self._clock.now_s += 60.0
+        of_op_s = self.slowness * OF_OP_S[request.of]
+        primitives = [[[v], of_op_s, 0, "Add"] for v in range(6)]
+        seconds = {"latency_s": 6 * of_op_s, "compile_s": 0.5 * self.slowness, "first_s": 0.02 * self.slowness}
+        others = {"spread": 0.25, "runs": 20, "resident_bytes": 4096, "device_bytes": None, "memory_bytes": 1e9}
+        return {"primitives": primitives, **seconds, **others}
+
+
+@dataclass
+class Clock:
+    """Goes on by ``tick_s`` when it is asked, and otherwise where something is made to take time."""
+
+    tick_s: float = 0.0
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.tick_s
+        return self.now_s
+
+
 class Box(Host):
-    """A machine in this process; its worker is lost ``num_losses`` times when it should measure."""
+    """A machine in this process; its worker is lost ``num_losses`` times when it should measure, or hangs."""
 
     def __init__(
-        self, name: str, runner: Timed | None = None, *, num_losses: int = 0, differs: bool = False, machine: str = ""
+        self,
+        name: str,
+        runner: Timed | None = None,
+        *,
+        num_losses: int = 0,
+        differs: bool = False,
+        machine: str = "",
+        client: TimedClient | None = None,
+        hangs: bool = False,
     ) -> None:
         self.name, self.runner, self._num_losses = name, runner or Timed(), num_losses
-        self._differs, self._machine = differs, machine or name
-        self._bench = Bench(self.runner, SearchMeasurement())
+        self._differs, self._machine, self._hangs = differs, machine or name, hangs
+        self.client = client or TimedClient(self.runner.slowness)
+        self._site = SimpleNamespace(client=self.client, bench=Bench(self.runner, SearchMeasurement()))
 
-    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
         if isinstance(job, Describe):
             machine = Machine.here(job.devices)
             facts = dict(machine.facts) | ({"processor": "Another"} if self._differs else {})
             return Machine(machine.id if self._machine == "here" else self._machine, facts)
-        assert isinstance(job, Measure)
-        if self._num_losses:
+        while self._hangs and not is_over():
+            time.sleep(0.01)
+        if self._num_losses or self._hangs:
             self._num_losses -= 1
             raise JobLost("a test")
         pickle.loads(job.needs[0].content)
-        return self._bench.beside(job.candidate, job.reference, job.best_ratio)
+        return job.run((self._site,), exchange)
 
     def revive(self) -> bool:
         return True

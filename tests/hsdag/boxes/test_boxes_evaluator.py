@@ -150,7 +150,7 @@ def test_a_machine_on_which_the_reference_does_not_run_measures_no_more(fleet_of
     assert {score.box for score in scores} == {fleet.boxes.here}
     assert fleet.said == [
         "anna measures no more (what candidates are compared with does not run: CPU_A does not run); "
-        "its candidate is measured on another machine"
+        "what it had to measure is measured on another machine"
     ]
 
 
