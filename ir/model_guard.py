@@ -64,7 +64,7 @@ class ModelGuard:
                 reason = f"{path} is not a model that OpenVINO can read: {harm}; export the model again"
                 raise ModelError(reason) from harm
         if refusal:
-            raise ModelError(refusal.replace(str(path.absolute().with_suffix("")), str(path.with_suffix(""))))
+            raise ModelError(refusal.replace(_stem(path.absolute()), _stem(path)))
 
     def _refusal(self, request: str, limit_s: float) -> str:
         """Why the process refuses a model, empty where it does not. Raises _HarmedError where that cost its life."""
@@ -157,12 +157,17 @@ def _epitaph(code: int) -> str:
     return f"its reader crashed ({signal.Signals(-code).name})" if code < 0 else f"its reader exited with code {code}"
 
 
+def _stem(path: Path) -> str:
+    """A path without its suffix; the present folder, which has no name, as it is."""
+    return str(path.with_suffix("") if path.name else path)
+
+
 def _sizes_bytes(path: Path) -> tuple[int, int]:
     """Of a model's file and those of the same name beside it; and of all files beside it, where its weights may lie."""
     try:
         beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
     except PermissionError:  # of a folder whose files may be read, but not listed
-        beside = [path, path.with_suffix(".bin")]
+        beside = [path, Path(f"{_stem(path)}.bin")]
     size_bytes = {file: _size_bytes(file) for file in beside}
     own = [size for file, size in size_bytes.items() if path.is_dir() or file.stem == path.stem]
     return sum(own), sum(size_bytes.values())

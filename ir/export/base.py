@@ -77,7 +77,12 @@ def find_exporter(format: str) -> Exporter:  # noqa: A002
 
 
 def written_files(format: str, out_path: Path) -> list[Path]:  # noqa: A002
-    """What an export may write: the output, and the files beside it. Raises OptionError for an unknown format."""
+    """What an export may write: the output, and the files beside it.
+
+    Raises OptionError for an unknown format, OutputError for a path without a name, such as the present folder.
+    """
+    if not out_path.name:
+        raise OutputError(f"{out_path} is a folder; name the file to write")
     return [out_path, *(out_path.with_suffix(suffix) for suffix in find_exporter(format).beside)]
 
 
@@ -97,10 +102,11 @@ def export_placement(
     sentences for the user. Raises OptionError for an unknown format and where a model is needed but not given,
     PlacementError when the model is another one, and OutputError when a file cannot be written.
     """
-    exporter = find_exporter(format)
+    exporter, out_path = find_exporter(format), Path(out_path)
+    written_files(format, out_path)
     if exporter.needs_model and model is None:
         raise OptionError(f"--format {format} needs the model the placement is for: name it with --model")
-    return exporter.write(placement, ModelSource(model, path, cut, tell), Path(out_path))
+    return exporter.write(placement, ModelSource(model, path, cut, tell), out_path)
 
 
 @contextmanager

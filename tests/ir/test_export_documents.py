@@ -91,6 +91,17 @@ def test_a_folder_that_is_missing_is_an_output_error(
 
 
 @pytest.mark.parametrize("name", list(SUFFIX))
+@pytest.mark.parametrize("path", ["", "."])
+def test_a_path_without_a_name_is_an_output_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: ov.Model, alternating: Alternating, name: str, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match=r"^\. is a folder; name the file to write"):
+        export_placement(alternating(model), name, path, model, cut=placed_parts)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
 def test_export_leaves_the_model_and_no_other_files(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:

@@ -34,6 +34,15 @@ def test_a_model_that_hangs_the_reader_is_refused(guard: ModelGuard, monkeypatch
         guard.check(CORPUS / "onnx" / "reader-hang" / "model.onnx", {}, {})
 
 
+def test_the_present_folder_is_refused_in_one_line(
+    guard: ModelGuard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"no model")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"^\. "):
+        guard.check(Path(), {}, {})
+
+
 def test_after_a_crash_the_next_model_is_read(guard: ModelGuard, tiny_resnet: Path) -> None:
     with pytest.raises(ModelError, match="SIGSEGV"):
         guard.check(CORPUS / "ir" / "reader-crash-without-inputs" / "model.xml", {}, {})
