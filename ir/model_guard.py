@@ -81,7 +81,7 @@ class ModelGuard:
                 process.stdin.write(request.encode() + b"\n")
                 process.stdin.flush()
             return self._line(limit_s)
-        except BaseException:  # an answer that nobody has read would be taken for that of the next request
+        except BaseException:  # it is late, or its answer would be taken for that of the next request
             self.close()
             raise
 
@@ -125,19 +125,17 @@ class ModelGuard:
         return self._process
 
     def _line(self, limit_s: float) -> str:
-        """What the process writes next. Raises _HarmedError where it ends, or is late and is killed."""
+        """What the process writes next. Raises _HarmedError where it ends, or is late."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor, held, end_s = self._process.stdout.fileno(), b"", time.monotonic() + limit_s
         while not held.endswith(b"\n"):
             ready, _, _ = select.select([descriptor], [], [], max(0.0, end_s - time.monotonic()))
             if not ready:
-                self.close()
                 raise _HarmedError(f"it took more than {limit_s:.0f} s")
             piece = os.read(descriptor, 1 << 16)
             if not piece:
                 code = self._process.wait()
-                self.close()
                 raise _EndedError("its reader ended") if code == 0 else _HarmedError(_epitaph(code))
             held += piece
         return str(json.loads(held))

@@ -15,12 +15,13 @@ COMMAND = (sys.executable, "-m", "tests.clusters.nodes")
 class LocalCluster:
     """``num_nodes`` nodes of one processor each; the first is the head. Use as a context manager, which ends them.
 
-    ``client_address`` is what a machine outside the cluster connects to, ray://HOST:PORT.
+    ``client_address`` is what a machine outside the cluster connects to, ray://HOST:PORT. Modules in the folder
+    ``modules`` are there on the nodes alone.
     """
 
-    def __init__(self, num_nodes: int = 3) -> None:
+    def __init__(self, num_nodes: int = 3, modules: Path | None = None) -> None:
         root = Path(__file__).parents[2]
-        paths = os.pathsep.join([f"{root}", *filter(None, [os.environ.get("PYTHONPATH")])])
+        paths = os.pathsep.join([*map(str, filter(None, [modules, root])), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             [*COMMAND, str(num_nodes)],
             stdin=subprocess.PIPE,

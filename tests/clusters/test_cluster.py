@@ -80,6 +80,17 @@ def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> N
     assert (found.plan, found.score) == (alone.plan, alone.score)
 
 
+def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import hsdag.version\nhsdag.version.__version__ = '0.0'\n")
+    said: list[str] = []
+    with LocalCluster(1, tmp_path) as cluster:
+        workers = Cluster(cluster.address)
+        with Pool(workers.hosts, LocalHost, said.append, workers.close) as pool:
+            assert pool.answers([Add(number) for number in range(4)]) == list(range(4))
+            assert set(pool.num_answers) == {"this machine"}
+    assert "it has hsdag 0.0, this machine has" in said[0]
+
+
 def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
     problems = exercises(6)
     alone = RuleTraining(problems, 2, 0)

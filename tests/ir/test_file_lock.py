@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,26 @@ def test_a_lock_that_is_over_leaves_no_file(tmp_path: Path) -> None:
     with FileLock(tmp_path / "lock", "busy"):
         assert (tmp_path / "lock").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_its_holder_has_just_removed_gives_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(descriptor: int, how: int) -> None:
+        (tmp_path / "lock").unlink()
+        flock(descriptor, how)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(SearchError, match="busy"):
+        FileLock(tmp_path / "lock", "busy")
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int, __: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with FileLock(tmp_path / "lock", "busy"), FileLock(tmp_path / "lock", "busy"):
+        pass
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_an_output_error(tmp_path: Path) -> None:
