@@ -32,6 +32,8 @@ DEVICES = tuple(DeviceSpec.parse(f"{name}=CPU") for name in "AB")
 OF_OP_S = {"CPU_A": 1e-3, "CPU_B": 1.5e-3, "CPU_C": 2e-3}
 """What every op takes on a device; and a second device gains nothing but 2 ms in all."""
 
+HANGS_S = 10.0
+
 
 def true_s(candidate: Candidate) -> float:
     """Seconds of a candidate of six ops on a machine of speed 1: devices run side by side."""
@@ -47,9 +49,11 @@ class Timed(CandidateRunner):
         super().__init__(cast("WorkerClient", SimpleNamespace(num_starts=1, is_running=True)), LATENCY)
         self.slowness, self._failing = slowness, failing
         self.opened: list[Candidate] = []
+        self.num_asked = 0
         self._kept: dict[str, Candidate] = {}
 
     def open(self, key: str, candidate: Candidate) -> Opened:
+        self.num_asked += 1
         if candidate.target in self._failing:
             raise CandidateFailed(f"{candidate.target} does not run")
         self.opened.append(candidate)
@@ -99,7 +103,7 @@ class Clock:
 
 
 class Box(Host):
-    """A machine in this process; its worker is lost ``num_losses`` times when it should measure, or hangs."""
+    """A machine in this process; asked to measure, its worker is lost ``num_losses`` times, or hangs HANGS_S long."""
 
     def __init__(
         self,
@@ -114,6 +118,7 @@ class Box(Host):
     ) -> None:
         self.name, self.runner, self._num_losses = name, runner or Timed(), num_losses
         self._differs, self._machine, self._hangs = differs, machine or name, hangs
+        self.was_waited_for = False
         self.client = client or TimedClient(self.runner.slowness)
         self._site = SimpleNamespace(client=self.client, bench=Bench(self.runner, SearchMeasurement()))
 
@@ -122,8 +127,10 @@ class Box(Host):
             machine = Machine.here(job.devices)
             facts = dict(machine.facts) | ({"processor": "Another"} if self._differs else {})
             return Machine(machine.id if self._machine == "here" else self._machine, facts)
-        while self._hangs and not is_over():
+        end_s = time.monotonic() + HANGS_S
+        while self._hangs and not is_over() and time.monotonic() < end_s:
             time.sleep(0.01)
+        self.was_waited_for |= self._hangs and not is_over()
         if self._num_losses or self._hangs:
             self._num_losses -= 1
             raise JobLost("a test")

@@ -95,6 +95,12 @@ def test_a_faster_or_slower_machine_gives_the_same_profile(fleet_of: Make, slown
     assert (second.spread, second.runs, second.resident_bytes, second.memory_bytes) == (0.25, 20, 4096, 1e9)
 
 
+def test_the_reference_before_and_after_a_device_counts_where_a_machine_changes_its_speed(fleet_of: Make) -> None:
+    box = Box("anna", Timed(1.0), client=TimedClient(2.0))
+    box.client.on_call = lambda: setattr(box.runner, "slowness", 3.0)
+    assert fleet_of(box).profile().times[1].latency_s == pytest.approx(9e-3, rel=1e-12)
+
+
 def test_every_free_machine_takes_a_device(fleet_of: Make) -> None:
     fleet = fleet_of(Box("anna", Timed(3.0)), Box("berta"))
     profile = fleet.profile(WITH_C)
@@ -142,9 +148,12 @@ def test_a_machine_on_which_the_reference_does_not_run_profiles_nothing(fleet_of
 
 
 def test_all_is_profiled_here_where_the_reference_does_not_run_here(fleet_of: Make) -> None:
-    fleet = fleet_of(Box("anna"), runner=Timed(failing=["CPU_A"]))
-    assert [times.box for times in fleet.profile().times] == [None, None]
-    assert len(fleet.boxes.hosts) == 1
+    box = Box("anna", hangs=True)
+    fleet = fleet_of(box, runner=Timed(failing=["CPU_A"]))
+    assert [times.box for times in fleet.profile(WITH_C).times] == [None, None, None]
+    assert fleet.runner.num_asked == 1
+    fleet.pool.rest()
+    assert not box.was_waited_for
 
 
 def test_a_device_that_fails_elsewhere_is_profiled_here_and_the_machine_goes_on(fleet_of: Make) -> None:
@@ -155,18 +164,23 @@ def test_a_device_that_fails_elsewhere_is_profiled_here_and_the_machine_goes_on(
 
 
 def test_a_machine_that_hangs_is_waited_for_as_long_as_a_device_takes_here(fleet_of: Make) -> None:
-    fleet = fleet_of(Box("anna", hangs=True), tick_s=20.0)
+    box = Box("anna", hangs=True)
+    fleet = fleet_of(box, tick_s=20.0)
     second = fleet.profile().times[1]
+    fleet.pool.rest()
+    assert not box.was_waited_for
     assert second.latency_s == pytest.approx(9e-3)
     assert second.box is None
 
 
 def test_an_interrupt_gives_up_what_is_profiled_elsewhere(fleet_of: Make) -> None:
-    fleet = fleet_of(Box("anna", hangs=True))
+    box = Box("anna", hangs=True)
+    fleet = fleet_of(box)
     fleet.client.on_call = lambda: setattr(fleet, "should_stop", True)
     with pytest.raises(DeviceError, match="profiling was interrupted"):
         fleet.profile()
     fleet.pool.rest()
+    assert not box.was_waited_for
 
 
 def test_models_that_no_device_runs_whole_are_profiled_here(fleet_of: Make) -> None:
