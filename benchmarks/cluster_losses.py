@@ -15,6 +15,7 @@ import argparse
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ from hsdag.fleet.cluster import Cluster
 from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Pool
 from hsdag.placers.incumbent import Status
+from hsdag.placers.portfolio.auto import LISTS
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics
@@ -49,17 +51,21 @@ def survives(seed: int, seconds: float) -> tuple[bool, str]:
             searched(problem, "sa", pool, 1.0)  # the workers are there when the search begins
             killing = threading.Timer(after_s, nodes.kill, [node])
             killing.start()
-            begin_s = time.monotonic()
+            begin_s, before = time.monotonic(), pool.num_answers.total()
             found, recorder = searched(problem, "auto", pool, seconds, seed)
             took_s = time.monotonic() - begin_s
             killing.join()
+            num_answers = pool.num_answers.total() - before
     assert found.plan is not None
     labels = problem_of(problem).units.partition.labels
     again = ScheduleEvaluator(problem, Semantics(), unit_of_op=labels).evaluate([found.plan])[0].value
     (best,) = recorder.best()
     failed = [each.failure for each in found.contributions if each.failure]
+    counts = Counter(each.method for each in found.contributions)
     held = (
-        found.status in (Status.TIME_LIMIT, Status.OPTIMAL)
+        len(found.contributions) <= num_answers  # which workers gave once for each turn
+        and all(counts[method] <= 1 for method in LISTS)
+        and found.status in (Status.TIME_LIMIT, Status.OPTIMAL)
         and best.score.value == found.score
         and again == found.score
         and not failed

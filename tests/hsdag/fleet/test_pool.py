@@ -149,6 +149,31 @@ def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, m
         assert pool.num_dropped == 1
 
 
+def test_a_job_that_takes_less_than_seconds_is_not_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.02)
+    with Pool([Threaded("a"), Threaded("b")]) as pool:
+        pool._took_s.append(0.0)
+        assert pool.submit(Slow(tmp_path / "flag", 0.3)).result(5) == 1
+        assert pool.num_dropped == 0
+
+
+def test_a_slow_job_is_computed_by_two_workers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SLOW_S", 0.05)
+    monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.02)
+    begun: list[float] = []
+
+    class Noted(Add):
+        def run(self, values: tuple[Any, ...], exchange: Exchange) -> int:
+            begun.append(time.monotonic())
+            time.sleep(0.5)
+            return super().run(values, exchange)
+
+    with Pool([Threaded("a"), Threaded("b"), Threaded("c")]) as pool:
+        pool._took_s.append(0.0)
+        assert pool.submit(Noted(1)).result(5) == 1
+    assert len(begun) == 2
+
+
 def test_a_slow_job_that_ends_its_second_worker_is_still_answered_by_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
