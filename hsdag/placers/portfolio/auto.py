@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,7 +103,8 @@ class AutoPlacer(Placer[AutoOptions]):
         if pool is not None and copy is not None:
             turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
             if incumbent.best is None and incumbent.problem.costs is not None:
-                self._take(next(turns), incumbent)  # whatever becomes of the workers, there is an answer
+                for turn in itertools.islice(turns, 1):
+                    self._take(turn, incumbent)  # whatever becomes of the workers, there is an answer
             return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
         for turn in self._turns(incumbent):
             incumbent.check()

@@ -247,3 +247,42 @@ def test_a_job_for_one_host_ends_with_its_worker_and_the_next_one_gets_another()
         with pytest.raises(JobLost, match="is gone"):
             pool.submit(Where(), second).result(5)
         assert [host.name for host in pool.hosts] == ["a", "c"]
+
+
+def test_jobs_that_wait_for_a_host_are_told_when_it_is_gone() -> None:
+    going = threading.Event()
+
+    class Goes(Threaded):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            going.wait(10)
+            raise JobLost("a test")
+
+    hosts = [Goes("a"), Threaded("b")]
+    with Pool(hosts) as pool:
+        waiting = [pool.submit(Add(number), hosts[0]) for number in range(3)]
+        going.set()
+        for future, reason in zip(waiting, ["a test", "is gone", "is gone"], strict=True):
+            with pytest.raises(JobLost, match=reason):
+                future.result(5)
+
+
+def test_a_search_begins_without_the_findings_of_the_one_before() -> None:
+    with Pool([Threaded("a")]) as pool:
+        pool.exchange(Findings(value=1.0, is_over=True))
+        assert pool.exchange(Findings(value=2.0)) == Findings(value=1.0, is_over=True)
+        pool.begin()
+        assert pool.findings == Findings()
+
+
+def test_hosts_are_closed_with_the_pool_and_where_they_are_gone() -> None:
+    closed: list[str] = []
+
+    class Closes(Threaded):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    with Pool([Closes("a", 0), Closes("b")]) as pool:
+        assert pool.answers([Add(number) for number in range(5)]) == list(range(5))
+        while pool.num_workers > 1:
+            pool.answers([Add(1)])
+    assert closed == ["a", "b"]

@@ -1,0 +1,118 @@
+"""What turns are given on workers, what they tell and hear, and what becomes of what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.fleet.job import Exchange, Findings, Job
+from hsdag.fleet.pool import Pool
+from hsdag.ir.errors import ExecutionError
+from hsdag.placers.incumbent import Limits
+from hsdag.placers.names import method_names
+from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.problems.bounds import Bound
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.simulator import Semantics
+from tests.hsdag.fleet.here import Here
+from tests.hsdag.placers.portfolio.searches import random_problem, searched
+
+PROBLEM = random_problem(30, 3)
+UNITS = problem_of(PROBLEM)
+EVALUATOR = ScheduleEvaluator(PROBLEM, Semantics(), unit_of_op=UNITS.units.partition.labels)
+
+
+class Recording(Here):
+    """Computes turns, one of whose methods costs three workers, and keeps them."""
+
+    def __init__(self, lost: str = "") -> None:
+        self.jobs, self._lost = list[TurnJob](), lost
+
+    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
+        assert isinstance(job, TurnJob)
+        self.jobs.append(job)
+        if job.turn.method == self._lost:
+            raise ExecutionError("TurnJob ended 3 workers")
+        return super().call(job, exchange, is_over)
+
+
+def turn(exchange: Exchange) -> TurnEnd:
+    """Annealing for a few seconds at most."""
+    end = TurnJob(Turn("sa", 1.0), Limits(4.0, 1), np.inf, ()).run(((UNITS, EVALUATOR),), exchange)
+    assert end is not None
+    return end
+
+
+@pytest.mark.parametrize(
+    "known", [Findings(is_over=True), Findings(Plan(np.zeros(30, dtype=np.int64)), 1.0, Bound(1.0, "a test"))]
+)
+def test_a_turn_ends_when_all_do_and_when_another_one_has_the_proof(known: Findings) -> None:
+    asked: list[Findings] = []
+
+    def exchange(own: Findings) -> Findings:
+        asked.append(own)
+        return known
+
+    turn(exchange)
+    assert len(asked) == 1
+
+
+def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
+    told: list[Findings] = []
+
+    def exchange(own: Findings) -> Findings:
+        told.append(own)
+        return Findings(is_over=len(told) == 2)
+
+    end = turn(exchange)
+    assert told[-1].plan is not None
+    assert end.plan is not None
+    assert told[-1].value == EVALUATOR.evaluate([told[-1].plan])[0].value
+
+
+def test_restarts_share_the_evaluations_and_have_seeds_in_a_row() -> None:
+    hosts = [Recording(), Recording()]
+    with Pool(hosts) as pool:
+        _, recorder = searched(PROBLEM, "ea", pool, seed=5, evaluations=400)
+    jobs = [job for host in hosts for job in host.jobs]
+    assert sorted(job.limits.seed for job in jobs) == [5, 6]
+    assert [job.evaluations for job in jobs] == [200, 200]
+    assert recorder.num_evaluations <= 400
+
+
+def test_a_turn_begins_with_the_best_plan_of_those_before_it_and_all_are_counted() -> None:
+    host = Recording()
+    with Pool([host]) as pool:
+        found, recorder = searched(PROBLEM, "auto", pool, evaluations=500)
+        assert pool.findings.is_over
+    known_s = [EVALUATOR.evaluate(job.limits.known)[0].value for job in host.jobs]
+    assert known_s == [min(known_s[: number + 1]) for number in range(len(known_s))]
+    assert len(set(known_s)) > 1
+    spent = [500 - job.evaluations for job in host.jobs]
+    assert spent == sorted(spent)
+    assert recorder.num_evaluations > spent[-1] > len(recorder.events)
+    assert found.plan is not None
+
+
+def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:
+    names = ",".join(method_names())
+    with Pool([Recording()]) as pool:
+        recorder = RecordingEvaluator(EVALUATOR)
+        placer = make_placer("auto", changes={"without": names}, is_cheap=True)
+        assert placer.search(UNITS, recorder, Limits(pool=pool)).plan is None
+
+
+def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> None:
+    with Pool([Recording("heft")]) as pool:
+        found, _ = searched(PROBLEM, "auto", pool, evaluations=300)
+    failures = {each.method: each.failure for each in found.contributions}
+    assert failures["heft"] == "TurnJob ended 3 workers"
+    assert failures["etf"] is None
+    assert found.plan is not None
