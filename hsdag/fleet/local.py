@@ -38,9 +38,9 @@ class LocalHost(Host):
                 self._client.call(value, LONGEST_S)
             outcome = self._client.call(RunJob(job), LONGEST_S)
         except CandidateFailed as failure:
-            self._kept.clear()
             if failure.lost_worker:
                 raise JobLost(failure.reason) from failure
+            self._kept.clear()  # of which one may have been too large
             raise ExecutionError(failure.reason) from failure
         except HsdagError as error:  # which no job raises here: the process was lost as it started
             raise JobLost(str(error)) from error

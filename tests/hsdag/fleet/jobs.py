@@ -28,6 +28,17 @@ class Add(Job[int]):
         return int(self.number + sum(values))
 
 
+def _fill_memory() -> None:
+    raise MemoryError
+
+
+class TooLarge:
+    """A value for which no worker has the memory."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fill_memory, ()
+
+
 @dataclass(frozen=True)
 class Where(Job[str]):
     """Says where it is computed, which the host knows."""

@@ -18,7 +18,7 @@ from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Host, Pool
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.runtime.measuring.worker_client import WorkerDefect
-from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow, Where
+from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow, TooLarge, Where
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,13 @@ def test_what_a_job_raises_is_raised_by_who_waits(two: Pool) -> None:
         two.answers([Refuses(is_defect=False)])
     with pytest.raises(WorkerDefect, match="ZeroDivisionError"):
         two.answers([Refuses(is_defect=True)])
+
+
+def test_a_value_that_is_too_large_is_the_fault_of_every_job_that_needs_it(two: Pool) -> None:
+    shared = Shared.of(TooLarge())
+    for _ in range(3):
+        with pytest.raises(ExecutionError, match="the memory of the process does not suffice"):
+            two.answers([Add(1, (shared,))])
 
 
 def test_jobs_see_what_others_have_found_while_they_run(two: Pool) -> None:
