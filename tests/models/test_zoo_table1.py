@@ -9,6 +9,8 @@ import torch
 
 from hsdag.models import ModelSpec, find_model
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("resnet50", "inception_v3", "bert_base_uncased")
 
 
@@ -76,7 +78,6 @@ def test_op_names_are_unique_and_every_shape_is_static(built: dict[str, ov.Model
     assert all(port.get_partial_shape().is_static for op in ops for port in op.outputs())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[str, ov.Model], name: str) -> None:
     spec = find_model(name)

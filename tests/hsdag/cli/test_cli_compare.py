@@ -126,6 +126,7 @@ def test_a_table_is_reproduced_with_its_command(capsys: pytest.CaptureFixture[st
     assert json.loads(file.read_text()) == document
 
 
+@pytest.mark.slow
 def test_runs_on_workers_are_those_of_this_process_and_say_where(
     problem: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

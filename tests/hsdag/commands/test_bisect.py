@@ -117,6 +117,7 @@ def test_the_op_that_two_devices_compute_unlike_is_named_as_the_cause(tmp_path: 
     assert "planted (Multiply) is the first op that differs" in " ".join(found.sentences)
 
 
+@pytest.mark.slow
 def test_an_op_that_only_shows_what_came_before_is_told_from_the_cause(tmp_path: Path) -> None:
     found = bisected(tmp_path, np.array([SMALL] * 4 + [1.0] * 4), hidden=True)
     assert found.first is not None
@@ -143,6 +144,7 @@ def test_numbers_that_are_not_finite_on_one_device_alone_differ(tmp_path: Path) 
     json.dumps(found.document(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_op_and_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ov.save_model(small_model(hidden=False), tmp_path / "m.xml", compress_to_fp16=False)
     np.savez(tmp_path / "i.npz", x=np.ones((1, 8), np.float32), scale=np.full((1, 8), SMALL))

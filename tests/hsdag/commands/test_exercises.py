@@ -15,6 +15,7 @@ from tests.hsdag.commands.trainings import Nowhere, exercises
 from tests.hsdag.fleet.here import Here
 
 
+@pytest.mark.slow
 def test_rules_are_those_of_one_process_though_a_worker_is_killed_in_mid_training() -> None:
     problems, others = exercises(5), psutil.Process().children()
 

@@ -93,6 +93,7 @@ def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -
     assert outcome.document()["tolerance"] == outcome.verdict.tolerance
 
 
+@pytest.mark.slow
 def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_says_so_at_once(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

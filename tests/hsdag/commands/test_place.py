@@ -43,6 +43,7 @@ def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast
         assert np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
 
 
+@pytest.mark.slow
 def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
     tiny_resnet: Path, fast_slow: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
         assert set(outcome.placement.affinity.values()) == {answer.name}
 
 
+@pytest.mark.slow
 def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
     model = ov.Core().read_model(tiny_resnet)
     placement = hsdag.place(model, partition_cpu=2, method="best-device")
@@ -129,6 +131,7 @@ def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_
     json.dumps(outcome.document(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path) -> None:
     x = opset13.parameter([1, 64], np.float32, name="x")
     shared = opset13.constant(np.eye(64, dtype=np.float32))
@@ -188,6 +191,7 @@ def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> N
     assert PlaceOptions().resolved_reward == "hybrid"
 
 
+@pytest.mark.slow
 def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
     tiny_resnet: Path, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
     assert forced.placement.speedup is None
 
 
+@pytest.mark.slow
 def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Path, forced: PlaceResult) -> None:
     room = 3.5 * WEIGHT_BYTES
     assert forced.held_bytes["A"] > room

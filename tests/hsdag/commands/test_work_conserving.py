@@ -136,6 +136,7 @@ def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: py
     assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).canonical_names)
 
 
+@pytest.mark.slow
 def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_place_says_so(
     tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split:
     assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
 
 
+@pytest.mark.slow
 def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
     timeline = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s", with_timeline=True).timeline
     assert timeline is not None
@@ -248,6 +250,7 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) -> None:
     with Session(branches, resolve_devices(None, 2)) as session:
         problem, names = session.problem(), session.graph.op_names

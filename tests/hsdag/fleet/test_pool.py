@@ -39,6 +39,7 @@ def test_a_job_goes_on_elsewhere_when_its_worker_is_killed(two: Pool, tmp_path: 
     assert two.answers([Add(i, (shared,)) for i in range(4)]) == [1000, 1001, 1002, 1003]
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_every_worker_is_given_up(two: Pool, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match=r"Dies ended 3 workers, the last one on this machine: .*SIGKILL"):
         two.answers([Dies(tmp_path, 99)])
@@ -79,6 +80,7 @@ def test_jobs_see_what_others_have_found_while_they_run(two: Pool) -> None:
     assert two.findings.bound.value_s == 2.5
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_worker_at_work(tmp_path: Path) -> None:
     def check() -> None:
         raise KeyboardInterrupt
@@ -145,6 +147,7 @@ def test_what_is_kept_of_jobs_does_not_grow_with_their_number() -> None:
         assert len(pool._took_s) == pool_module.MOST_TIMES
 
 
+@pytest.mark.slow
 def test_a_slow_job_is_given_to_another_worker_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "SLOW_S", 0.2)
     monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 0.05)

@@ -62,6 +62,7 @@ def saved(model: ov.Model, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(tiny_resnet: Path) -> None:
     command = (sys.executable, str(faulty_worker.__file__), "divide", "1")
     verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process, command)

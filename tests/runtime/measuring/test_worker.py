@@ -108,6 +108,7 @@ def test_the_kernel_ends_the_worker_before_the_search_where_memory_runs_out(tiny
     assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [("nan", "differ in values that are not finite from cpu"), ("shape", r"output 0 has shape \[2, .*is expected")],
@@ -122,6 +123,7 @@ def test_a_plugin_that_gives_wrong_outputs_is_rejected_with_the_reason(
     assert re.search(reason, verdict.reason or "")
 
 
+@pytest.mark.slow
 def test_a_device_may_compile_for_long_but_a_split_may_not(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_client, "TOLD_AFTER_S", 0.5)
     runner, told = runner_for(tiny_resnet, faulty("slow", 1), Limits(compile_s=1.0)), list[str]()
@@ -290,6 +292,7 @@ def texts(tmp_path: Path) -> Path:
     return tmp_path / "texts.xml"
 
 
+@pytest.mark.slow
 def test_inputs_and_outputs_may_be_strings_in_whatever_order_a_plugin_has_them(texts: Path) -> None:
     specs = (CPU, *(DeviceSpec.parse(f"{name}=CPU[INFERENCE_PRECISION_HINT=f32]") for name in "AB"))
     devices = ["CPU_A" if op_type == "Relu" else "CPU_B" for op_type in read_graph(texts).op_types]

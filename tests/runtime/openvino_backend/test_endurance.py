@@ -9,6 +9,7 @@ import time
 import numpy as np
 import openvino as ov
 import psutil
+import pytest
 from openvino import opset13 as op
 
 import hsdag
@@ -49,6 +50,7 @@ def growth_bytes(compiled: WorkConservingModel, inferences: int) -> int:
     return used_bytes() - before
 
 
+@pytest.mark.slow
 def test_inferences_take_no_more_memory(core: ov.Core) -> None:
     placed_model = model()
     with hsdag.compile_work_conserving(placed_model, alternating(placed_model), core) as compiled:

@@ -118,6 +118,7 @@ def test_a_cached_profile_without_devices_side_by_side_has_them_measured(profile
 SLOW = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None)
 
 
+@pytest.mark.slow
 def test_a_model_too_slow_for_the_time_that_is_left_is_not_run_side_by_side(tiny_resnet: Path) -> None:
     steps: list[str] = []
     with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
@@ -160,6 +161,7 @@ def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
 
 
+@pytest.mark.slow
 def test_a_device_that_does_not_take_the_whole_model_is_profiled_stage_by_stage(
     tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_short_budget_makes_a_short_profile() -> None:
     assert Effort.within(1e6, 2) == Effort()
 
 
+@pytest.mark.slow
 def test_a_device_that_would_take_a_profile_beyond_its_time_counts_as_another_of_its_plugin(tiny_resnet: Path) -> None:
     now_s, steps = 0.0, list[str]()
 
@@ -361,6 +364,7 @@ while True: cache.put({"what": "x"}, {"of": [int(sys.argv[2])] * 100_000})
 """
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> None:
     cache, seen = ProfileCache(tmp_path), set[tuple[int, int]]()
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
@@ -376,6 +380,7 @@ def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> N
     assert seen == {(100_000, 1)}
 
 
+@pytest.mark.slow
 def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
     crashing = (sys.executable, str(Path(__file__).parent.parent / "measuring" / "faulty_worker.py"), "crash", "1")
     with (

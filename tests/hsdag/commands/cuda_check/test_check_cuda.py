@@ -30,6 +30,7 @@ def item(name: str, report: CudaReport) -> Item:
     return next(each for each in report.items if each.name == name)
 
 
+@pytest.mark.slow
 def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
     names = ["devices", "launch cost", "peer access", "memory limit"]
     steps = list[str]()

@@ -16,6 +16,8 @@ from hsdag.commands.doctor.examination import Examination, examine
 from hsdag.commands.doctor.findings import Severity
 from hsdag.ir.errors import DeviceError, ModelError
 
+pytestmark = pytest.mark.slow
+
 TWO = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
 
 
@@ -34,7 +36,6 @@ def found(tiny_resnet: Path) -> Iterator[Examination]:
         yield examine(tiny_resnet, TWO)
 
 
-@pytest.mark.slow
 def test_every_question_about_a_sound_machine_is_answered(found: Examination) -> None:
     assert texts(found, Severity.DANGER) == []
     assert all(device.facts is not None and device.precision is not None for device in found.devices)
@@ -66,7 +67,6 @@ def test_a_document_has_what_was_found(found: Examination) -> None:
     assert len(document["findings"]) == len(found.findings)
 
 
-@pytest.mark.slow
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ANSWER_S", 1.0)
     command = faulty("crash AskDevice 'A'", "hang AskDevice 'B'")

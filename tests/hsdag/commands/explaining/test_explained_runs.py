@@ -52,6 +52,7 @@ def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run(kept: Pat
     assert found.bound is not None
 
 
+@pytest.mark.slow
 def test_a_model_is_profiled_where_there_is_no_run(split: Placement, tiny_resnet: Path) -> None:
     found = hsdag.explain(split, model=tiny_resnet)
     assert found.value.simulated is not None

@@ -147,6 +147,7 @@ def test_a_method_that_runs_out_of_memory_has_that_as_its_figure(monkeypatch: py
     assert found["HEFT"].value is not None
 
 
+@pytest.mark.slow
 def test_a_row_has_the_same_figures_on_workers() -> None:
     columns = ("Missing", "hill climber", "one", "HEFT", "bound")
     with Pool([LocalHost(), LocalHost()]) as pool:

@@ -66,6 +66,7 @@ def improvements(problem: ScheduleProblem) -> list[float]:
     return values_s
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_channels")
 def test_the_same_seed_takes_the_same_steps() -> None:
     problem = random_problem(5, 20, 3, density=0.1)

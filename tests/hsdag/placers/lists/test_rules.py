@@ -169,6 +169,7 @@ def test_training_improves_rules_and_goes_on_to_the_same_ones(tmp_path: Path) ->
     assert np.array_equal(half.rules, whole.rules)
 
 
+@pytest.mark.slow
 def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_seen() -> None:
     assert SHIPPED.stat().st_size < 5e6
     family, ratios = find_family("random-wired,transformer,chain,nmt"), []

@@ -45,6 +45,7 @@ def test_the_portfolio_ends_with_the_proof_that_one_worker_has(two: Pool) -> Non
     assert all(each.failure is None for each in found.contributions)
 
 
+@pytest.mark.slow
 def test_what_workers_find_is_recorded_here_with_the_same_value(two: Pool) -> None:
     found, recorder = searched(random_problem(60, 3), "auto", two, evaluations=3000)
     (best,) = recorder.best()

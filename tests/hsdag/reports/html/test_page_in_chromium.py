@@ -82,6 +82,7 @@ def test_next_goes_on_to_the_next_op_that_was_found(html: str, open_page: OpenPa
     assert page.locator(".count").evaluate("it => it.shadowRoot.textContent").endswith("2 of 5")
 
 
+@pytest.mark.slow
 def test_colouring_by_cost_shows_the_bar_of_times(html: str, open_page: OpenPage) -> None:
     page = open_page(html)
     page.get_by_label("Colour by").select_option("cost")
@@ -123,6 +124,7 @@ def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_p
     assert ink.strip() == "#1b2430"
 
 
+@pytest.mark.slow
 def test_the_bar_of_times_can_be_read_in_the_dark(html: str, open_page: OpenPage) -> None:
     page = open_page(html, color_scheme="dark")
     bar = "it.above.find(each => each.type == 'ColorBar')"
@@ -130,6 +132,7 @@ def test_the_bar_of_times_can_be_read_in_the_dark(html: str, open_page: OpenPage
     assert model(page, "graph", f"{bar}.major_label_text_color").strip() == "#e4e9ee"
 
 
+@pytest.mark.slow
 def test_on_a_telephone_every_control_of_the_graph_is_in_view(html: str, open_page: OpenPage) -> None:
     page = open_page(html, viewport={"width": 390, "height": 800})
     for name in ("Previous", "Next"):
