@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import ExecutionError
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.names import method_names
+from hsdag.placers.portfolio.restarts import search_with_restarts
 from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
@@ -94,11 +96,29 @@ def test_a_turn_begins_with_the_best_plan_of_those_before_it_and_all_are_counted
         assert pool.findings.is_over
     known_s = [EVALUATOR.evaluate(job.limits.known)[0].value for job in host.jobs]
     assert known_s == [min(known_s[: number + 1]) for number in range(len(known_s))]
-    assert len(set(known_s)) > 1
+    assert [job.turn.method for job in host.jobs[:2]] == ["heft", "cpop"]
+    assert known_s[1] == searched(PROBLEM, "heft", None)[0].score < known_s[0]
     spent = [500 - job.evaluations for job in host.jobs]
     assert spent == sorted(spent)
     assert recorder.num_evaluations > spent[-1] > len(recorder.events)
     assert found.plan is not None
+
+
+def test_a_plan_that_a_turn_tells_is_recorded_before_the_turn_ends() -> None:
+    alone, recorded = searched(PROBLEM, "heft", None)[0], threading.Event()
+    assert alone.plan is not None
+    told = Findings(alone.plan, alone.score)
+
+    class Tells(Here):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            exchange(told)
+            return TurnEnd(failure=None if recorded.wait(10) else "nobody listens")
+
+    recorder = RecordingEvaluator(EVALUATOR, on_event=lambda _: recorded.set())
+    with Pool([Tells()]) as pool:
+        found = search_with_restarts(make_placer("ea"), UNITS, recorder, Limits(20.0, 1, pool=pool))
+    assert [each.failure for each in found.contributions] == [None]
+    assert found.plan == alone.plan
 
 
 def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:
