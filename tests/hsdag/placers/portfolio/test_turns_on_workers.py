@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import ExecutionError
-from hsdag.placers.incumbent import Limits
+from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.names import method_names
 from hsdag.placers.portfolio.restarts import search_with_restarts
 from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob
@@ -119,6 +120,24 @@ def test_a_plan_that_a_turn_tells_is_recorded_before_the_turn_ends() -> None:
         found = search_with_restarts(make_placer("ea"), UNITS, recorder, Limits(20.0, 1, pool=pool))
     assert [each.failure for each in found.contributions] == [None]
     assert found.plan == alone.plan
+
+
+def test_a_proof_that_is_told_ends_the_search_which_leaves_its_workers_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.placers.portfolio.side_by_side.GRACE_S", 0.0)
+    alone = searched(PROBLEM, "heft", None)[0]
+
+    class Proves(Here):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            exchange(Findings(alone.plan, alone.score, Bound(alone.score, "a test")))
+            while not exchange(Findings()).is_over:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            return TurnEnd()
+
+    with Pool([Proves()]) as pool:
+        found = searched(PROBLEM, "ea", pool, seconds=20.0)[0]
+        assert found.status is Status.OPTIMAL
+        assert pool._running == []
 
 
 def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:
