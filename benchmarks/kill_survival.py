@@ -201,6 +201,9 @@ class Train(Trial):
             if stored[1]["done"] < self._done:
                 raise Lost(f"of {self._done} updates {stored[1]['done']} are left")
             self._done = stored[1]["done"]
+        elif self._policy.exists():  # it was killed when all was done, and what goes on is another training
+            self.answer()
+            self._done = 0
 
     def answer(self) -> None:
         weights = load_file(self._policy)
