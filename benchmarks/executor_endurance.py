@@ -51,7 +51,7 @@ LIMIT_S, SHORT_LIMIT_S = 60.0, 1.0
 BALANCED = 1
 """The seed of a placement with parts on both devices."""
 FAILS, HANGS = 1e6, 1e7
-"""The first number of an input at which a device fails, and hangs."""
+"""The first number of an input from which on a device fails, with another size at each number, and hangs."""
 PATIENCE_S = 4.0
 """For so long no thread may end before threads are counted."""
 FRAGILE = "fragile"
@@ -87,7 +87,8 @@ def fragile(x: ov.Node) -> ov.Node:
     """x through a reshape that fails where the first number asks for it, since one size is computed from it."""
     first = opset13.slice(x, [0, 0], [1, 1], [1, 1], [0, 1])
     fails = opset13.logical_and(opset13.greater(first, np.float32(FAILS / 2)), opset13.less(first, np.float32(HANGS)))
-    surplus = opset13.reshape(opset13.convert(fails, np.int64), np.asarray([1], np.int64), special_zero=False)
+    number = opset13.multiply(opset13.convert(fails, np.float32), opset13.subtract(first, np.float32(FAILS)))
+    surplus = opset13.reshape(opset13.convert(number, np.int64), np.asarray([1], np.int64), special_zero=False)
     width = opset13.add(np.asarray([SIZE], np.int64), surplus)
     pattern = opset13.concat([np.asarray([1], np.int64), width], 0)
     return opset13.reshape(x, pattern, special_zero=False, name=FRAGILE)
@@ -207,7 +208,8 @@ class Endurance:
             shape = np.asarray([SIZE + 1, self.num_misfits], np.int64)  # never the same twice: see docs/executor.md
         elif fate in ("device failed", "device hung"):
             x = x.copy()
-            x[0, 0] = FAILS if fate == "device failed" else HANGS
+            self.num_misfits += 1
+            x[0, 0] = FAILS + self.num_misfits if fate == "device failed" else HANGS
         request.start_async([x, shape])
         return sample
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import openvino as ov
@@ -139,6 +140,13 @@ def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | No
     return {**rest, "DEVICE_PROPERTIES": merged} if merged else rest
 
 
+@cache
+def _settable(plugin: str) -> tuple[str, ...]:
+    """Names of the properties of a plugin that can be set, asked once: OpenVINO never frees what it answers."""
+    found = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
+    return tuple(str(key) for key, access in found if access == "RW")
+
+
 def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
     """Set the properties that ``spec`` does not give back to what the plugin has in a new core.
 
@@ -147,8 +155,8 @@ def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
     default = ov.Core()
     if spec.properties:
         default.set_property(spec.plugin, dict(spec.properties))
-    for key, access in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES").items():
-        if access == "RW" and key not in spec.properties:
+    for key in _settable(spec.plugin):
+        if key not in spec.properties:
             value = default.get_property(spec.plugin, key)
             if core.get_property(spec.openvino_name, key) != value:
                 core.set_property(loaded_name, {key: value})
