@@ -63,7 +63,7 @@ def survives(seed: int, seconds: float) -> tuple[bool, str]:
     failed = [each.failure for each in found.contributions if each.failure]
     counts = Counter(each.method for each in found.contributions)
     held = (
-        len(found.contributions) <= num_answers  # which workers gave once for each turn
+        len(found.contributions) <= num_answers + 1  # workers answer once for each turn; the first is taken here
         and all(counts[method] <= 1 for method in LISTS)
         and found.status in (Status.TIME_LIMIT, Status.OPTIMAL)
         and best.score.value == found.score
