@@ -46,7 +46,7 @@ def test_nodes_measure_until_one_is_killed_and_nothing_is_lost_or_counted_twice(
             found = search_placements(session, options, watcher=watcher, pool=pool, boxes=boxes)
     events = found.recorder.events
     assert num_boxes == 3
-    assert len(boxes.hosts) == 2, notes
+    assert any(" is lost (" in note or " measures no more (" in note for note in notes), notes
     assert len({event.plan for event in events}) == len(events) == NUM
     assert all(event.score.failure is None for event in events)
     counts = Counter(event.score.box for event in events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -68,6 +69,16 @@ def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_
     assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
 
 
+def workers_left() -> list[psutil.Process]:
+    """Workers of a training that run."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps nobody has asked how
+            if "hsdag.fleet.worker" in child.cmdline():
+                found.append(child)
+    return found
+
+
 @pytest.mark.slow
 def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp_path: Path) -> None:
     whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[CurvePoint]()
@@ -75,7 +86,7 @@ def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp
     alone, with_two = run_train(options, whole), replace(options, workers="local:2")
     with pytest.raises(SearchStopped):
         run_train(with_two, path, on_update=done.append, should_stop=lambda: len(done) == 2)
-    assert not [each for each in psutil.Process().children() if "hsdag.fleet.worker" in each.cmdline()]
+    assert not workers_left()
     last = run_train(replace(options, workers="local:1"), path, resume=True)
     first, second = read_policy(whole, "rules"), read_policy(path, "rules")
     assert np.array_equal(first.weights["rules"], second.weights["rules"])
