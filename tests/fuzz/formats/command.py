@@ -97,7 +97,10 @@ def _make(seed: Files, rng: Random) -> Files:
 
 
 def _read(folder: Path) -> None:
-    words = json.loads((folder / "arguments.json").read_text())
+    try:
+        words = json.loads((folder / "arguments.json").read_text())
+    except ValueError as error:  # what guided fuzzing has cut short
+        raise HsdagError("no command line") from error
     with _workplace(folder), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
         code = run(words)
     lines = said.getvalue().splitlines()
