@@ -28,6 +28,13 @@ class Describe(Job[Machine]):
         return Machine.here(self.devices)
 
 
+def _site(values: tuple[Any, ...], exchange: Exchange) -> Site:
+    """The site that a job was given, whose measuring process gives up when the search is over."""
+    site: Site = values[0]
+    site.client.should_abandon = lambda: exchange(Findings()).is_over
+    return site
+
+
 @dataclass(frozen=True, eq=False)
 class Measure(Job[Relative]):
     """Measure a candidate; needs the site."""
@@ -39,8 +46,7 @@ class Measure(Job[Relative]):
 
     def run(self, values: tuple[Any, ...], exchange: Exchange) -> Relative:
         """Over the reference, here and now. Raises HsdagError where nothing can be measured."""
-        site: Site = values[0]
-        site.client.should_abandon = lambda: exchange(Findings()).is_over
+        site = _site(values, exchange)
         return site.bench.beside(self.candidate, self.reference, self.best_ratio)
 
 
@@ -67,8 +73,7 @@ class ProfileDevice(Job[RelativeTimes]):
 
     def run(self, values: tuple[Any, ...], exchange: Exchange) -> RelativeTimes:
         """Over the reference, which runs before and after. Raises HsdagError where nothing can be measured."""
-        site: Site = values[0]
-        site.client.should_abandon = lambda: exchange(Findings()).is_over
+        site = _site(values, exchange)
         try:
             before_s = site.bench.reference_value(self.reference)
         except CandidateFailed as failure:

@@ -34,7 +34,8 @@ class SearchMeasurement:
 
     def value(self, run: Run) -> float:
         """What takes so long, after it has run to warm up."""
-        return self._middle(run(self.runs))
+        times_s = run(self.runs)
+        return float(np.mean(times_s) if self.use_mean else np.median(times_s))
 
     def ratio(self, run: Run, run_reference: Run, best_ratio: float) -> float:
         """The same over a reference, which runs as often before and after it, so that drift of the machine cancels."""
@@ -42,9 +43,6 @@ class SearchMeasurement:
         seconds = self.seconds(run, best_ratio * before_s)
         after_s = self.value(run_reference)
         return 2 * seconds / (before_s + after_s)
-
-    def _middle(self, times_s: Sequence[float]) -> float:
-        return float(np.mean(times_s) if self.use_mean else np.median(times_s))
 
     @staticmethod
     def paper() -> SearchMeasurement:

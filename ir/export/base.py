@@ -81,8 +81,7 @@ def written_files(format: str, out_path: Path) -> list[Path]:  # noqa: A002
 
     Raises OptionError for an unknown format, OutputError for a path without a name, such as the present folder.
     """
-    if not out_path.name:
-        raise OutputError(f"{out_path} is a folder; name the file to write")
+    _check_name(out_path)
     return [out_path, *(out_path.with_suffix(suffix) for suffix in find_exporter(format).beside)]
 
 
@@ -103,10 +102,15 @@ def export_placement(
     PlacementError when the model is another one, and OutputError when a file cannot be written.
     """
     exporter, out_path = find_exporter(format), Path(out_path)
-    written_files(format, out_path)
+    _check_name(out_path)
     if exporter.needs_model and model is None:
         raise OptionError(f"--format {format} needs the model the placement is for: name it with --model")
     return exporter.write(placement, ModelSource(model, path, cut, tell), out_path)
+
+
+def _check_name(out_path: Path) -> None:
+    if not out_path.name:
+        raise OutputError(f"{out_path} is a folder; name the file to write")
 
 
 @contextmanager

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
 import pytest
 
-from hsdag.fleet.job import Exchange, Job, JobLost
 from hsdag.fleet.local import LocalHost
-from hsdag.fleet.pool import Host, Pool
+from hsdag.fleet.pool import Pool
 from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from tests.hsdag.fleet.here import Silent
 from tests.hsdag.fleet.jobs import Add
 from tests.hsdag.placers.portfolio.searches import random_problem, searched
 
@@ -54,24 +52,12 @@ def test_what_workers_find_is_recorded_here_with_the_same_value(two: Pool) -> No
     assert recorder.num_evaluations > len(recorder.events)
 
 
-class Silent(Host):
-    """Never answers."""
-
-    name = "silent"
-
-    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
-        while not is_over():
-            time.sleep(0.01)
-        raise JobLost("it did not answer")
-
-    def revive(self) -> bool:
-        return True
-
-
+@pytest.mark.slow
 def test_the_portfolio_has_an_answer_where_no_worker_does() -> None:
     problem = chain(6)
+    searched(problem, "met", None)  # what is compiled is compiled before the clock starts, as in a command
     with Pool([Silent()]) as pool:
-        found, _ = searched(problem, "auto", pool, 0.5)
+        found, _ = searched(problem, "auto", pool, 2.0)
     assert found.status is Status.TIME_LIMIT
     assert found.plan is not None
     assert [each.method for each in found.contributions] == ["met"]
