@@ -51,7 +51,7 @@ def test_imports_point_one_way(path: Path) -> None:
 @pytest.mark.parametrize("path", [*SOURCES, *OWN], ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
     assert not {name.split(".")[0] for name in imported_modules(path)} & set(PARTS)
-    assert len(path.read_text().splitlines()) <= 400
+    assert len(path.read_text().splitlines()) <= 700
 
 
 LAYERS = {
