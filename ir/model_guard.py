@@ -60,6 +60,8 @@ class ModelGuard:
         with self._turn:
             try:
                 refusal = self._refusal(request, limit_s)
+            except _LateError as late:
+                raise ModelError(f"{path} could not be read: {late}; export the model again") from late
             except _HarmedError as harm:
                 reason = f"{path} is not a model that OpenVINO can read: {harm}; export the model again"
                 raise ModelError(reason) from harm
@@ -132,7 +134,7 @@ class ModelGuard:
         while not held.endswith(b"\n"):
             ready, _, _ = select.select([descriptor], [], [], max(0.0, end_s - time.monotonic()))
             if not ready:
-                raise _HarmedError(f"it took more than {limit_s:.0f} s")
+                raise _LateError(f"it took more than {limit_s:.0f} s")
             piece = os.read(descriptor, 1 << 16)
             if not piece:
                 code = self._process.wait()
@@ -143,6 +145,10 @@ class ModelGuard:
 
 class _HarmedError(Exception):
     """What a model did to the process."""
+
+
+class _LateError(_HarmedError):
+    """It has not answered in time."""
 
 
 class _EndedError(_HarmedError):
@@ -161,13 +167,16 @@ def _stem(path: Path) -> str:
 
 
 def _sizes_bytes(path: Path) -> tuple[int, int]:
-    """Of a model's file and those of the same name beside it; and of all files beside it, where its weights may lie."""
+    """Of a model's own files; and of all files beside it, where its weights may lie.
+
+    Its own have its name with another suffix (``m.bin``, ``m.onnx_data``), or with one more (``m.onnx.data``).
+    """
     try:
         beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
     except PermissionError:  # of a folder whose files may be read, but not listed
         beside = [path, Path(f"{_stem(path)}.bin")]
     size_bytes = {file: _size_bytes(file) for file in beside}
-    own = [size for file, size in size_bytes.items() if path.is_dir() or file.stem == path.stem]
+    own = [size for file, size in size_bytes.items() if path.is_dir() or path.stem in (file.stem, Path(file.stem).stem)]
     return sum(own), sum(size_bytes.values())
 
 

@@ -16,7 +16,8 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.plugin_loading import loads_plugins
 from hsdag.ir.reader import last_line
 
-_CPU_LISTS = Path("/sys/devices")
+CPU_LISTS = Path("/sys/devices")
+"""Where Linux lists the processors of either kind of core of a hybrid CPU."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,12 @@ def list_cuda() -> tuple[CudaInfo, ...]:
     return tuple(found)
 
 
-def cpu_topology() -> CpuTopology:
+def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
     """Logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    efficiency = _cpu_list(_CPU_LISTS / "cpu_atom" / "cpus") & usable
+    efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
     performance = usable - efficiency
-    if not performance or not _cpu_list(_CPU_LISTS / "cpu_core" / "cpus"):
+    if not performance or not _cpu_list(lists / "cpu_core" / "cpus"):
         return CpuTopology(len(usable), 0)
     return CpuTopology(len(performance), len(efficiency))
 

@@ -155,18 +155,16 @@ def _check(profile: ModelProfile) -> None:
         raise ValueError(f"devices: every time_s needs {n} entries, one per op, as the first one has")
     if any(op >= n for ops in profile.fused for op in ops):
         raise ValueError(f"devices: fused may name ops up to {n - 1}")
-    tables = {"links.latency_s": links.latency_s, "links.bandwidth_bytes_per_s": links.bandwidth_bytes_per_s}
-    for side in () if profile.contention is None else vars(profile.contention).values():
-        if set(side) != set(KINDS):
-            raise ValueError(f"contention: every table needs the kinds {', '.join(KINDS)}")
-        tables |= {f"contention of {kind}": table for kind, table in side.items()}
-    wrong = [name for name, table in tables.items() if table.shape != (d, d)]
-    handed = {f"links.{way}": getattr(links, way) for way in _HAND_OVERS}
-    wrong += [name for name, table in handed.items() if table is not None and table.shape != (3, d, d)]
-    if wrong or links.launch_s.shape != (d,):
-        raise ValueError(
-            f"{(*wrong, 'links.launch_s')[0]}: one entry is expected for each of {d} devices, or pair of them"
-        )
+    shapes = {"launch_s": (d,), "latency_s": (d, d), "bandwidth_bytes_per_s": (d, d)}
+    shapes |= {way: (3, d, d) for way in _HAND_OVERS if getattr(links, way) is not None}
+    tables = {f"links.{name}": (getattr(links, name), shape) for name, shape in shapes.items()}
+    for side, factors in () if profile.contention is None else vars(profile.contention).items():
+        if set(factors) != set(KINDS):
+            raise ValueError(f"contention.{side}: it needs the kinds {', '.join(KINDS)}")
+        tables |= {f"contention.{side}.{kind}": (table, (d, d)) for kind, table in factors.items()}
+    for name, (table, shape) in tables.items():
+        if table.shape != shape:
+            raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
     if (links.bandwidth_bytes_per_s <= 0).any():
         raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
     profile.costs()

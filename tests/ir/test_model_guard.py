@@ -36,7 +36,7 @@ def test_a_model_that_hangs_the_reader_is_refused(guard: ModelGuard, monkeypatch
     path = CORPUS / "onnx" / "reader-hang" / "model.onnx"
     monkeypatch.setattr("hsdag.ir.model_guard.LEAST_LIMIT_S", 0.5)
     monkeypatch.setattr("hsdag.ir.model_guard.SLOWEST_BYTES_PER_S", 2 * path.stat().st_size)
-    with pytest.raises(ModelError, match="it took more than 1 s"):
+    with pytest.raises(ModelError, match=r"model\.onnx could not be read: it took more than 1 s; export"):
         guard.check(path, {}, {})
     assert guard._process is None
 
@@ -78,12 +78,19 @@ def test_a_process_that_ends_as_it_is_asked_is_replaced(
 
 
 def test_files_of_its_name_count_as_a_model_and_those_beside_it_may_be_its_weights(tmp_path: Path) -> None:
-    for name, size in {"model.xml": 10, "model.bin": 100, "other.bin": 1000}.items():
+    sizes = {"model.xml": 10, "model.bin": 100, "other.bin": 1000, "model.onnx_data": 10_000}
+    for name, size in sizes.items():
         (tmp_path / name).write_bytes(bytes(size))
     (tmp_path / "model.folder").mkdir()
     (tmp_path / "model.gone").symlink_to(tmp_path / "nowhere")
-    assert _sizes_bytes(tmp_path / "model.xml") == (110, 1110)
-    assert _sizes_bytes(tmp_path) == (1110, 1110)
+    assert _sizes_bytes(tmp_path / "model.xml") == (10_110, 11_110)
+    assert _sizes_bytes(tmp_path) == (11_110, 11_110)
+
+
+def test_weights_that_our_own_export_writes_beside_an_onnx_file_are_the_models(tmp_path: Path) -> None:
+    for name, size in {"m.onnx": 10, "m.onnx.data": 100, "other.onnx.data": 1000}.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    assert _sizes_bytes(tmp_path / "m.onnx") == (110, 1110)
 
 
 def test_in_a_folder_that_cannot_be_listed_the_files_of_the_model_count(

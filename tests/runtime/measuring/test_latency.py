@@ -60,6 +60,37 @@ def test_several_intervals_share_the_error_as_bonferroni_has_it() -> None:
     assert np.log(paired_ratio(a, b, 5).low) == pytest.approx(expected.low)
 
 
+def test_rounds_are_paired_from_the_first_one_on() -> None:
+    dropped = Samples(tuple((s,) for s in (1.0, 2.0, 4.0)))
+    reference = Samples(tuple((s,) for s in (2.0, 4.0, 8.0, 100.0, 100.0, 100.0)))
+    ratio = Comparison({"dropped": dropped, "reference": reference}, {}).ratio("dropped", "reference")
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert ratio.num_rounds == 3
+
+
+@pytest.mark.parametrize(("family", "quantile"), [(1, 2.5705818356), (2, 3.1633814498), (5, 4.0321429836)])
+def test_an_interval_of_a_family_has_its_share_of_the_error(family: int, quantile: float) -> None:
+    """Quantiles of Student's t with 5 degrees of freedom from a table: two-sided 95%, 97.5% and 99%."""
+    logs = np.array([-0.2, -0.1, 0.0, 0.1, 0.2, 0.3])
+    half = quantile * np.sqrt(0.035) / np.sqrt(6)
+    ratio = paired_ratio(np.exp(logs), np.ones(6), family)
+    assert np.log([ratio.value, ratio.low, ratio.high]) == pytest.approx([0.05, 0.05 - half, 0.05 + half])
+
+
+def test_rounds_go_on_until_all_intervals_of_a_family_are_narrow_together() -> None:
+    """Logarithms are +-0.01: t / sqrt(n) is below 1 first at n = 7, 9, and 10 where 1, 2, and 4 share the error."""
+
+    def run(name: str, n: int) -> list[float]:
+        rounds[name] = rounds.get(name, 0) + 1
+        return [1.0 if name == "a" else float(np.exp(0.01 if rounds[name] % 2 else -0.01))] * n
+
+    protocol = Protocol(min_rounds=2, max_rounds=30, interval_width=0.02, warm_up_s=-1.0, limit_s=1e9)
+    for names, expected in ((["a", "b"], 7), (["a", "b", "c"], 9), (["a", "b", "c", "d", "e"], 10)):
+        rounds: dict[str, int] = {}
+        comparison = compare(run, names, ["a"], protocol, np.random.default_rng(0))
+        assert len(comparison.samples["a"].rounds) == expected
+
+
 def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
     comparison = compare(
         synthetic({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05),

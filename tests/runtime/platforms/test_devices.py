@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from hsdag.ir import DeviceError, DeviceSpec
 from hsdag.runtime.platforms.devices import (
     CpuTopology,
     canonical,
+    cpu_topology,
     list_devices,
     partition_cpu,
     resolve_devices,
@@ -43,6 +47,56 @@ def test_no_part_of_a_hybrid_cpu_mixes_kinds_of_cores(parts: int, performance: i
         assert share >= 1
         shares[spec.properties["SCHEDULING_CORE_TYPE"]] += share
     assert shares == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
+
+
+@pytest.mark.parametrize(
+    ("core", "atom", "usable", "expected"),
+    [
+        ("0-7", "8-11", range(12), (8, 4)),
+        ("0-1,3", "2,4-5", range(6), (3, 3)),
+        ("0-7", "8-11", (1, 2, 9), (2, 1)),
+        ("0-7", "8-11", (8, 9), (2, 0)),
+        ("0-7", "8-11", (0,), (1, 0)),
+        ("0-3", None, range(4), (4, 0)),
+        (None, "0-3", range(6), (6, 0)),
+        (None, None, range(3), (3, 0)),
+    ],
+)
+def test_cores_of_both_kinds_are_counted_as_linux_lists_them(
+    core: str | None,
+    atom: str | None,
+    usable: Sequence[int],
+    expected: tuple[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind, text in (("cpu_core", core), ("cpu_atom", atom)):
+        if text is not None:
+            (tmp_path / kind).mkdir()
+            (tmp_path / kind / "cpus").write_text(f"{text}\n")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(usable))
+    assert cpu_topology(tmp_path) == CpuTopology(*expected)
+
+
+@pytest.mark.parametrize(
+    ("parts", "cores", "performance", "efficiency"),
+    [
+        (2, (8, 4), [8], [4]),
+        (3, (8, 4), [4, 4], [4]),
+        (6, (8, 4), [2, 2, 2, 2], [2, 2]),
+        (5, (7, 8), [4, 3], [3, 3, 2]),
+        (3, (1, 8), [1], [4, 4]),
+        (9, (8, 1), [1] * 8, [1]),
+    ],
+)
+def test_parts_are_dealt_to_kinds_of_cores_by_their_threads(
+    parts: int, cores: tuple[int, int], performance: list[int], efficiency: list[int]
+) -> None:
+    found: dict[str, list[int]] = {"PCORE_ONLY": [], "ECORE_ONLY": []}
+    for number, spec in enumerate(partition_cpu(parts, CpuTopology(*cores))):
+        assert spec.name == f"CPU_{number}"
+        found[spec.properties["SCHEDULING_CORE_TYPE"]].append(int(spec.properties["INFERENCE_NUM_THREADS"]))
+    assert found == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
 
 
 def test_one_part_is_no_partition() -> None:

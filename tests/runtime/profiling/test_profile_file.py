@@ -57,3 +57,34 @@ def test_a_negative_time_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.001", "-0.001"))
     with pytest.raises(FileFormatError, match=r"profile\.json: devices\[0\]\.time_s\[0\]"):
         read_profile(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (("links", "launch_s"), [1e-5], r"links\.launch_s: one entry is expected for each of 2 devices"),
+        (("links", "launch_s"), [1e-5] * 3, r"links\.launch_s: one entry"),
+        (("links", "latency_s"), [[0.0]], r"links\.latency_s: one entry"),
+        (("links", "bandwidth_bytes_per_s"), [[1.0, 1.0]], r"links\.bandwidth_bytes_per_s: one entry"),
+        (("links", "bandwidth_bytes_per_s"), [[1.0, 0.0], [1.0, 1.0]], "every bandwidth must be above 0"),
+        (("links", "shared"), [[[0.0]]], r"links\.shared: one entry"),
+        (("contention", "factor", "model"), [[1.0]], r"contention\.factor\.model: one entry"),
+        (("contention", "least"), {"model": [[1.0]]}, "contention.least: it needs the kinds compute, memory, model"),
+        (("devices", 1, "time_s"), [1.0], "every time_s needs 2 entries"),
+        (("devices", 0, "fused"), [[0, 2]], "fused may name ops up to 1"),
+        (("devices", 1, "device", "name"), "A", "two have the same name"),
+    ],
+)
+def test_columns_and_tables_of_other_lengths_are_refused(
+    at: tuple[str | int, ...], value: object, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "profile.json"
+    write_profile(FULL, path)
+    document = json.loads(path.read_text())
+    place = document
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match=rf"profile\.json: .*{reason}"):
+        read_profile(path)
