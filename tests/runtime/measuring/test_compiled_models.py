@@ -37,6 +37,11 @@ def ended() -> str:
     return str(process.pid)
 
 
+def fail_over(path: Path) -> None:
+    path.write_bytes(b"x")
+    raise RuntimeError("failed")
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
@@ -48,8 +53,7 @@ def test_what_was_compiled_to_the_end_is_there_for_the_next_process(tmp_path: Pa
         (own / "whole.blob").write_bytes(b"x")
         assert not files_in(tmp_path)
     with pytest.raises(RuntimeError, match="failed"), cache.compiling():
-        (own / "half.blob").write_bytes(b"x")
-        raise RuntimeError("failed")
+        fail_over(own / "half.blob")
     with cache.compiling():
         pass
     assert files_in(tmp_path) == ["whole.blob"]
