@@ -42,8 +42,8 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import load_model
 from hsdag.models import save_model_files
-from hsdag.runtime.examining.examiner import Examiner
-from hsdag.runtime.examining.messages import AskHetero, ExaminerSetup
+from hsdag.runtime.measuring.examiner import Examiner
+from hsdag.runtime.measuring.messages import AskHetero, ExaminerSetup
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import reason_of
 

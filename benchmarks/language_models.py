@@ -37,7 +37,7 @@ from hsdag.ir.held import held_bytes
 from hsdag.ir.reader import load_model
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.exercise import Exercise, make_courses
+from hsdag.runtime.measuring.inferences import Exercise, make_courses
 from hsdag.runtime.openvino_backend.compiling import plan_cut
 from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
 from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision

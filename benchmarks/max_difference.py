@@ -22,7 +22,7 @@ from machine import machine
 import hsdag
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.exercise import Course, make_courses
+from hsdag.runtime.measuring.inferences import Course, make_courses
 
 MODELS = [f"tiny_stateful_{kind}" for kind in ("llama_fp16", "llama_int8", "llama_int4", "moe_fp16", "moe_int4")]
 ONE = "INFERENCE_NUM_THREADS=1"

@@ -41,12 +41,12 @@ from hsdag.ir.prepared import prepare
 from hsdag.models import save_model_files
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor import TaskTimes
-from hsdag.runtime.measuring.in_flight import steady_period_s
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.inferences import steady_period_s
 from hsdag.runtime.openvino_backend import Cut, CutOptions, WorkConservingModel, compile_on
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.runtime.timeline.trace import write_trace
 
 SINGLE_BAR, HETERO_BAR, BARRIER_BAR, THROUGHPUT_BAR = 0.80, 0.70, 1.0, 1.0

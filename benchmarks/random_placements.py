@@ -20,9 +20,9 @@ import numpy as np
 from machine import machine
 
 from hsdag.commands.profile import random_placements
+from hsdag.ir.processes import CandidateFailed
 from hsdag.models import list_models, save_model_files
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.search.options import EXECUTION

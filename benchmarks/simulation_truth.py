@@ -24,12 +24,12 @@ from mixed_network import mixed_model
 from scipy.stats import pearsonr, spearmanr
 
 from hsdag.commands.profile import random_placements, run_profile
+from hsdag.ir.processes import CandidateFailed
 from hsdag.models import save_model_files
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 SPEARMAN, PEARSON, ERROR = 0.9, 0.9, 0.10

@@ -29,13 +29,13 @@ from machine import machine
 from scipy.stats import pearsonr, spearmanr
 
 from hsdag.commands.profile import random_placements
+from hsdag.ir.processes import CandidateFailed
 from hsdag.models import save_model_files
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 CORRELATION, MEDIAN_ERROR = 0.9, 0.1

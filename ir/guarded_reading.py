@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import resource
-import select
 import signal
-import sys
-from pathlib import Path
-from typing import Any
+from multiprocessing.connection import Connection
 
-from hsdag.ir.errors import HsdagError
-from hsdag.ir.model_guard import IDLE_S, READY
+from hsdag.ir.errors import ModelError
+from hsdag.ir.model_guard import IDLE_S, ReadModel
+from hsdag.ir.processes import serve
 from hsdag.ir.reader import load_model
 
 LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
@@ -23,42 +20,25 @@ GRACE_S = 2
 """Beyond the limit of time, after which the process ends by itself: whoever should have killed it is gone."""
 
 
-def main() -> None:
-    """Read the models that stdin names, one JSON object a line, until there is none for a while."""
-    answers = os.dup(1)
-    os.dup2(2, 1)  # libraries may print
-    _write(answers, READY)
-    while select.select([0], [], [], IDLE_S)[0]:
-        line = sys.stdin.buffer.readline()
-        if not line:
-            return
-        _write(answers, _refusal(json.loads(line)))
+class Reader:
+    """Reads models within limits of memory and time."""
 
-
-def _write(answers: int, text: str) -> None:
-    os.write(answers, json.dumps(text).encode() + b"\n")
-
-
-def _refusal(request: dict[str, Any]) -> str:
-    """Why a model is refused, empty where it is not."""
-    limit = LEAST_BYTES + BYTES_PER_BYTE * request["size_bytes"]
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
-    os.environ.update(request["environment"])
-    signal.alarm(math.ceil(request["limit_s"]) + GRACE_S)
-    shapes, spare = ({name: tuple(sizes) for name, sizes in request[key].items()} for key in ("shapes", "spare"))
-    path = Path(request["path"])
-    try:
-        load_model(path, shapes, spare=spare, dynamic=True, guarded=False)
-    except HsdagError as error:
-        return str(error)
-    except MemoryError:
-        return f"{path} is not a model that OpenVINO can read: it takes more than {limit / 1e6:.0f} MB of memory"
-    finally:
-        signal.alarm(0)
-    return ""
+    def handle(self, request: ReadModel) -> None:
+        """Read one. Raises ModelError, and for shapes what ``load_model`` raises."""
+        limit = LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        os.environ.update(request.environment)
+        signal.alarm(math.ceil(request.limit_s) + GRACE_S)
+        try:
+            load_model(request.path, request.shapes, spare=request.spare, dynamic=True, guarded=False)
+        except MemoryError as error:
+            takes = f"it takes more than {limit / 1e6:.0f} MB of memory"
+            raise ModelError(f"{request.path} is not a model that OpenVINO can read: {takes}") from error
+        finally:
+            signal.alarm(0)
 
 
 if __name__ == "__main__":
-    main()
+    serve(lambda *_: Reader(), Connection(os.dup(0)), IDLE_S)

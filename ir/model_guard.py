@@ -6,45 +6,52 @@ A model file that is damaged, or made to do harm, then costs a process of hsdag'
 from __future__ import annotations
 
 import atexit
-import contextlib
-import json
+import math
 import os
-import select
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from hsdag.ir.errors import ModelError
+from hsdag.ir.errors import HsdagError, ModelError
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 READER_COMMAND = (sys.executable, "-m", "hsdag.ir.guarded_reading")
 
-START_LIMIT_S = 120.0
-"""Time for importing OpenVINO."""
-
 LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
 """What reading may take: this much, and more for files of more bytes than are read meanwhile at this speed."""
 
 IDLE_S = 5.0
-"""How long the process waits for another model before it ends."""
+"""How long the process waits for another model before it ends; after most of that it is asked no more."""
 
-READY = "ready"
-"""What the process writes when it has started; for each model it writes why that is refused, or nothing, in JSON."""
+
+@dataclass(frozen=True)
+class ReadModel(Request[None]):
+    """Read a model under variables of an ``environment``, give it shapes, and forget it.
+
+    ``beside_bytes`` are the bytes of all files beside it; the process ends by itself soon after ``limit_s``.
+    """
+
+    path: Path
+    shapes: Shapes
+    spare: Shapes
+    environment: Mapping[str, str]
+    beside_bytes: int
+    limit_s: float
 
 
 class ModelGuard:
     """The process, started when it is needed, and again after it has ended; calls take turns."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner, self._is_ready = 0, False
+        self._client: WorkerClient | None = None
+        self._owner, self._ends_s = 0, math.inf
         self._turn = threading.Lock()
         atexit.register(self.close)
 
@@ -53,112 +60,38 @@ class ModelGuard:
     ) -> None:
         """Raise ModelError unless the process can read the model, give it these shapes, and lives on, all in time."""
         own_bytes, beside_bytes = _sizes_bytes(path)
-        own = {"shapes": shapes, "spare": spare, "environment": dict(environment)}
         limit_s = LEAST_LIMIT_S + own_bytes / SLOWEST_BYTES_PER_S
-        size = {"size_bytes": beside_bytes, "limit_s": limit_s}
-        request = json.dumps({"path": str(path.absolute()), **size, **own}, default=int)
+        given = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
+        request = ReadModel(path.absolute(), given, dict(spare), dict(environment), beside_bytes, limit_s)
         with self._turn:
             try:
-                refusal = self._refusal(request, limit_s)
-            except _LateError as late:
-                raise ModelError(f"{path} could not be read: {late}; export the model again") from late
-            except _HarmedError as harm:
-                reason = f"{path} is not a model that OpenVINO can read: {harm}; export the model again"
-                raise ModelError(reason) from harm
-        if refusal:
-            raise ModelError(refusal.replace(_stem(path.absolute()), _stem(path)))
-
-    def _refusal(self, request: str, limit_s: float) -> str:
-        """Why the process refuses a model, empty where it does not. Raises _HarmedError where that cost its life."""
-        try:
-            return self._answer_to(request, limit_s)
-        except _EndedError:  # just now, since there was nothing to do
-            return self._answer_to(request, limit_s)
-
-    def _answer_to(self, request: str, limit_s: float) -> str:
-        try:
-            process = self._running()
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(request.encode() + b"\n")
-                process.stdin.flush()
-            return self._line(limit_s)
-        except BaseException:  # it is late, or its answer would be taken for that of the next request
-            self.close()
-            raise
+                self.begin().call(request, limit_s)
+            except CandidateFailed as failure:
+                what = "could not be read" if failure.is_late else "is not a model that OpenVINO can read"
+                raise ModelError(f"{path} {what}: {failure.reason}; export the model again") from failure
+            except WorkerDefect as defect:
+                raise ModelError(f"{path} is not a model that OpenVINO can read: {defect}") from defect
+            except HsdagError as refusal:
+                raise ModelError(str(refusal).replace(_stem(path.absolute()), _stem(path))) from refusal
+            finally:
+                self._ends_s = time.monotonic() + 0.8 * IDLE_S
 
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.kill()
-        process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
+        client, self._client = self._client, None
+        if client is not None and self._owner == os.getpid():
+            client.close()
 
-    def begin(self) -> None:
+    def begin(self) -> WorkerClient:
         """Start the process without waiting for it; a fork of this one has its own."""
-        if self._process is not None and (self._owner != os.getpid() or self._process.poll() is not None):
-            self.close()
-        if self._process is None:
-            self._owner, self._is_ready = os.getpid(), False
-            self._process = subprocess.Popen(
-                READER_COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The process, once it is ready. Raises ModelError where it does not start."""
-        self.begin()
-        assert self._process is not None
-        if not self._is_ready:
-            try:
-                self._line(START_LIMIT_S)
-            except _HarmedError as harm:
-                raise ModelError(f"the process that reads models first cannot start: {harm}") from harm
-            self._is_ready = True
-        return self._process
-
-    def _line(self, limit_s: float) -> str:
-        """What the process writes next. Raises _HarmedError where it ends, or is late."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        descriptor, held, end_s = self._process.stdout.fileno(), b"", time.monotonic() + limit_s
-        while not held.endswith(b"\n"):
-            ready, _, _ = select.select([descriptor], [], [], max(0.0, end_s - time.monotonic()))
-            if not ready:
-                raise _LateError(f"it took more than {limit_s:.0f} s")
-            piece = os.read(descriptor, 1 << 16)
-            if not piece:
-                code = self._process.wait()
-                raise _EndedError("its reader ended") if code == 0 else _HarmedError(_epitaph(code))
-            held += piece
-        return str(json.loads(held))
-
-
-class _HarmedError(Exception):
-    """What a model did to the process."""
-
-
-class _LateError(_HarmedError):
-    """It has not answered in time."""
-
-
-class _EndedError(_HarmedError):
-    """The process has ended by itself, as it does when it is idle."""
-
-
-def _epitaph(code: int) -> str:
-    if code == -signal.SIGABRT:
-        return "its reader gave up (SIGABRT), perhaps for lack of memory"
-    return f"its reader crashed ({signal.Signals(-code).name})" if code < 0 else f"its reader exited with code {code}"
+        if self._client is None or self._owner != os.getpid():
+            self._client = WorkerClient(Request[None](), READER_COMMAND, name="reader")
+            self._owner = os.getpid()
+        if time.monotonic() > self._ends_s:  # by itself, since there was nothing to do
+            self._client.restart()
+            self._ends_s = math.inf
+        self._client.begin()
+        return self._client
 
 
 def _stem(path: Path) -> str:

@@ -21,7 +21,7 @@ from hsdag.cli import output
 from hsdag.commands.answers import answering_commands, schema_of
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.profiling.profiler import Effort
+from hsdag.runtime.measuring.profiler import Effort
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt

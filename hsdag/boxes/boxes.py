@@ -15,9 +15,9 @@ from hsdag.evaluators.bench import Relative
 from hsdag.fleet.job import Findings, JobLost, Shared
 from hsdag.fleet.pool import LOOK_EVERY_S, Host, Pool
 from hsdag.ir.errors import HsdagError
+from hsdag.ir.processes import WorkerDefect
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes
-from hsdag.runtime.measuring.worker_client import WorkerDefect
 
 MOST_LOSSES = 2
 """Workers that a box may lose before it measures no more."""

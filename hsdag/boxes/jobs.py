@@ -11,10 +11,10 @@ from hsdag.boxes.site import Site
 from hsdag.evaluators.bench import Relative
 from hsdag.fleet.job import Exchange, Findings, Job, Shared
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes
-from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.runtime.profiling.elsewhere import scaled
+from hsdag.runtime.measuring.profiler import scaled
 
 
 @dataclass(frozen=True)

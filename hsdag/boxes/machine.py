@@ -10,8 +10,8 @@ from pathlib import Path
 import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
-from hsdag.runtime.profiling.identity import identity
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

@@ -8,10 +8,10 @@ from typing import Any
 from hsdag.boxes.boxes import Boxes
 from hsdag.evaluators.bench import Bench
 from hsdag.fleet.pool import Host
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes
-from hsdag.runtime.measuring.worker_client import CandidateFailed
-from hsdag.runtime.profiling.elsewhere import Elsewhere, scaled
+from hsdag.runtime.measuring.profiler import Elsewhere, scaled
 
 
 class ProfilingBoxes(Elsewhere):

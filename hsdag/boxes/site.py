@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from hsdag.evaluators.bench import Bench, Objection
 from hsdag.evaluators.measurement import SearchMeasurement
+from hsdag.ir.processes import Request, WorkerClient
 from hsdag.runtime.measuring.candidate import CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Request, WorkerSetup
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.problems.objectives import Objective
 
 COMMAND = (sys.executable, "-m", "hsdag.boxes.worker")
@@ -69,7 +69,7 @@ class Site:
     @cached_property
     def client(self) -> WorkerClient:
         """Of the measuring process on this machine."""
-        client = WorkerClient(self.packed, COMMAND)
+        client = worker_client(self.packed, COMMAND)
         weakref.finalize(self, client.close)
         return client
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from hsdag.boxes.site import Packed
-from hsdag.runtime.measuring.serving import Channel, main
+from hsdag.ir.processes import Channel, main
 from hsdag.runtime.measuring.worker import Worker
 
 

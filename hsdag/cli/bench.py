@@ -163,7 +163,7 @@ def _per_op(
     from hsdag.commands.bench import split_targets
     from hsdag.commands.per_op import run_per_op
     from hsdag.ir.errors import OptionError
-    from hsdag.runtime.profiling.profile_cache import ProfileCache
+    from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.search.options import input_scenarios, input_shapes
 
     specs, targets = split_targets(named, or_cpu=True)

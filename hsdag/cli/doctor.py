@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hsdag.commands.doctor.examination import Examination
     from hsdag.commands.doctor.machine import Pair
     from hsdag.commands.doctor.model import ModelReport
-    from hsdag.runtime.examining.messages import Transfer
+    from hsdag.runtime.measuring.messages import Transfer
 
 
 def doctor(

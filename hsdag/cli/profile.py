@@ -42,10 +42,10 @@ def profile(
     from hsdag.commands.profile import assumed_costs, run_profile
     from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path
+    from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.runtime.platforms import load_platform
     from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.runtime.problems.problem_file import write_problem
-    from hsdag.runtime.profiling.profile_cache import ProfileCache
     from hsdag.search.options import input_scenarios, input_shapes
 
     check_model_path(model)

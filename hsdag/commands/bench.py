@@ -15,13 +15,13 @@ from hsdag.commands.tuning import Tuning, in_flight
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
+from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.scenario import Scenario
 from hsdag.models.named import names_workload
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Counter, Opened
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY

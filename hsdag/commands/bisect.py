@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.commands.doctor.questions import EXAMINER
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import BoolArray, ComputationGraph
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes, load_model
-from hsdag.runtime.examining.messages import CompareAt, ExaminerSetup
-from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import EXAMINER_COMMAND, CompareAt, ExaminerSetup, worker_client
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.search.verifying import Check
 
@@ -200,7 +199,7 @@ def bisect(
     shapes: Shapes | None = None,
     inputs: Path | None = None,
     seed: int = 0,
-    command: Sequence[str] = EXAMINER,
+    command: Sequence[str] = EXAMINER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Bisection:
     """Find the first op of a model, a file or an ``ov.Model``, at which two devices differ by more than is allowed.
@@ -221,7 +220,7 @@ def bisect(
     graph = graph_of(model)
     with ExitStack() as stack:
         path = _file_of(source, model, stack)
-        client = stack.enter_context(WorkerClient(ExaminerSetup(path, dict(shapes or {}), (), seed, inputs), command))
+        client = stack.enter_context(worker_client(ExaminerSetup(path, dict(shapes or {}), (), seed, inputs), command))
 
         def look(v: int | None, *, alone: bool = False) -> Probe:
             name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])

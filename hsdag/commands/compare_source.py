@@ -64,8 +64,8 @@ class Source:
 
     def _of_model(self, path: Path, on_step: Callable[[str], None]) -> ScheduleProblem:
         from hsdag.commands.profile import assumed_costs, run_profile
+        from hsdag.runtime.measuring.caches import ProfileCache
         from hsdag.runtime.platforms.devices import resolve_devices
-        from hsdag.runtime.profiling.profile_cache import ProfileCache
 
         if self.platform is not None:
             own = {"--devices": self.devices, "--partition-cpu": self.partition_cpu}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import OptionError, OutputError, SearchError
 from hsdag.ir.placement import write_atomically
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Counter, Counters
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 if TYPE_CHECKING:
     from hsdag.commands.bench import BenchResult, BenchRow

@@ -17,7 +17,7 @@ from hsdag.ir.colocation import colocate
 from hsdag.ir.placement import make_folder, write_atomically
 from hsdag.reports.content import PlacedGraph
 from hsdag.reports.explorer import Document, graph_document, label_data, number_data, received
-from hsdag.runtime.profiling.profile import LinkProfile
+from hsdag.runtime.measuring.profile import LinkProfile
 
 
 def write_explorer(placed: PlacedGraph, links: LinkProfile | None, folder: Path) -> list[Path]:

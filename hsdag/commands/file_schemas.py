@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from hsdag.ir.graph_file import GraphRecord
 from hsdag.ir.parts_file import PartsManifest
 from hsdag.ir.placement import Placement, write_atomically
+from hsdag.runtime.measuring.profile import ProfileRecord
 from hsdag.runtime.platforms.reader import PlatformDocument
 from hsdag.runtime.problems.problem_file import ProblemDocument
-from hsdag.runtime.profiling.profile_file import ProfileRecord
 from hsdag.search.result_file import ResultRecord
 from hsdag.search.run_folder import EventRecord, PlanRecord, RunRecord
 

@@ -11,8 +11,8 @@ import openvino as ov
 
 from hsdag.commands.measured_trace import measured_timeline
 from hsdag.ir.errors import SearchError
+from hsdag.runtime.measuring.caches import identity, torch_identity
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
-from hsdag.runtime.profiling.identity import identity, torch_identity
 from hsdag.search.result_file import CostsRecord, ResultRecord, TimelineRecord, write_result
 from hsdag.search.run_folder import RESULT
 from hsdag.version import __version__

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.ir.errors import SearchError
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, TimelineOf
 from hsdag.runtime.measuring.messages import OpTimes
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.search.session import Session
 

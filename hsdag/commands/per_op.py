@@ -14,9 +14,9 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph, FloatArray
 from hsdag.ir.partition import Partition
 from hsdag.ir.scenario import Scenario
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 

@@ -19,10 +19,10 @@ from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, with_values
 from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.search.barred import barred_devices, barred_start, check_start, faster_but_barred
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import final_comparison

@@ -15,20 +15,20 @@ from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement import ModelRecord
+from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import read_sized
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import CompiledPart
-from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import WAYS
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.profiling.links import WAYS
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.session import Session
 
 PARTS_LIMIT_S = 60.0

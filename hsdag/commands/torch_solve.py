@@ -14,12 +14,12 @@ from hsdag.commands.profile import tied
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort
 from hsdag.runtime.simulator import Execution, Links, Order
 from hsdag.search.driver import Watcher
 from hsdag.search.final import FinalResult, final_comparison

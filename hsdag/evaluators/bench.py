@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.measurement import Run, SearchMeasurement
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 _KEY, _BESIDE = "search", "beside"
 

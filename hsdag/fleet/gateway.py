@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from hsdag.fleet.job import Findings
 from hsdag.fleet.messages import Abandon, Begin, Connected, Ended, Found, Lost, Outcome, Refused
 from hsdag.fleet.remote import RemoteWorker
-from hsdag.runtime.measuring.child_process import die_with_parent
+from hsdag.ir.processes import die_with_parent
 from hsdag.version import __version__
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0

@@ -10,7 +10,8 @@ from hsdag.fleet.job import Exchange, Job, JobLost
 from hsdag.fleet.messages import RunJob, Setup, answer_of, missing
 from hsdag.fleet.pool import Host
 from hsdag.ir.errors import ExecutionError, HsdagError
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.ir.processes import CandidateFailed
+from hsdag.runtime.measuring.messages import worker_client
 
 NAME = "this machine"
 COMMAND = (sys.executable, "-m", "hsdag.fleet.worker")
@@ -25,7 +26,7 @@ class LocalHost(Host):
 
     def __init__(self) -> None:
         self.name = NAME
-        self._client = WorkerClient(Setup(), COMMAND)
+        self._client = worker_client(Setup(), COMMAND)
         self._kept: set[str] = set()
 
     def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:

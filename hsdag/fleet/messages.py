@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hsdag.fleet.job import Findings, Job, Shared
-from hsdag.runtime.measuring.messages import Request
+from hsdag.ir.processes import Request
 
 MOST_KEPT = 64
 """Values that a worker keeps; then it forgets them all, and those that are still needed come again."""

@@ -9,9 +9,7 @@ from typing import Any
 from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.fleet.messages import Keep, Outcome, RunJob
 from hsdag.ir.errors import ExecutionError, HsdagError
-from hsdag.runtime.measuring.messages import Request
-from hsdag.runtime.measuring.serving import Channel, main
-from hsdag.runtime.measuring.worker_client import WorkerDefect
+from hsdag.ir.processes import Channel, Request, WorkerDefect, main
 
 
 class JobWorker:

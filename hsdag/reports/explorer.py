@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.profiling.profile import LinkProfile
+from hsdag.runtime.measuring.profile import LinkProfile
 
 Document = dict[str, Any]
 

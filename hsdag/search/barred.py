@@ -11,8 +11,8 @@ from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryJudge
 from hsdag.ir.errors import OptionError
 from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problems.pins import NOT_PINNED
-from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.search.final import FinalResult
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import Session, in_bytes

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hsdag.ir.errors import SearchError
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Opened
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.search.verifying import Check, Verdict, Verifier
 
 MOST_OVER = 2.0

@@ -20,6 +20,7 @@ from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.placers.registry import find_preset
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.measuring.profile import ModelProfile, read_profile
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.pins import parse_pins, pinned_devices
 from hsdag.runtime.problems.plan import Plan
@@ -27,8 +28,6 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.semantics import Semantics
 from hsdag.runtime.problems.units import problem_of, unit_ranks
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_file import read_profile
 from hsdag.search.options import EXECUTION, parse_executor
 from hsdag.search.placed_model import PlacedModel
 from hsdag.search.result_file import ResultRecord, read_result

@@ -12,11 +12,11 @@ from hsdag.boxes.site import Packed, Site
 from hsdag.evaluators.bench import Bench
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.fleet.pool import Pool
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import Session

@@ -20,6 +20,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -27,7 +28,6 @@ from hsdag.runtime.problems.pins import with_pins
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problems.units import problem_of, unit_edges
-from hsdag.runtime.profiling.profile import ModelProfile
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Samples
+from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.profiling.profile_file import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 
 FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 
 from hsdag.ir.graph import FloatArray
+from hsdag.runtime.measuring.profile import Contention
 from hsdag.runtime.problems.pins import restricted
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.contention import Contention
 
 LEAST_GAIN = 0.05
 """A split over two devices must be able to gain this much over the better of them, before boundaries cost anything."""

@@ -21,9 +21,8 @@ from hsdag.ir.file_lock import FileLock
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.graph_file import write_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
+from hsdag.runtime.measuring.profile import ModelProfile, write_profile
 from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_file import write_profile
 
 if TYPE_CHECKING:
     import torch

@@ -22,16 +22,16 @@ from hsdag.evaluators.slice import Slice
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
+from hsdag.ir.processes import CandidateFailed
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.candidate import automatic_targets
-from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.units import unit_ranks
-from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.held import held_to

@@ -20,23 +20,21 @@ from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.ir.held import half_constants, widened
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.measuring.caches import ProfileCache, identity, torch_identity
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Choices, WorkerSetup
-from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, WORKER_COMMAND, CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Effort, Elsewhere, Profiler
 from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.pins import Pin, pinned_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.elsewhere import Elsewhere
-from hsdag.runtime.profiling.identity import identity, torch_identity
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, Profiler
 from hsdag.search.placed_model import PlacedModel
 from hsdag.search.subject import read_for_torch, read_model
 
@@ -104,7 +102,7 @@ class Session:
         self._digest = _digest(self.subject.path, inputs, kinds)
         setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
         command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
-        self.client = self._stack.enter_context(WorkerClient(setup, command))
+        self.client = self._stack.enter_context(worker_client(setup, command))
         limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
         self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
 

@@ -12,9 +12,9 @@ import numpy as np
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.evaluators.of_model import model_values
 from hsdag.ir.errors import OptionError
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.session import Session

@@ -11,9 +11,9 @@ from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, Request, WorkerClient
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.measuring.messages import Close, Difference, Opened, Request, Run, Throughput
-from hsdag.runtime.measuring.worker_client import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import Close, Difference, Opened, Run, Throughput
 from hsdag.runtime.platforms.energy_counters import EnergyCounters
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.placement import LatencyRecord
-from hsdag.runtime.measuring.worker_client import CandidateFailed
+from hsdag.ir.processes import CandidateFailed
 
 Clock = Callable[[], float]
 """Seconds that pass, as ``time.perf_counter`` gives them."""

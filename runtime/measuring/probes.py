@@ -1,11 +1,12 @@
-"""The worker's part in measuring links: a small model on one device, or cut between two, beside its ops.
+"""Probes: small models on one device, cut between two, or on two at once, and what they take beside their ops.
 
-What is left of each run's wall time when the counters of its ops are taken away covers launches, conversions of inputs
-and outputs, and the crossings.
+Legend: D devices.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +16,11 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.runtime.measuring.messages import Probe, Probed
-from hsdag.runtime.measuring.worker_profile import COUNTERS
-from hsdag.runtime.platforms.inference import device_calls, infer_checked
+from hsdag.runtime.measuring.messages import Probe, Probed, Transfer
+from hsdag.runtime.platforms.devices import make_core
+from hsdag.runtime.platforms.inference import device_calls, infer_checked, infer_unchecked
 
+COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
 """Channels of a probe's tensors."""
 
@@ -152,3 +154,143 @@ def _product(x: Any, kind: str, device: str) -> Any:
     for made in (constant, node):
         made.get_rt_info()["affinity"] = device
     return node
+
+
+LEAST_ROUNDS, MOST_ROUNDS = 4, 8
+LEAST_STRETCH_S = 0.04
+"""Inferences alone, or side by side, go on for at least this long: devices that share a core take turns of a few ms."""
+
+SIDE, CONVOLUTIONS, CLASSES = 28, 4, 32
+"""Of the probe that computes: 200 KB that stay in the cache, 58 million operations for each convolution."""
+
+STREAMED = 1 << 23
+"""Elements that the probe of the memory reads and writes: 32 MiB each, more than a cache keeps."""
+
+
+def probe_model(kind: str) -> ov.Model:
+    """The small model of a probe: "compute" is bound by what a core computes, "memory" by what memory delivers.
+
+    The first one has convolutions with rectifiers, a mean over the image, and a product, always with the same weights.
+    """
+    if kind == "memory":
+        given = opset13.parameter([STREAMED], np.float32, name="x")
+        return ov.Model([opset13.result(opset13.relu(given))], [given], kind)
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> Any:
+        fan_in = np.prod(shape[1:])
+        return opset13.constant((rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32))
+
+    given = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
+    node: Any = given
+    for _ in range(CONVOLUTIONS):
+        kernel = weights(CHANNELS, CHANNELS, 3, 3)
+        node = opset13.relu(opset13.convolution(node, kernel, [1, 1], [1, 1], [1, 1], [1, 1]))
+    mean = opset13.reduce_mean(node, opset13.constant(np.array([2, 3])))
+    scores = opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True)
+    return ov.Model([opset13.result(scores)], [given], kind)
+
+
+def times_beside(requests: Sequence[Any], for_s: float) -> list[list[list[tuple[float, float]]]]:
+    """[D, D] for each device and another one, by round: seconds of its inference alone, and beside the other's.
+
+    Each pair gets ``for_s`` seconds, but at least LEAST_ROUNDS rounds, of both devices alone and then side by side.
+    """
+    found: list[list[list[tuple[float, float]]]] = [[[] for _ in requests] for _ in requests]
+    with device_calls():
+        for request in requests:
+            infer_checked(request)
+        for a, b in itertools.combinations(range(len(requests)), 2):
+            pair, end_s = (requests[a], requests[b]), time.perf_counter() + for_s
+            while len(found[a][b]) < MOST_ROUNDS:
+                if len(found[a][b]) >= LEAST_ROUNDS and time.perf_counter() >= end_s:
+                    break
+                alone_s = [stretch([request])[0] for request in pair]
+                both_s = stretch(pair)
+                found[a][b].append((alone_s[0], both_s[0]))
+                found[b][a].append((alone_s[1], both_s[1]))
+    return found
+
+
+def stretch(requests: Sequence[Any]) -> list[float]:
+    """Mean seconds of the inferences of each request while all of them run, one thread each.
+
+    All go on until each has run for LEAST_STRETCH_S, once at least; what outlasts another one does not count.
+    """
+    ends_s: list[list[float]] = [[] for _ in requests]
+    failures: list[BaseException] = []
+    ready = threading.Barrier(len(requests))
+    begin_s = time.perf_counter()
+
+    def is_done(mine: Sequence[float]) -> bool:
+        return bool(mine) and mine[-1] - begin_s >= LEAST_STRETCH_S
+
+    def run(i: int) -> None:
+        nonlocal begin_s
+        try:
+            if ready.wait() == 0:
+                begin_s = time.perf_counter()
+            while not failures and not all(is_done(mine) for mine in ends_s):
+                infer_unchecked(requests[i])
+                ends_s[i].append(time.perf_counter())
+        except BaseException as failure:  # noqa: BLE001 - raised again in the caller's thread
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(requests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    last_s = min(mine[-1] for mine in ends_s)
+    counted = [[end_s for end_s in mine if end_s <= last_s] or mine[:1] for mine in ends_s]
+    return [(mine[-1] - begin_s) / len(mine) for mine in counted]
+
+
+ELEMENTS = 1 << 20
+"""Of the tensor that is handed over: 4 MiB."""
+
+RUNS = 5
+
+
+def probe_transfer(writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
+    """Have both devices add 1, one after the other, through an ordinary tensor and through a shared one.
+
+    Host memory of one GPU's context is any memory to another GPU, which copies it.
+    """
+    from hsdag.runtime.openvino_backend.shared_memory import SharedMemory  # only here: its package takes long to load
+
+    core = make_core((writer, reader))
+    ends = [_adding_one(core, spec) for spec in (writer, reader)]
+    form = (ov.Type.f32, ov.Shape([ELEMENTS]))
+    plain_s, is_right = _handed_over(ends, ov.Tensor(*form))
+    gpus = [spec.name for spec in (writer, reader) if spec.plugin.startswith("GPU")]
+    shared = SharedMemory(core, (writer, reader)).tensor(0, [1], False, *form)
+    if shared is None:  # two CPUs, or a GPU without such memory
+        others = [spec.name for spec in (writer, reader) if not spec.plugin.startswith(("CPU", "GPU"))]
+        return Transfer("process", (*gpus, *others), plain_s, plain_s, is_right)
+    shared_s, is_shared_right = _handed_over(ends, shared)
+    return Transfer("host", tuple(gpus[1:]), plain_s, shared_s, is_right and is_shared_right)
+
+
+def _adding_one(core: Any, spec: DeviceSpec) -> Any:
+    given = opset13.parameter([ELEMENTS], np.float32, name="x")
+    model = ov.Model([opset13.result(opset13.add(given, opset13.constant(np.float32(1))))], [given], "hand over")
+    request = core.compile_model(model, spec.openvino_name).create_infer_request()
+    request.get_tensor(request.model_inputs[0]).data[...] = 1.0
+    return request
+
+
+def _handed_over(ends: list[Any], tensor: ov.Tensor) -> tuple[float, bool]:
+    """The least seconds of both inferences with a tensor between them, and whether the result is right."""
+    writer, reader = ends
+    writer.set_tensor(writer.model_outputs[0], tensor)
+    reader.set_tensor(reader.model_inputs[0], tensor)
+    times_s = []
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        infer_checked(writer)
+        infer_checked(reader)
+        times_s.append(time.perf_counter() - begin)
+    return min(times_s[1:]), bool(np.all(reader.get_tensor(reader.model_outputs[0]).data == 3.0))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from hsdag.ir import ModelError
-from hsdag.ir.model_guard import IDLE_S, READER_COMMAND, ModelGuard, _sizes_bytes
+from hsdag.ir.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadModel, _sizes_bytes
+from hsdag.ir.processes import Numbered, Request
 from hsdag.ir.reader import load_model
 
 CORPUS = Path(__file__).parent.parent / "fuzz" / "corpus"
@@ -25,9 +27,16 @@ def guard() -> Iterator[ModelGuard]:
     made.close()
 
 
+def process_of(guard: ModelGuard) -> subprocess.Popen[bytes]:
+    """That which runs now."""
+    assert guard._client is not None
+    assert guard._client._process is not None
+    return guard._client._process
+
+
 def test_a_model_that_crashes_the_reader_is_refused(guard: ModelGuard) -> None:
     with pytest.raises(
-        ModelError, match=r"model\.xml is not .* its reader crashed \(SIGSEGV\); export the model again"
+        ModelError, match=r"model\.xml is not .* the reader was ended by SIGSEGV; export the model again"
     ):
         guard.check(CORPUS / "ir" / "reader-crash-without-inputs" / "model.xml", {}, {})
 
@@ -36,9 +45,10 @@ def test_a_model_that_hangs_the_reader_is_refused(guard: ModelGuard, monkeypatch
     path = CORPUS / "onnx" / "reader-hang" / "model.onnx"
     monkeypatch.setattr("hsdag.ir.model_guard.LEAST_LIMIT_S", 0.5)
     monkeypatch.setattr("hsdag.ir.model_guard.SLOWEST_BYTES_PER_S", 2 * path.stat().st_size)
-    with pytest.raises(ModelError, match=r"model\.onnx could not be read: it took more than 1 s; export"):
+    with pytest.raises(ModelError, match=r"model\.onnx could not be read: the reader gave no answer within 1 s"):
         guard.check(path, {}, {})
-    assert guard._process is None
+    assert guard._client is not None
+    assert not guard._client.is_running
 
 
 def test_the_present_folder_is_refused_in_one_line(
@@ -59,22 +69,10 @@ def test_after_a_crash_the_next_model_is_read(guard: ModelGuard, tiny_resnet: Pa
 @pytest.mark.slow
 def test_a_process_that_ended_since_it_was_idle_is_replaced(guard: ModelGuard, tiny_resnet: Path) -> None:
     guard.check(tiny_resnet, {}, {})
-    assert guard._process is not None
-    assert guard._process.wait(IDLE_S + 60) == 0
+    process = process_of(guard)
+    assert process.wait(IDLE_S + 60) == 0
     guard.check(tiny_resnet, {}, {})
-
-
-def test_a_process_that_ends_as_it_is_asked_is_replaced(
-    guard: ModelGuard, tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends_once = (
-        "import os, runpy, sys; path = sys.argv.pop(1)\n"
-        "if os.path.exists(path): runpy.run_module('hsdag.ir.guarded_reading', run_name='__main__')\n"
-        "else: open(path, 'w').close(); print('\"ready\"', flush=True); input()"
-    )
-    monkeypatch.setattr("hsdag.ir.model_guard.READER_COMMAND", (sys.executable, "-c", ends_once, str(tmp_path / "e")))
-    guard.check(tiny_resnet, {}, {})
-    assert (tmp_path / "e").exists()
+    assert process_of(guard).pid != process.pid
 
 
 def test_files_of_its_name_count_as_a_model_and_those_beside_it_may_be_its_weights(tmp_path: Path) -> None:
@@ -116,26 +114,29 @@ def test_the_reader_has_memory_for_six_times_what_lies_beside_a_model(
         (tmp_path / f"model{source.suffix}").write_bytes(source.read_bytes())
     (tmp_path / "other.data").write_bytes(bytes(1_000_000))
     guard.check(tmp_path / "model.xml", {}, {})
-    assert guard._process is not None
-    limits = Path(f"/proc/{guard._process.pid}/limits").read_text().splitlines()
+    limits = Path(f"/proc/{process_of(guard).pid}/limits").read_text().splitlines()
     (data,) = (line.split() for line in limits if line.startswith("Max data size"))
     assert int(data[3]) == 800_000_000 + 6 * sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
 def test_the_reader_of_a_model_that_hangs_ends_though_nobody_kills_it() -> None:
-    path = CORPUS / "onnx" / "reader-hang" / "model.onnx"
-    request = {"path": str(path), "size_bytes": 0, "limit_s": 0.1, "shapes": {}, "spare": {}, "environment": {}}
-    done = subprocess.run(READER_COMMAND, input=json.dumps(request) + "\n", text=True, capture_output=True, timeout=60)
-    assert done.returncode == -signal.SIGALRM
+    request = ReadModel(CORPUS / "onnx" / "reader-hang" / "model.onnx", {}, {}, {}, 0, 0.1)
+    ours, theirs = Pipe()
+    with ours, theirs, subprocess.Popen(READER_COMMAND, stdin=theirs.fileno()) as process:
+        for number, content in enumerate((Request[None](), request)):
+            ours.send(Numbered(number, content))
+        assert process.wait(60) == -signal.SIGALRM
 
 
-def test_a_reader_that_ends_at_once_though_it_is_asked_again_is_told_in_one_line(
+def test_a_process_that_was_not_asked_for_long_is_replaced_before_it_ends(
     guard: ModelGuard, tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = "print('\"ready\"', flush=True); input()"
-    monkeypatch.setattr("hsdag.ir.model_guard.READER_COMMAND", (sys.executable, "-c", ends))
-    with pytest.raises(ModelError, match=r"model that OpenVINO can read: its reader ended; export"):
-        guard.check(tiny_resnet, {}, {})
+    guard.check(tiny_resnet, {}, {})
+    guard.check(tiny_resnet, {}, {})
+    process, now_s = process_of(guard), time.monotonic()
+    monkeypatch.setattr("hsdag.ir.model_guard.time.monotonic", lambda: now_s + IDLE_S)
+    assert guard.begin().num_starts == 2
+    assert process.poll() is not None
 
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(
@@ -146,7 +147,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(
 
     guard.check(tiny_resnet, {}, {})
     with monkeypatch.context() as patch:
-        patch.setattr("hsdag.ir.model_guard.select.select", interrupt)
+        patch.setattr(Connection, "recv", interrupt)
         with pytest.raises(KeyboardInterrupt):
             guard.check(CORPUS / "onnx" / "name-that-is-no-text" / "model.onnx", {}, {})
     guard.check(tiny_resnet, {}, {})

@@ -8,8 +8,7 @@ import pytest
 
 from hsdag.ir import parse_devices, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.messages import WorkerSetup
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 DEVICES = parse_devices("GPU.0[INFERENCE_PRECISION_HINT=f32],CPU")
@@ -23,7 +22,7 @@ def test_a_second_process_finds_what_the_first_one_compiled(
     halves = [DEVICES[int(2 * place > graph.num_ops)].name for place in graph.position.tolist()]
     found: list[dict[str, int]] = []
     for _ in range(2):
-        with WorkerClient(WorkerSetup(tiny_resnet, DEVICES)) as client:
+        with worker_client(WorkerSetup(tiny_resnet, DEVICES)) as client:
             runner = CandidateRunner(client, LATENCY)
             for name, candidate in {"split": Candidate.placed(halves), "cpu": Candidate("CPU")}.items():
                 runner.open(name, candidate)

@@ -11,9 +11,8 @@ import hsdag
 from hsdag.ir import DeviceSpec, parse_devices, read_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.runtime.measuring.candidate import Candidate, Open
-from hsdag.runtime.measuring.messages import Probe, WorkerSetup
+from hsdag.runtime.measuring.messages import Probe, WorkerSetup, worker_client
 from hsdag.runtime.measuring.probes import handing_over, probe
-from hsdag.runtime.measuring.worker_client import WorkerClient
 from hsdag.runtime.platforms.devices import make_core, resolve_devices
 from tests.software_gpu.conftest import GPUS
 
@@ -52,7 +51,7 @@ def test_bench_takes_gpus_by_the_names_of_a_placement_and_tells_what_they_hold(
 def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_resnet: Path) -> None:
     found = resolve_devices(f"A=GPU[{F32}],CPU", None)
     assert [spec.name for spec in found.all] == ["A", "CPU", "GPU.0"]
-    with WorkerClient(WorkerSetup(tiny_resnet, found.all)) as client:
+    with worker_client(WorkerSetup(tiny_resnet, found.all)) as client:
         for spec in found.all:
             assert client.call(Open("k", Candidate.on_device(spec)), 300.0).devices == (spec.openvino_name,)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from hsdag.runtime.examining.messages import DeviceFacts, Precision, Transfer
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
 
 
 class Host(TypedDict):

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from hsdag.commands.cuda_check.checks import CHECKS, Check, DeviceSetup
 from hsdag.commands.cuda_check.report import CudaReport, Ending, Item
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerDefect
+from hsdag.ir.processes import CandidateFailed, WorkerClient, WorkerDefect
+from hsdag.runtime.measuring.messages import worker_client
 from hsdag.version import __version__
 
 LIMIT_S = 120.0
@@ -44,7 +45,7 @@ def check_cuda(
     hardware = {each.name: f"{each.full_name}, {each.memory_bytes / 1e9:.0f} GB" for each in found}
     used = {spec.plugin: hardware[spec.plugin] for spec in specs if spec.plugin in hardware}
     items = []
-    with WorkerClient(DeviceSetup(specs), command) as client:
+    with worker_client(DeviceSetup(specs), command) as client:
         for name, _, _ in CHECKS:
             if only is None or name in only:
                 on_step(f"checking {name}")

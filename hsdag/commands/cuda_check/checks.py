@@ -8,7 +8,7 @@ from importlib import import_module
 
 from hsdag.commands.cuda_check.report import Item
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.measuring.messages import Request
+from hsdag.ir.processes import Request
 
 ZOO = ("tiny_resnet", "tiny_inception", "tiny_bert", "llama-decoder")
 """Models of the zoo that are small enough to be checked op by op in seconds."""

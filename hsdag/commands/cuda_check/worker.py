@@ -9,7 +9,7 @@ import torch
 from hsdag.commands.cuda_check.checks import Check, DeviceSetup, Untestable, function_of
 from hsdag.commands.cuda_check.report import Ending, Item
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.serving import main
+from hsdag.ir.processes import main
 from hsdag.runtime.torch_backend.specs import logical_device
 from hsdag.runtime.torch_ops import allow_tf32
 

@@ -16,11 +16,10 @@ from hsdag.commands.doctor.advice import next_commands, shape_options
 from hsdag.commands.doctor.findings import Finding, Severity
 from hsdag.commands.doctor.machine import Device, Pair, examined_device, examined_pairs, listed_devices
 from hsdag.commands.doctor.model import ModelReport, examined_model
-from hsdag.commands.doctor.questions import EXAMINER, Questions
+from hsdag.commands.doctor.questions import Questions
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.examining.messages import ExaminerSetup
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import EXAMINER_COMMAND, ExaminerSetup, worker_client
 from hsdag.runtime.platforms.devices import cpu_topology, named_devices
 from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
 
@@ -64,7 +63,7 @@ def examine(
     shapes: Shapes | None = None,
     scenarios: Sequence[Scenario] = (),
     budget_s: float = 60.0,
-    command: Sequence[str] = EXAMINER,
+    command: Sequence[str] = EXAMINER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Examination:
     """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
@@ -78,7 +77,7 @@ def examine(
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if source is None else _file_of(source, model, stack)
-        client = stack.enter_context(WorkerClient(ExaminerSetup(path, dict(shapes or {}), typical), command))
+        client = stack.enter_context(worker_client(ExaminerSetup(path, dict(shapes or {}), typical), command))
         questions = Questions(client, budget_s, on_step)
         listed = sorted(listed_devices(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)

@@ -9,7 +9,7 @@ from enum import Enum
 from hsdag.commands.doctor.hetero import Distribution, counted_bytes, size_words, why_empty
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import ComputationGraph
-from hsdag.runtime.examining.messages import DeviceFacts, Precision, Transfer
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
 
 F16_MOST = 65504.0
 """The largest number that half precision holds."""

@@ -10,7 +10,7 @@ from typing import Any
 from hsdag.commands.doctor import findings
 from hsdag.commands.doctor.questions import Questions
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
-from hsdag.runtime.examining.messages import (
+from hsdag.runtime.measuring.messages import (
     AskDevice,
     DeviceFacts,
     ListDevices,
@@ -21,7 +21,7 @@ from hsdag.runtime.examining.messages import (
     RunBeside,
     Transfer,
 )
-from hsdag.runtime.profiling.contention import Contention
+from hsdag.runtime.measuring.profile import Contention
 
 PAIR_S = 0.3
 """Seconds for which two devices run side by side, of each kind of small model."""

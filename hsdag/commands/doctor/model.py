@@ -27,7 +27,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import input_name
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.examining.messages import AskHetero, AskSupport, CompareOutputs, LargestValues
+from hsdag.runtime.measuring.messages import AskHetero, AskSupport, CompareOutputs, LargestValues
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""

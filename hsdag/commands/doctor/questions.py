@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from hsdag.commands.doctor.findings import Finding, danger, warning
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Request
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient, WorkerDefect
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
 
 A = TypeVar("A")
-
-EXAMINER = (sys.executable, "-m", "hsdag.runtime.examining.examiner")
 
 ANSWER_S = 60.0
 """How long a device may take to answer a question that compiles nothing; it then counts as hanging."""

@@ -26,13 +26,13 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.latency import Comparison
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile_cache import ProfileCache
 from hsdag.search.kept_answer import kept_answer
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import input_scenarios

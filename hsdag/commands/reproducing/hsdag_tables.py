@@ -158,7 +158,7 @@ def outputs_of(model: ov.Model, placement: Placement) -> tuple[FloatArray, Float
     """All results of a model, flat, on the CPU and under a placement, for the same random inputs."""
     import openvino as ov
 
-    from hsdag.runtime.measuring.exercise import make_inputs
+    from hsdag.runtime.measuring.inferences import make_inputs
 
     core = ov.Core()
     inputs = make_inputs(model, 0, None)

@@ -18,7 +18,7 @@ from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import Csr
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.measuring.candidate import Open
-from hsdag.runtime.measuring.input_arrays import InputArrays
+from hsdag.runtime.measuring.inferences import InputArrays
 from hsdag.runtime.measuring.messages import Close, WorkerSetup
 from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.torch_backend import Inputs, TorchGraph

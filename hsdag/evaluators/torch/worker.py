@@ -18,8 +18,9 @@ from hsdag.evaluators.torch.probing import probe_program, probed
 from hsdag.evaluators.torch.requests import TorchRequest
 from hsdag.evaluators.torch.sources import source_of
 from hsdag.evaluators.torch.workload_graph import random_inputs
+from hsdag.ir.processes import Request, main
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.in_flight import steady_period_s
+from hsdag.runtime.measuring.inferences import steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
@@ -29,14 +30,12 @@ from hsdag.runtime.measuring.messages import (
     OpTimes,
     Probe,
     Probed,
-    Request,
     Run,
     SideBySide,
     Throughput,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.serving import main
-from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
+from hsdag.runtime.measuring.probes import probe_model, times_beside
 from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch_backend import TorchExecutor, TorchGraph, build_program

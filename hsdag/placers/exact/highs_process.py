@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import highspy
 import numpy as np
 
-from hsdag.runtime.measuring.child_process import die_with_parent
+from hsdag.ir.processes import die_with_parent
 
 
 def main() -> None:

@@ -68,7 +68,9 @@ _VALUES = (
     ),
 )
 _STARTS = (
-    "hsdag.runtime.measuring.worker_client.WorkerClient._start",
+    "hsdag.search.session.worker_client",
+    "hsdag.commands.doctor.examination.worker_client",
+    "hsdag.commands.bisect.worker_client",
     "hsdag.commands.train.run_train",
     "hsdag.commands.reproducing.reproduce",
 )

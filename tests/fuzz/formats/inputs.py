@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.ir.reader import load_model
-from hsdag.runtime.measuring.exercise import make_inputs
+from hsdag.runtime.measuring.inferences import make_inputs
 from tests.fuzz.formats.base import HERE, Format
 
 

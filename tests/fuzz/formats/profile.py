@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hsdag.runtime.profiling.profile_file import read_profile, write_profile
+from hsdag.runtime.measuring.profile import read_profile, write_profile
 from tests.fuzz.formats.base import Format
 
 

@@ -23,9 +23,9 @@ from hsdag.fleet.job import Exchange, Job, JobLost
 from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Host
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.messages import Opened, OpTimes, Request
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import Opened, OpTimes
 from hsdag.runtime.problems.objectives.latency import LATENCY
 
 DEVICES = tuple(DeviceSpec.parse(f"{name}=CPU") for name in "AB")

@@ -16,12 +16,12 @@ from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.fleet.pool import Pool
 from hsdag.ir import DeviceError, DeviceSpec, graph_from_edges
 from hsdag.ir.graph import IntArray
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Limits
 from hsdag.runtime.measuring.messages import OpTimes, Probe, SideBySide, WorkerSetup
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Profiler
 from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.profiling.profile import ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Profiler
 from tests.hsdag.boxes.machines import DEVICES, Box, Clock, Timed, TimedClient, empty_model
 
 GRAPH = graph_from_edges(["Add"] * 6, [(v - 1, v) for v in range(1, 6)], output_bytes=[1000] * 6)

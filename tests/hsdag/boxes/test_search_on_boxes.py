@@ -11,8 +11,8 @@ import pytest
 from hsdag.commands.outcome import Tally
 from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Pool
+from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.runtime.profiling.profiler import Effort
 from hsdag.search.driver import Watcher
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.measuring import boxes_for

@@ -16,7 +16,7 @@ from hsdag.boxes.site import Packed, Site
 from hsdag.evaluators.bench import Relative
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.fleet.job import Findings, Shared
-from hsdag.runtime.measuring import worker_client
+from hsdag.ir import processes
 from hsdag.runtime.measuring.candidate import Candidate, Limits
 from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.platforms.devices import resolve_devices
@@ -84,7 +84,7 @@ def test_outputs_are_judged_where_they_are_measured(site: Site) -> None:
 
 
 def test_a_measurement_that_nobody_needs_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_client, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(processes, "PATIENCE_S", 0.0)
     relative = Measure(SLOW, FAST, float("inf"), ()).run((site,), lambda _: Findings(is_over=True))
     assert "given up" in f"{relative.failure}"
 

@@ -161,7 +161,7 @@ def test_other_than_two_devices_is_a_users_error(tmp_path: Path) -> None:
 
 DIES = """
 import os
-from hsdag.runtime.measuring.serving import main
+from hsdag.ir.processes import main
 
 class Dies:
     def handle(self, request): os._exit(3)

@@ -17,12 +17,12 @@ from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.processes import Request, WorkerClient
 from hsdag.runtime.measuring.latency import Protocol, Ratio
-from hsdag.runtime.measuring.messages import Choices, Request
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import Choices
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.search.session import Session

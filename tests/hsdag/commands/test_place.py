@@ -20,8 +20,7 @@ from hsdag.ir.export import export_placement
 from hsdag.ir.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Protocol, Ratio
-from hsdag.runtime.measuring.messages import WorkerSetup
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult, final_comparison
 from hsdag.search.options import PlaceOptions
@@ -91,7 +90,7 @@ def final(
     single = "INFERENCE_PRECISION_HINT=f32"
     specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
     check, rng = Check.over(specs, max_difference=tolerance), np.random.default_rng(0)
-    with WorkerClient(WorkerSetup(model, specs)) as client:
+    with worker_client(WorkerSetup(model, specs)) as client:
         return final_comparison(CandidateRunner(client, LATENCY), finalists, singles, {}, QUICK, check, rng=rng)
 
 

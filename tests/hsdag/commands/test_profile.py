@@ -18,10 +18,10 @@ from hsdag.commands.profile import random_placements
 from hsdag.ir import DeviceSpec, Placement, graph_from_edges, parse_devices, placement_units, read_graph
 from hsdag.ir.build import fingerprint
 from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 

@@ -25,17 +25,17 @@ from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.ir import OptionError, Placement, PlacementError, SearchError, load_model, placement_units, read_graph
 from hsdag.ir.build import fingerprint
 from hsdag.ir.graph import ComputationGraph, IntArray
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Protocol, Ratio
-from hsdag.runtime.measuring.messages import Request, Throughput
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import Throughput
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.profiling.profile import ModelProfile
 from hsdag.runtime.simulator import Execution
 from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions

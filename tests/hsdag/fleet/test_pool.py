@@ -17,7 +17,7 @@ from hsdag.fleet.job import Exchange, Findings, Job, JobLost, Shared
 from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Host, Pool
 from hsdag.ir.errors import ExecutionError, OptionError
-from hsdag.runtime.measuring.worker_client import WorkerDefect
+from hsdag.ir.processes import WorkerDefect
 from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses, Slow, TooLarge, Where
 
 

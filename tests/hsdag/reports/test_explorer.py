@@ -7,7 +7,7 @@ import pytest
 
 from hsdag.ir import ComputationGraph, graph_from_edges
 from hsdag.reports.explorer import graph_document, label_data, layer_of, number_data, received
-from hsdag.runtime.profiling.profile import LinkProfile
+from hsdag.runtime.measuring.profile import LinkProfile
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from openvino import opset13
 from hsdag.ir import DeviceSpec, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
-from hsdag.runtime.measuring.messages import WorkerSetup
-from hsdag.runtime.measuring.worker_client import WorkerClient
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search.final import FinalResult, family_ratios, final_comparison
@@ -43,7 +42,7 @@ def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float
         nonlocal now_s
         now_s += compile_s * step.startswith("compiling")
 
-    with WorkerClient(WorkerSetup(model, resolve_devices("CPU", None).all)) as client:
+    with worker_client(WorkerSetup(model, resolve_devices("CPU", None).all)) as client:
         result = final_comparison(
             CandidateRunner(client, LATENCY),
             dict.fromkeys(finalists, WHOLE),
@@ -89,7 +88,7 @@ def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp
     both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
     ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), tmp_path / "m.xml")
     specs = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB")
-    with WorkerClient(WorkerSetup(tmp_path / "m.xml", specs)) as client:
+    with worker_client(WorkerSetup(tmp_path / "m.xml", specs)) as client:
         names = read_graph(tmp_path / "m.xml").op_names
         copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
         result = final_comparison(
@@ -119,7 +118,7 @@ class Timed(CandidateRunner):
 
 @pytest.mark.slow
 def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(tiny_bert: Path) -> None:
-    with WorkerClient(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
+    with worker_client(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
         runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
         for times_ms in ((2.0, 1.0, 3.0), (1.0, 2.0, 3.0), (2.0, 2.0, 3.0), (9.0, 9.0, 3.0)):
             runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from hsdag.runtime.measuring.profile import Contention
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.profiling.contention import Contention
 from hsdag.search.ruled_out import overlap_bound_s, without_ruled_out
 
 

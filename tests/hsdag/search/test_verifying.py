@@ -14,9 +14,8 @@ from openvino import opset13
 
 from hsdag.ir import DeviceSpec, OptionError, parse_devices, read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import parse_reference
-from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, WorkerClient
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search import verifying
 from hsdag.search.options import PlaceOptions
@@ -35,7 +34,7 @@ def judged(
     command: tuple[str, ...] = WORKER_COMMAND,
 ) -> Verdict:
     """The verdict on a candidate that ran before in a process with others."""
-    with WorkerClient(WorkerSetup(model, DEVICES), command) as client:
+    with worker_client(WorkerSetup(model, DEVICES), command) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", Candidate("CPU"))
         runner.open("placement 1", candidate)

@@ -14,8 +14,8 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Numbered, WorkerSetup
-from hsdag.runtime.measuring.serving import Channel, main
+from hsdag.ir.processes import Channel, Numbered, main
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hsdag.ir import DeviceSpec
-from hsdag.runtime.measuring import compiled_models
-from hsdag.runtime.measuring.compiled_models import CompiledModels
+from hsdag.runtime.measuring import caches
+from hsdag.runtime.measuring.caches import CompiledModels
 
 GPU, CPU = DeviceSpec("GPU.0", "GPU.0"), DeviceSpec("CPU", "CPU")
 
@@ -74,7 +74,7 @@ def test_a_killed_process_leaves_nothing_and_a_live_one_loses_nothing(tmp_path: 
 
 
 def test_the_files_unused_for_longest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_models, "MOST_BYTES", 2)
+    monkeypatch.setattr(caches, "MOST_BYTES", 2)
     for name, when_s in {"a": 1.0, "b": 3.0, "c": 2.0}.items():
         (tmp_path / name).write_bytes(b"x")
         os.utime(tmp_path / name, (when_s, when_s))

@@ -14,13 +14,10 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses, make_inputs
-from hsdag.runtime.measuring.in_flight import steady_period_s
-from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup
+from hsdag.runtime.measuring.inferences import Course, Exercise, make_courses, make_inputs, steady_period_s
+from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import op_by_op
-from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.measuring.worker_client import WorkerClient
-from hsdag.runtime.measuring.worker_profile import op_times
+from hsdag.runtime.measuring.worker import Worker, op_times
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from tests.ir.growing import growing_model, saved
 
@@ -57,14 +54,14 @@ def exercise(*courses: Course, stateful: bool = True) -> tuple[Exercise, Recorde
 def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     course = Course((TENSORS[3], TENSORS[3], TENSORS[1]))
     trained, request = exercise(course)
-    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     assert trained.seconds(course) == 1.0
     assert request.done == ["reset", 3, 3, 1]
 
 
 def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, request = exercise(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
-    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     assert trained.weighted_s() == 0.75 * 2 + 0.25 * 1
     assert request.done == [2, 1]
 
@@ -85,7 +82,7 @@ def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.
     courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
     request = Counting()
     trained = Exercise(request, ["x"], courses, stateful=False)
-    monkeypatch.setattr("hsdag.runtime.measuring.exercise.time", request)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     answer = op_times(trained, trained, request, ["a"], 3, 60.0)
     assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
     assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
@@ -151,7 +148,7 @@ def test_a_model_with_state_and_dynamic_shapes_is_profiled_on_its_scenarios(setu
 
 
 def test_outputs_of_every_inference_are_compared_and_scenarios_are_timed_apart(setup: WorkerSetup) -> None:
-    with WorkerClient(setup) as client:
+    with worker_client(setup) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("a", Candidate("CPU"))
         runner.open("op by op", Candidate("op-by-op"))

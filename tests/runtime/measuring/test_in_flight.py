@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hsdag.runtime.measuring import in_flight
+from hsdag.runtime.measuring import inferences as measured_by
 
 
 class Machine:
@@ -39,8 +39,8 @@ class Request:
 
 def measured(patch: pytest.MonkeyPatch, duration_s: list[float], count: int, inferences: int) -> tuple[float, Machine]:
     machine = Machine(duration_s)
-    patch.setattr(in_flight, "time", machine)
-    return in_flight.steady_period_s([Request(machine) for _ in range(count)], inferences), machine
+    patch.setattr(measured_by, "time", machine)
+    return measured_by.steady_period_s([Request(machine) for _ in range(count)], inferences), machine
 
 
 def test_inferences_that_fill_and_empty_the_pipeline_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir import HsdagError
-from hsdag.runtime.measuring.input_arrays import InputArrays
+from hsdag.runtime.measuring.inferences import InputArrays
 
 
 class Harm:

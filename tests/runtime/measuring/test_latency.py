@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
 

@@ -10,7 +10,7 @@ import pytest
 from openvino import opset13
 
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.exercise import make_inputs
+from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.worker import output_difference
 

@@ -16,13 +16,12 @@ import pytest
 from openvino import opset13, opset15
 
 from hsdag.cli.app import run
-from hsdag.ir import DeviceSpec, HsdagError, read_graph
-from hsdag.runtime.measuring import worker_client
+from hsdag.ir import DeviceSpec, HsdagError, processes, read_graph
+from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.exercise import make_inputs
-from hsdag.runtime.measuring.messages import Choices, WorkerSetup
+from hsdag.runtime.measuring.inferences import make_inputs
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
 from hsdag.runtime.measuring.worker import output_difference
-from hsdag.runtime.measuring.worker_client import WORKER_COMMAND, CandidateFailed, WorkerClient, WorkerDefect
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search import session
 from hsdag.search.verifying import Check, Verifier
@@ -41,7 +40,7 @@ def faulty(fault: str, nth: int) -> tuple[str, ...]:
 
 
 def runner_for(model: Path, command: tuple[str, ...] = WORKER_COMMAND, limits: Limits | None = None) -> CandidateRunner:
-    return CandidateRunner(WorkerClient(WorkerSetup(model, (CPU,)), command), LATENCY, limits)
+    return CandidateRunner(worker_client(WorkerSetup(model, (CPU,)), command), LATENCY, limits)
 
 
 def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
@@ -56,7 +55,7 @@ def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
 def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
     graph = read_graph(tiny_resnet)
     specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
-    with WorkerClient(WorkerSetup(tiny_resnet, specs)) as client:
+    with worker_client(WorkerSetup(tiny_resnet, specs)) as client:
         runner = CandidateRunner(client, LATENCY)
         relu = next(v for v in range(graph.num_ops) if graph.op_types[v] == "Relu")
         devices = ["CPU_P0" if graph.position[v] <= graph.position[relu] else "CPU_P1" for v in range(graph.num_ops)]
@@ -101,7 +100,7 @@ def test_a_candidate_that_takes_all_memory_is_killed_before_the_machine_is_out_o
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's score is Linux's")
 def test_the_kernel_ends_the_worker_before_the_search_where_memory_runs_out(tiny_resnet: Path) -> None:
-    with WorkerClient(WorkerSetup(tiny_resnet, (CPU,))) as client:
+    with worker_client(WorkerSetup(tiny_resnet, (CPU,))) as client:
         client.call(Choices("CPU"), 60.0)
         assert client._process is not None
         score = Path(f"/proc/{client._process.pid}/oom_score_adj").read_text()
@@ -116,7 +115,7 @@ def test_the_kernel_ends_the_worker_before_the_search_where_memory_runs_out(tiny
 def test_a_plugin_that_gives_wrong_outputs_is_rejected_with_the_reason(
     tiny_resnet: Path, fault: str, reason: str
 ) -> None:
-    with WorkerClient(WorkerSetup(tiny_resnet, (CPU, *ONE_THREAD)), faulty(fault, 0)) as client:
+    with worker_client(WorkerSetup(tiny_resnet, (CPU, *ONE_THREAD)), faulty(fault, 0)) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("split", split_of(tiny_resnet))
         verdict = Verifier(runner, Check(reduced=False)).compared("split")
@@ -125,7 +124,7 @@ def test_a_plugin_that_gives_wrong_outputs_is_rejected_with_the_reason(
 
 @pytest.mark.slow
 def test_a_device_may_compile_for_long_but_a_split_may_not(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_client, "TOLD_AFTER_S", 0.5)
+    monkeypatch.setattr(processes, "TOLD_AFTER_S", 0.5)
     runner, told = runner_for(tiny_resnet, faulty("slow", 1), Limits(compile_s=1.0)), list[str]()
     runner.client.on_wait = told.append
     with runner.client:
@@ -172,7 +171,7 @@ ONE_THREAD = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for 
 
 
 def test_an_inference_that_fails_is_no_success_on_one_thread_either(picky: Path) -> None:
-    with WorkerClient(WorkerSetup(picky, (CPU, *ONE_THREAD))) as client:
+    with worker_client(WorkerSetup(picky, (CPU, *ONE_THREAD))) as client:
         runner = CandidateRunner(client, LATENCY)
         for target in ("CPU_A", "HETERO:CPU_A,CPU_B", "CPU"):
             with pytest.raises(CandidateFailed, match=r"^the inference failed: .*; the inputs are random: --input \S+"):
@@ -182,7 +181,7 @@ def test_an_inference_that_fails_is_no_success_on_one_thread_either(picky: Path)
 
 def test_given_inputs_that_suit_the_model_run(picky: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((1, 4), np.float32), shape=np.array([2, 2]))
-    with WorkerClient(WorkerSetup(picky, ONE_THREAD, inputs=tmp_path / "in.npz")) as client:
+    with worker_client(WorkerSetup(picky, ONE_THREAD, inputs=tmp_path / "in.npz")) as client:
         runner = CandidateRunner(client, LATENCY)
         for name in "AB":
             runner.open(name, Candidate(f"CPU_{name}"))
@@ -193,7 +192,7 @@ def test_given_inputs_that_suit_the_model_run(picky: Path, tmp_path: Path) -> No
 def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
     runner = runner_for(tiny_resnet, faulty("defect", 1))
     with runner.client:
-        with pytest.raises(WorkerDefect, match=r"in the measuring process: KeyError in mistake, line \d+: 'b'"):
+        with pytest.raises(WorkerDefect, match=r"in the worker process: KeyError in mistake, line \d+: 'b'"):
             runner.open("a", ALONE)
         assert "" not in runner.client.call(Choices("CPU"), 60.0)
     assert runner.client.num_starts == 1
@@ -243,10 +242,9 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path)
 def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from hsdag.ir import DeviceSpec;"
-        "from hsdag.runtime.measuring.worker_client import WorkerClient;"
         "from hsdag.runtime.measuring.candidate import Candidate, Open;"
-        "from hsdag.runtime.measuring.messages import WorkerSetup;"
-        f"c = WorkerClient(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
+        "from hsdag.runtime.measuring.messages import WorkerSetup, worker_client;"
+        f"c = worker_client(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
         "c.call(Open('a', Candidate('CPU')), 60);"
         "print(c._process.pid, flush=True); time.sleep(600)"
     )
@@ -298,7 +296,7 @@ def test_inputs_and_outputs_may_be_strings_in_whatever_order_a_plugin_has_them(t
     devices = ["CPU_A" if op_type == "Relu" else "CPU_B" for op_type in read_graph(texts).op_types]
     side_by_side = Candidate.side_by_side(devices, ["CPU_A", "CPU_B"])
     others = (Candidate("HETERO:CPU_A,CPU_B"), Candidate.placed(devices), side_by_side, Candidate("op-by-op"))
-    with WorkerClient(WorkerSetup(texts, specs)) as client:
+    with worker_client(WorkerSetup(texts, specs)) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", ALONE)
         for other in others:

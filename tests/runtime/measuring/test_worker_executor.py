@@ -12,11 +12,11 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir import parse_devices, placement_units, read_graph
+from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Throughput, WorkerSetup
-from hsdag.runtime.measuring.worker_client import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.messages import Throughput, WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -38,7 +38,7 @@ def split(model: Path) -> Candidate:
 @pytest.fixture
 def client(tiny_resnet: Path) -> Iterator[WorkerClient]:
     """A worker over tiny_resnet and two devices of one thread."""
-    with WorkerClient(WorkerSetup(tiny_resnet, SPECS)) as client:
+    with worker_client(WorkerSetup(tiny_resnet, SPECS)) as client:
         yield client
 
 
@@ -110,7 +110,7 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(client
 def test_a_model_with_state_is_split_around_its_variable(stateful: Path) -> None:
     graph = read_graph(stateful)
     late = [ORDER[int(graph.op_names[v].startswith("late"))] for v in range(graph.num_ops)]
-    with WorkerClient(WorkerSetup(stateful, SPECS)) as client:
+    with worker_client(WorkerSetup(stateful, SPECS)) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", Candidate("CPU_A"))
         runner.open("split", Candidate.side_by_side(late, ORDER))

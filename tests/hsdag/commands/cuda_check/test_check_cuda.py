@@ -12,7 +12,7 @@ from hsdag.ir.errors import DeviceError
 ODD = """
 import os, sys, time
 from hsdag.commands.cuda_check.report import Ending, Item
-from hsdag.runtime.measuring.serving import main
+from hsdag.ir.processes import main
 
 class Odd:
     def __init__(self, setup, channel): pass

@@ -8,8 +8,8 @@ import sys
 import time
 from typing import Any
 
-from hsdag.runtime.examining.examiner import Examiner
-from hsdag.runtime.measuring.serving import main
+from hsdag.ir.processes import main
+from hsdag.runtime.measuring.examiner import Examiner
 
 
 class FaultyExaminer:

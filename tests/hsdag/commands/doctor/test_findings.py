@@ -11,7 +11,7 @@ from hsdag.commands.doctor import findings
 from hsdag.commands.doctor.findings import Severity
 from hsdag.commands.doctor.hetero import automatic_distribution, given_distribution
 from hsdag.ir import graph_from_edges
-from hsdag.runtime.examining.messages import DeviceFacts, Precision, Transfer
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
 
 FACTS = DeviceFacts("a GPU", "discrete", "2026.4", 1e9, (), "f16")
 GRAPH = replace(

@@ -16,15 +16,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError, ModelError
 from hsdag.models.chainmm import ChainSizes, chainmm
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.messages import (
-    Close,
-    Difference,
-    OpTimes,
-    Probe,
-    SideBySide,
-    Throughput,
-    WorkerSetup,
-)
+from hsdag.runtime.measuring.messages import Close, Difference, OpTimes, Probe, SideBySide, Throughput, WorkerSetup
 from hsdag.runtime.torch_backend import logical_devices
 from hsdag.search.subject import read_workload
 

@@ -13,8 +13,9 @@ from openvino import opset13
 from hsdag.ir import DeviceSpec, ModelError
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.examining.examiner import DRIVER, Examiner
-from hsdag.runtime.examining.messages import (
+from hsdag.runtime.measuring.examiner import DRIVER, Examiner
+from hsdag.runtime.measuring.inferences import make_inputs
+from hsdag.runtime.measuring.messages import (
     AskDevice,
     AskHetero,
     AskSupport,
@@ -27,7 +28,6 @@ from hsdag.runtime.examining.messages import (
     ProbeTransfer,
     RunBeside,
 )
-from hsdag.runtime.measuring.exercise import make_inputs
 
 SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
 OTHER = DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")

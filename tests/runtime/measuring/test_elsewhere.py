@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hsdag.ir import DeviceSpec
 from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup
+from hsdag.runtime.measuring.profiler import scaled
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.profiling.elsewhere import scaled
 
 
 def test_all_that_is_seconds_is_scaled_and_nothing_else(tiny_resnet: Path) -> None:

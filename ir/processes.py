@@ -1,8 +1,12 @@
-"""WorkerClient: a worker process that is killed and started again when it crashes or hangs."""
+"""Processes of ours that answer requests one after another, killed and started again when they crash or hang.
+
+Requests and answers go through the socket that such a process has as stdin; what libraries print goes to a file.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import signal
@@ -11,20 +15,17 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, TypeVar, cast
+from pathlib import Path
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
-import psutil
-
-from hsdag.ir.errors import HsdagError
-from hsdag.runtime.measuring.messages import Compiling, Numbered, Question, Request
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.ir.errors import ExecutionError, HsdagError
 
 A = TypeVar("A")
-
-WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
 
 START_LIMIT_S = 600.0
 """Time for importing OpenVINO, reading the model and loading the plugins."""
@@ -47,40 +48,143 @@ WATCH_S, MEMORY_SHARE = 0.2, 0.9
 EXIT_LIMIT_S = 10.0
 """How long a process may take to end."""
 
+OWN_SCORE, HIGHEST_SCORE = Path("/proc/self/oom_score_adj"), 1000
+
+
+class Request(Generic[A]):
+    """Something to do, answered by an ``A``."""
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """A note ahead of the answer to a request: for which devices something is compiled now, None once that is over."""
+
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that the worker asks its client ahead of its answer; what comes back is the content alone."""
+
+    content: Any
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A request, a note or a question on it, or its answer, under a number that no other request of the process has.
+
+    An answer is the value that was asked for, or the exception that the client raises in its place.
+    """
+
+    number: int
+    content: Any
+
 
 class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an error
-    """A candidate that did not compile or run; ``lost_worker`` when the process died or hung over it."""
+    """A candidate that did not compile or run; ``lost_worker`` when the process died, or hung and ``is_late``."""
 
-    def __init__(self, reason: str, *, lost_worker: bool = False) -> None:
+    def __init__(self, reason: str, *, lost_worker: bool = False, is_late: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.lost_worker = lost_worker
+        self.lost_worker, self.is_late = lost_worker, is_late
 
 
 class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
     """What went wrong in the worker's own code, with its traceback as a note. Ends with exit code 1."""
 
 
+class Channel:
+    """The way to the client, while the request of a number is being answered."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection, self.number = connection, 0
+
+    def tell(self, content: Any) -> None:
+        """Send a note, ahead of the answer, or the answer itself."""
+        self._connection.send(Numbered(self.number, content))
+
+    def ask(self, content: Any) -> Any:
+        """What the client replies. Raises EOFError when it has gone."""
+        self.tell(Question(content))
+        return self._connection.recv()
+
+
+class Handler(Protocol):
+    """What answers the requests that follow the setup."""
+
+    def handle(self, request: Any) -> Any:
+        """The answer. Raises ExecutionError for what fails, HsdagError for a user's mistake."""
+
+
+def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_s: float | None = None) -> None:
+    """Answer requests until they end, or none comes for ``idle_s`` seconds. The first one is the setup."""
+    worker: Handler | None = None
+    channel = Channel(connection)
+    with contextlib.suppress(EOFError):
+        while connection.poll(None if worker is None else idle_s):
+            request: Numbered = connection.recv()
+            channel.number = request.number
+            answer: Any = None
+            try:
+                if worker is None:
+                    worker = make_worker(request.content, channel)
+                else:
+                    answer = worker.handle(request.content)
+            except (ExecutionError, MemoryError) as error:
+                answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
+            except HsdagError as error:
+                answer = HsdagError(str(error))
+            except Exception as error:  # noqa: BLE001 - whatever else is raised is a defect, which the client raises again
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                summary = f"{type(error).__name__} in {where.name}, line {where.lineno}: {error}"
+                answer = WorkerDefect(f"in the worker process: {summary}")
+                answer.add_note(traceback.format_exc())
+            channel.tell(answer)
+
+
+def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
+    """Serve over the socket that the process has as stdin, for as long as the process that started it lives."""
+    die_with_parent()
+    with contextlib.suppress(OSError):  # on Linux, where the machine's memory runs out, the kernel kills this one first
+        OWN_SCORE.write_text(str(HIGHEST_SCORE), encoding="ascii")
+    serve(make_worker, Connection(os.dup(0)))
+
+
+def die_with_parent() -> None:
+    """On Linux, have the kernel end this process when the one that started it is killed."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 class WorkerClient:
     """Calls a worker process, with a time limit each.
 
     A worker that dies, misses a limit, or takes more than ``memory_bytes`` is killed with all its children; the call
-    raises CandidateFailed and the next one starts a new worker. Without ``memory_bytes`` that is MEMORY_SHARE of the
-    memory that is free when the worker starts. ``on_wait`` is told what takes long to compile. While ``should_abandon``
-    says so, a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as a context manager.
+    raises CandidateFailed and the next one starts a new worker. Without ``memory_bytes`` that is MEMORY_SHARE of what
+    ``usable_bytes`` says when the worker starts. ``on_wait`` is told what takes long to compile. While
+    ``should_abandon`` says so, a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as
+    a context manager.
     """
 
-    def __init__(self, setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> None:
+    def __init__(
+        self,
+        setup: Request[None],
+        command: Sequence[str],
+        usable_bytes: Callable[[], float] = lambda: float("inf"),
+        name: str = "worker",
+    ) -> None:
         self.setup = setup
         self.num_starts = 0
         self.memory_bytes: float | None = None
-        self._most_bytes = float("inf")
         self.should_abandon: Callable[[], bool] = lambda: False
         self.on_wait: Callable[[str], None] = lambda _: None
         self.on_question: Callable[[Any], Any] = lambda _: None
+        self._usable_bytes, self._most_bytes, self._name = usable_bytes, float("inf"), name
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._is_set_up = False
         self._numbers = itertools.count()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
 
@@ -103,8 +207,9 @@ class WorkerClient:
         Raises CandidateFailed when the candidate fails, or the worker dies or takes more than ``limit_s``; HsdagError
         when the worker cannot even start on this model and these devices; WorkerDefect for a defect of the worker's.
         """
-        if self._process is None:
-            self._start()
+        self.begin()
+        if not self._is_set_up:
+            self._set_up()
         return self._exchange(request, limit_s, compiling_s)
 
     def close(self) -> None:
@@ -112,22 +217,28 @@ class WorkerClient:
         self.restart()
         self._log.close()
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Start the process, if there is none, without waiting for it."""
+        if self._process is not None:
+            return
         self._log.seek(0)
         self._log.truncate()
         self.num_starts += 1
         given = self.memory_bytes
-        self._most_bytes = MEMORY_SHARE * usable_memory_bytes() if given is None else given
+        self._most_bytes = MEMORY_SHARE * self._usable_bytes() if given is None else given
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 self._command, stdin=theirs.fileno(), stdout=self._log, stderr=self._log, start_new_session=True
             )
+
+    def _set_up(self) -> None:
         try:
             self._exchange(self.setup, START_LIMIT_S)
+            self._is_set_up = True
         except CandidateFailed as failure:
             self.restart()
-            raise HsdagError(f"the measuring process cannot start: {failure.reason}") from failure
+            raise HsdagError(f"the {self._name} process cannot start: {failure.reason}") from failure
         except BaseException:
             self.restart()
             raise
@@ -152,7 +263,7 @@ class WorkerClient:
             self._lost(f"took more than {self._most_bytes / 1e9:.1f} GB of memory and was killed")
         if watchdog.is_overdue:
             meanwhile = f" while it compiled for {watchdog.compiling}" if watchdog.compiling else ""
-            self._lost(f"gave no answer within {limit_s:g} s{meanwhile} and was killed")
+            self._lost(f"gave no answer within {limit_s:g} s{meanwhile} and was killed", is_late=True)
         if has_ended:
             self._lost(self._epitaph())
         if isinstance(answer, Exception):
@@ -183,9 +294,9 @@ class WorkerClient:
             if self.should_abandon() and time.monotonic() - begin_s > PATIENCE_S:
                 self._lost("was given up when the search was interrupted")
 
-    def _lost(self, reason: str) -> NoReturn:
+    def _lost(self, reason: str, *, is_late: bool = False) -> NoReturn:
         self.restart()
-        raise CandidateFailed(f"the worker {reason}", lost_worker=True)
+        raise CandidateFailed(f"the {self._name} {reason}", lost_worker=True, is_late=is_late)
 
     def _epitaph(self) -> str:
         """How the process ended, with the last line it printed."""
@@ -201,7 +312,7 @@ class WorkerClient:
 
     def restart(self) -> None:
         """End the process; the next call starts another one."""
-        process, self._process = self._process, None
+        process, self._process, self._is_set_up = self._process, None, False
         if process is None:
             return
         _kill_group(process)
@@ -247,6 +358,8 @@ class _Watchdog(threading.Thread):
 
     def _used(self) -> tuple[float, float]:
         """Processor time that the process has taken, and the bytes of its own that it has, without mapped files."""
+        import psutil  # takes long to load
+
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self._process.pid)
             times, memory = process.cpu_times(), process.memory_info()

@@ -14,16 +14,15 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir import DeviceError, DeviceSpec
+from hsdag.ir.processes import CandidateFailed
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Open
 from hsdag.runtime.measuring.messages import Opened, OpTimes, WorkerSetup
+from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.measuring.worker_client import CandidateFailed
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
-from hsdag.runtime.profiling.contention import KINDS, Contention
-from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
-from hsdag.runtime.profiling.profile_cache import ProfileCache
-from hsdag.runtime.profiling.profiler import Effort, Profiler
 from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
@@ -357,7 +356,7 @@ def test_a_cache_folder_that_cannot_be_written_costs_nothing_but_the_entry(tmp_p
 
 
 WRITER = """
-import sys; from pathlib import Path; from hsdag.runtime.profiling.profile_cache import ProfileCache
+import sys; from pathlib import Path; from hsdag.runtime.measuring.caches import ProfileCache
 cache = ProfileCache(Path(sys.argv[1])); print(flush=True)
 while True: cache.put({"what": "x"}, {"of": [int(sys.argv[2])] * 100_000})
 """
@@ -381,7 +380,7 @@ def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
-    crashing = (sys.executable, str(Path(__file__).parent.parent / "measuring" / "faulty_worker.py"), "crash", "1")
+    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
     with (
         Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
         pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),

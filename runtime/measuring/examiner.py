@@ -18,9 +18,10 @@ from openvino import opset13
 from hsdag.ir.build import name_uniquely, ordered_ops
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import ModelError
+from hsdag.ir.processes import Request, main
 from hsdag.ir.reader import load_model
-from hsdag.runtime.examining.excerpt import alone, inputs_of, up_to
-from hsdag.runtime.examining.messages import (
+from hsdag.runtime.measuring.inferences import Course, Exercise, make_courses
+from hsdag.runtime.measuring.messages import (
     AskDevice,
     AskHetero,
     AskSupport,
@@ -36,14 +37,8 @@ from hsdag.runtime.examining.messages import (
     ProbeTransfer,
     RunBeside,
 )
-from hsdag.runtime.examining.network import network
-from hsdag.runtime.examining.transfer import probe_transfer
-from hsdag.runtime.measuring.exercise import Course, Exercise, make_courses
-from hsdag.runtime.measuring.messages import Request
-from hsdag.runtime.measuring.serving import main
-from hsdag.runtime.measuring.side_by_side import probe_model, times_beside
-from hsdag.runtime.measuring.worker import output_difference
-from hsdag.runtime.measuring.worker_profile import device_memory_bytes
+from hsdag.runtime.measuring.probes import probe_model, probe_transfer, times_beside
+from hsdag.runtime.measuring.worker import device_memory_bytes, output_difference
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import device_calls
 
@@ -216,7 +211,7 @@ def _facts(spec: DeviceSpec) -> DeviceFacts:
 
 
 def _precision(spec: DeviceSpec) -> Precision:
-    model = network()
+    model = probe_model("compute")
     courses = make_courses(model, (), 0, None)
     expected = _outputs(_CPU, model, courses, SINGLE)
     default = output_difference(_outputs(spec, model, courses, {}), expected)
@@ -241,6 +236,75 @@ def _beside(request: RunBeside) -> list[list[list[tuple[float, float]]]]:
     model = probe_model(request.kind)
     compiled = [core.compile_model(model, spec.openvino_name) for spec in request.devices]
     return times_beside([each.create_infer_request() for each in compiled], request.for_s)
+
+
+def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
+    """A clone of a model whose results are all outputs of the ops ``names`` alone; inputs and state are the model's.
+
+    Ops bear unique names. Raises ModelError for a name that the model does not have.
+    """
+    excerpt = model.clone()
+    found = {node.get_friendly_name(): node for node in excerpt.get_ordered_ops()}
+    ports = [port for name in names for port in _op(found, name).outputs()]
+    for result in excerpt.get_results():
+        excerpt.remove_result(result)
+    excerpt.add_results([opset13.result(port) for port in ports])
+    return excerpt
+
+
+def inputs_of(model: ov.Model, name: str) -> tuple[str, ...]:
+    """The ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
+    nodes = {node.get_friendly_name(): node for node in model.get_ordered_ops()}
+    found: dict[str, None] = {}
+    for port in _op(nodes, name).inputs():
+        source = port.get_source_output().get_node()
+        if _depends_on_data(source):
+            found[source.get_friendly_name()] = None
+    return tuple(found)
+
+
+def alone(model: ov.Model, name: str, values: Mapping[tuple[str, int], ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
+    """Op ``name`` as a model, and the tensors of its inputs.
+
+    ``values`` are those of ops that depend on data, by name and output port. Real numbers become inputs, others
+    constants, for plugins may have to know a shape or an axis.
+    """
+    clone = model.clone()
+    node = _op({each.get_friendly_name(): each for each in clone.get_ordered_ops()}, name)
+    parameters: dict[tuple[str, int], Any] = {}
+    given: list[ov.Tensor] = []
+    for port in node.inputs():
+        source = port.get_source_output()
+        key = source.get_node().get_friendly_name(), source.get_index()
+        if key not in values:
+            continue
+        if not source.get_element_type().is_real():
+            port.replace_source_output(opset13.constant(values[key]).output(0))
+            continue
+        if key not in parameters:
+            parameters[key] = opset13.parameter(values[key].shape, source.get_element_type())
+            given.append(values[key])
+        port.replace_source_output(parameters[key].output(0))
+    return ov.Model([opset13.result(port) for port in node.outputs()], list(parameters.values()), name), given
+
+
+def _depends_on_data(node: Any) -> bool:
+    """Whether an op is computed from an input or a variable."""
+    seen, to_do = set[str](), [node]
+    while to_do:
+        current = to_do.pop()
+        if current.get_type_name() in ("Parameter", "ReadValue"):
+            return True
+        if current.get_name() not in seen:
+            seen.add(current.get_name())
+            to_do += [value.get_node() for value in current.input_values()]
+    return False
+
+
+def _op(nodes: Mapping[str, Any], name: str) -> Any:
+    if name not in nodes:
+        raise ModelError(f"the model has no op {name!r}")
+    return nodes[name]
 
 
 if __name__ == "__main__":

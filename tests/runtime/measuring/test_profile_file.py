@@ -11,9 +11,14 @@ import pytest
 
 from hsdag.ir import FileFormatError
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.profiling.contention import Contention
-from hsdag.runtime.profiling.profile import DeviceProfile, LinkProfile, ModelProfile
-from hsdag.runtime.profiling.profile_file import read_profile, write_profile
+from hsdag.runtime.measuring.profile import (
+    Contention,
+    DeviceProfile,
+    LinkProfile,
+    ModelProfile,
+    read_profile,
+    write_profile,
+)
 
 TIMES = (
     DeviceProfile(np.array([1e-3, np.nan]), ((0, 1),), None, 0.1, 5, 100, None, 0.5, 0.01, 7),

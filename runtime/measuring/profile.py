@@ -1,0 +1,363 @@
+"""Profiles: measured times of a model's ops on every device, of tensors between devices, and of devices side by side.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.stats import t as student_t
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph import FloatArray
+from hsdag.ir.placement import DeviceRecord, first_problem, parse_document, read_text, write_atomically
+from hsdag.runtime.problems.cost_model import CostModel, CostSource
+
+MOST_LAUNCH_SHARE = 0.9
+"""Of a model's latency at most this much is taken for its launch: small models are little else."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceProfile:
+    """What one device takes for a model.
+
+    ``time_s`` is NaN for ops the device does not run. All ops that one primitive computes share its figure: it
+    stands at the one with the most FLOPs, the others are 0, and ``fused`` lists them together. The sum over all ops
+    is ``latency_s``, the measured latency of the whole model, which is None where the device does not run all of
+    it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
+    ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
+    it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
+    how long compiling took, ``first_s`` the first inference, 0 where that is not known. ``box`` is the machine that
+    measured, where it was another one; all that is seconds is scaled to this one then.
+    """
+
+    time_s: FloatArray  # [N]
+    fused: tuple[tuple[int, ...], ...]
+    latency_s: float | None
+    spread: float
+    runs: int
+    resident_bytes: int
+    memory_bytes: float | None
+    compile_s: float = 0.0
+    first_s: float = 0.0
+    device_bytes: int | None = None
+    box: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LinkProfile:
+    """What it takes to go from a submodel on one device to one on another.
+
+    ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; conversions that the
+    plugins make at the boundary are in it. The diagonals, from one submodel to another on the same device, are
+    means over the device's links, since HETERO cannot be made to part ops of one device.
+
+    ``ordinary`` and ``shared`` are ``[launch_s, latency_s, s_per_byte]`` of the work-conserving executor, where a GPU
+    takes part: through the tensor of the request that wrote it, and through memory that spares copies. They are NaN for
+    all other pairs, and where there is no such way.
+    """
+
+    launch_s: FloatArray  # [D]
+    latency_s: FloatArray  # [D, D]
+    bandwidth_bytes_per_s: FloatArray  # [D, D]
+    ordinary: FloatArray | None = None  # [3, D, D]
+    shared: FloatArray | None = None  # [3, D, D]
+
+    def side_by_side(self) -> LinkProfile:
+        """The links of the work-conserving executor: as it hands tensors on where that is known, else HETERO's."""
+        if self.ordinary is None or self.shared is None:
+            return self
+        launch_s, latency_s, s_per_byte = np.where(np.isnan(self.shared), self.ordinary, self.shared)
+        known = ~np.isnan(latency_s)
+        counts = known.sum(axis=0)
+        own_launch_s = np.divide(np.nansum(launch_s, axis=0), counts, out=self.launch_s.copy(), where=counts > 0)
+        bandwidth = 1.0 / np.maximum(s_per_byte, 1e-12)
+        return LinkProfile(
+            own_launch_s,
+            np.where(known, latency_s, self.latency_s),
+            np.where(known, bandwidth, self.bandwidth_bytes_per_s),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ModelProfile:
+    """All that was measured of one model on some devices; ``contention`` is None where it was not asked for."""
+
+    devices: tuple[DeviceSpec, ...]
+    times: tuple[DeviceProfile, ...]
+    links: LinkProfile
+    contention: Contention | None = None
+
+    @property
+    def fused(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of ops that some device computes as one."""
+        return tuple(ops for profile in self.times for ops in profile.fused)
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """[D] infinite where it is not known; devices over the CPU plugin share the machine's memory out."""
+        num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
+        known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
+        return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
+
+    def costs(self, *, side_by_side: bool = False) -> CostModel:
+        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
+
+        Links are HETERO's, or ``side_by_side`` those of the work-conserving executor. Pairs of devices that were not
+        measured side by side are taken not to slow each other down.
+        """
+        links = self.links.side_by_side() if side_by_side else self.links
+        total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
+        share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
+        return CostModel(
+            time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
+            launch_s=links.launch_s,
+            link_latency_s=links.latency_s,
+            link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
+            source=CostSource.MEASURED,
+            slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
+        )
+
+    def op_by_op_costs(self) -> CostModel:
+        """The same for an executor that starts every op by itself.
+
+        A model on one device has no launch beside its ops then. What a probe takes for all of its tensors together, the
+        way from one device's work to the other's, is taken by every crossing.
+        """
+        costs = self.costs()
+        return replace(
+            costs,
+            time_s=np.stack([profile.time_s for profile in self.times], axis=1),
+            launch_s=np.zeros_like(costs.launch_s),
+            link_latency_s=costs.link_latency_s + costs.launch_s[None, :],
+        )
+
+
+KINDS = ("compute", "memory", "model")
+"""What is run on two devices at once: small models bound by the one or the other, and the placed model itself."""
+
+Rounds: TypeAlias = Sequence[tuple[float, float]]
+"""Seconds of an inference alone, and beside another device."""
+
+CONFIDENCE = 0.95
+"""With which a factor is at least what the lower end of its interval says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contention:
+    """Factors [D, D] by kind, of a device's time for an inference while the device of the column is busy too.
+
+    They are at least 1, and NaN where nothing was measured. A factor is that of the least times of all rounds, for
+    whatever else runs on the machine only adds, and to two devices more than to one. ``least`` are the lower ends of
+    one-sided intervals of Student's t on the logarithms of rounds' ratios, and no more than the factors.
+    """
+
+    factor: Mapping[str, FloatArray]
+    least: Mapping[str, FloatArray]
+
+    @staticmethod
+    def of(samples: Mapping[str, Sequence[Sequence[Rounds]]], num_devices: int) -> Contention:
+        """The factors of times by kind, pair [D, D] and round; kinds and pairs may be missing."""
+        factor = {kind: np.full((num_devices, num_devices), np.nan) for kind in KINDS}
+        least = {kind: table.copy() for kind, table in factor.items()}
+        for kind, table in samples.items():
+            for a, row in enumerate(table):
+                for b, rounds in enumerate(row):
+                    if len(rounds) > 1:
+                        factor[kind][a, b], least[kind][a, b] = _factor(*np.transpose(rounds))
+        return Contention(factor, least)
+
+    @property
+    def slowdown(self) -> FloatArray:
+        """[D, D] what a simulation takes: of the model where it was measured, else the mean of the two small ones.
+
+        NaN where nothing was measured.
+        """
+        small = 0.5 * (self.factor["compute"] + self.factor["memory"])
+        found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
+        np.fill_diagonal(found, 1.0)
+        return found
+
+
+def _factor(alone_s: FloatArray, beside_s: FloatArray) -> tuple[float, float]:
+    """The factor of rounds [R], and the lower end of its interval."""
+    factor, logs = float(beside_s.min() / alone_s.min()), np.log(beside_s / alone_s)
+    error = float(student_t.ppf(CONFIDENCE, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
+    return max(1.0, factor), max(1.0, min(factor, float(np.exp(logs.mean() - error))))
+
+
+FORMAT_NAME: Literal["hsdag-profile"] = "hsdag-profile"
+FORMAT_VERSION: Literal[1] = 1
+
+LARGEST = 1e24
+"""Bound of all figures: sums stay far from infinity."""
+
+Figure = Annotated[float, Field(ge=0, le=LARGEST)] | None
+"""A figure that is not negative; null where it is not known, or is infinite."""
+Table = list[list[Figure]]
+_HAND_OVERS = ("ordinary", "shared")
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Count = Annotated[int, Field(ge=0, le=int(LARGEST))]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DeviceTimes(_Record):
+    """What one device takes for the model, as ``DeviceProfile`` has it; ``time_s`` is [N], null for what it lacks.
+
+    ``box`` is absent where the machine that wrote the file has measured.
+    """
+
+    device: DeviceRecord
+    time_s: list[Figure]
+    fused: list[list[_Count]]
+    latency_s: _Amount | None
+    spread: _Amount
+    runs: _Count
+    resident_bytes: int
+    memory_bytes: _Amount | None
+    compile_s: _Amount
+    first_s: _Amount
+    device_bytes: int | None = None
+    box: str | None = None
+
+
+class LinkTimes(_Record):
+    """What it takes to go from one device to another, as ``LinkProfile`` has it; bandwidths are null for no limit."""
+
+    launch_s: list[_Amount]
+    latency_s: Table
+    bandwidth_bytes_per_s: Table
+    ordinary: list[Table] | None = None
+    shared: list[Table] | None = None
+
+
+class ContentionFactors(_Record):
+    """How much devices slow each other down, as ``Contention`` has it."""
+
+    factor: dict[str, Table]
+    least: dict[str, Table]
+
+
+class ProfileRecord(_Record):
+    """A ``ModelProfile``."""
+
+    format: Literal["hsdag-profile"] = FORMAT_NAME
+    version: Literal[1] = FORMAT_VERSION
+    devices: list[DeviceTimes] = Field(min_length=1)
+    links: LinkTimes
+    contention: ContentionFactors | None = None
+
+    @staticmethod
+    def of(profile: ModelProfile) -> ProfileRecord:
+        """The record of a profile."""
+        devices = [
+            DeviceTimes(
+                device=DeviceRecord.of(spec),
+                **{**vars(times), "time_s": figures(times.time_s), "fused": [list(ops) for ops in times.fused]},
+            )
+            for spec, times in zip(profile.devices, profile.times, strict=True)
+        ]
+        tables = vars(profile.links).items()
+        links = LinkTimes.model_validate({name: None if t is None else figures(t) for name, t in tables})
+        known = profile.contention
+        factors = (
+            None
+            if known is None
+            else ContentionFactors(
+                factor={kind: figures(table) for kind, table in known.factor.items()},
+                least={kind: figures(table) for kind, table in known.least.items()},
+            )
+        )
+        return ProfileRecord(devices=devices, links=links, contention=factors)
+
+    def profile(self) -> ModelProfile:
+        """The profile. Raises ValueError where its columns and tables do not fit together."""
+        times = tuple(
+            DeviceProfile(
+                **{
+                    **{name: getattr(each, name) for name in DeviceTimes.model_fields if name != "device"},
+                    "time_s": numbers(each.time_s),
+                    "fused": tuple(tuple(ops) for ops in each.fused),
+                }
+            )
+            for each in self.devices
+        )
+        handed = {way: getattr(self.links, way) for way in _HAND_OVERS}
+        links = LinkProfile(
+            numbers(self.links.launch_s),
+            numbers(self.links.latency_s),
+            numbers(self.links.bandwidth_bytes_per_s, np.inf),
+            **{way: None if table is None else numbers(table) for way, table in handed.items()},
+        )
+        contention = None
+        if self.contention is not None:
+            factors = ({kind: numbers(t) for kind, t in side.items()} for side in vars(self.contention).values())
+            contention = Contention(*factors)
+        profile = ModelProfile(tuple(each.device.spec() for each in self.devices), times, links, contention)
+        _check(profile)
+        return profile
+
+
+def write_profile(profile: ModelProfile, path: Path) -> None:
+    """Write a profile file atomically. Raises OutputError."""
+    own = {d: {"box"} for d, times in enumerate(profile.times) if times.box is None}
+    write_atomically(path, (ProfileRecord.of(profile).model_dump_json(exclude={"devices": own}) + "\n").encode())
+
+
+def read_profile(path: Path) -> ModelProfile:
+    """Read a profile file. Raises FileFormatError when it is missing, or is no profile."""
+    document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
+    try:
+        return ProfileRecord.model_validate(document).profile()
+    except ValidationError as error:
+        raise FileFormatError(f"{path}: {first_problem(error)}") from error
+    except ValueError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
+
+def _check(profile: ModelProfile) -> None:
+    """Raise ValueError where columns have other lengths than one entry per op, or tables than one per device."""
+    n, d, links = len(profile.times[0].time_s), len(profile.devices), profile.links
+    if len({spec.name for spec in profile.devices}) != d:
+        raise ValueError("devices: two have the same name")
+    if any(len(times.time_s) != n for times in profile.times):
+        raise ValueError(f"devices: every time_s needs {n} entries, one per op, as the first one has")
+    if any(op >= n for ops in profile.fused for op in ops):
+        raise ValueError(f"devices: fused may name ops up to {n - 1}")
+    shapes = {"launch_s": (d,), "latency_s": (d, d), "bandwidth_bytes_per_s": (d, d)}
+    shapes |= {way: (3, d, d) for way in _HAND_OVERS if getattr(links, way) is not None}
+    tables = {f"links.{name}": (getattr(links, name), shape) for name, shape in shapes.items()}
+    for side, factors in () if profile.contention is None else vars(profile.contention).items():
+        if set(factors) != set(KINDS):
+            raise ValueError(f"contention.{side}: it needs the kinds {', '.join(KINDS)}")
+        tables |= {f"contention.{side}.{kind}": (table, (d, d)) for kind, table in factors.items()}
+    for name, (table, shape) in tables.items():
+        if table.shape != shape:
+            raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
+    if (links.bandwidth_bytes_per_s <= 0).any():
+        raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
+    profile.costs()
+    profile.costs(side_by_side=True)
+
+
+def figures(table: FloatArray) -> Any:
+    """An array as nested lists, null for what is not finite."""
+    shown = table.astype(object)
+    shown[~np.isfinite(table)] = None
+    return shown.tolist()
+
+
+def numbers(table: Any, missing: float = np.nan) -> FloatArray:
+    """Nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
+    found = np.array(table, dtype=np.float64)
+    return np.where(np.isnan(found), missing, found)
