@@ -25,7 +25,7 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(TEST) -m slow
 
-# What needs OpenVINO's GPU plugin, on two software GPUs; docs/testing-without-a-gpu.md explains them.
+# What needs OpenVINO's GPU plugin, on two software GPUs; docs/architecture.md explains them.
 test-gpu: $(VENV)/.installed gpu
 	$(SOFTWARE_GPU)/run $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(SOFTWARE_GPU)
 

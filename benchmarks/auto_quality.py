@@ -12,12 +12,15 @@ proves it. Exit status 1 where a bar is missed.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections import Counter
 
-from bounds import WORKLOADS, published
+import numpy as np
 from machine import machine
 
 from hsdag.commands.workload import build_problem
+from hsdag.models import find_workload
 from hsdag.placers.incumbent import Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -25,6 +28,9 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
 
+WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
+NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0
+BYTES = {"f16": 2, "f32": 4, "c64": 8}
 RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
 LEAST_GAIN = 1e-9
 MOST_OVER_S = 0.5
@@ -36,6 +42,32 @@ def solved(problem: ScheduleProblem, method: str, seconds: float, seed: int = 0)
     if method == "enumerative" and not any(problem.labels.meta_ops):
         return None
     return solve(problem, placer, SolveOptions(method, budget_s=seconds, seed=seed))
+
+
+def published(name: str) -> ScheduleProblem:
+    """A workload in the units of DOPPLER's published graphs, 10^10 operations."""
+    workload = find_workload(name).build(NUM_DEVICES)
+    graph = workload.graph
+    kept = np.flatnonzero(np.array(graph.op_types) != "Parameter")
+    index = np.full(graph.num_ops, -1)
+    index[kept] = np.arange(len(kept))
+    elements = graph.output_bytes / np.array([BYTES[kind] for kind in graph.element_types])
+    is_reduction = np.isin(graph.op_types, ("ReduceSum", "ReduceMax"))  # they count what they read
+    read = np.bincount(graph.edge_dst, elements[graph.edge_src], graph.num_ops)
+    count = np.where(np.array(graph.op_types) == "MatMul", graph.flops / 2, np.where(is_reduction, read, elements))
+    meta_op = [(re.sub(r"/\d+$", "", op), role) for op, role in zip(workload.meta_ops, workload.roles, strict=True)]
+    total: Counter[tuple[str, str]] = Counter()
+    for v in kept:
+        total[meta_op[v]] += float(count[v])  # type: ignore[assignment]
+    run = np.array([total[meta_op[v]] for v in kept]) / UNIT
+    inner = index[graph.edge_src] >= 0
+    return ScheduleProblem.from_arrays(
+        np.repeat(run[:, None], NUM_DEVICES, axis=1),
+        np.stack([index[graph.edge_src[inner]], index[graph.edge_dst[inner]]], axis=1),
+        output_bytes=SENT_OVER_RUN * run,
+        link_bandwidth_bytes_per_s=1.0,
+        name=f"{name}, published",
+    )
 
 
 def problems(num_wired: int) -> dict[str, ScheduleProblem]:

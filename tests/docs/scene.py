@@ -38,7 +38,7 @@ STANDS_IN = {
 def prepare(folder: Path) -> None:
     """The files that pages read and do not write."""
     save_model_files("tiny_resnet", folder / "model.xml")
-    problems = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
+    problems = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
     diamond, split = re.findall(r"```json\n(.*?)```", problems, re.DOTALL)
     for name, document in {"problem.json": diamond, "diamond.json": diamond, "split.json": split}.items():
         (folder / name).write_text(document)

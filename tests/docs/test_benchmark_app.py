@@ -11,7 +11,7 @@ import typer
 
 from hsdag.cli.app import app
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmark_app.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "measuring.md"
 OF_CPP = {"-cache_dir", "-load_from_file", "-mean_values", "-scale_values", "-use_device_mem"}
 """Options of the C++ tool by names that the Python tool has not."""
 

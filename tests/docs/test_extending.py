@@ -72,7 +72,9 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
     package = tmp_path / "hsdag"
     overlay(package, Path(hsdag.__file__).parent, Path(path.removeprefix("hsdag/")), example["text"])
     names = ("diamond.json", "split.json")
-    documents = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "problems.md").read_text(encoding="utf-8"), re.DOTALL)
+    documents = re.findall(
+        r"```json\n(.*?)```", (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     for name, document in zip(names, documents, strict=False):
         (tmp_path / name).write_text(document)
     language, _, use = example["use"].partition("\n")

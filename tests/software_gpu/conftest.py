@@ -1,4 +1,4 @@
-"""Tests on OpenVINO's GPU plugin, over OpenCL on a CPU: docs/testing-without-a-gpu.md."""
+"""Tests on OpenVINO's GPU plugin, over OpenCL on a CPU: docs/architecture.md."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
     """``placement`` [N] after moves of ops to one device at a time, until no device gains by one or time is over.
 
     Never dearer than ``placement``. With equal links between all devices the result takes at most the work of the
-    optimum and twice its transfers, were there no difference between the launches; see docs/mincut.md for others.
+    optimum and twice its transfers, were there no difference between the launches; see docs/exact.md for others.
     """
     best, best_s = placement, costs.cost_s(placement)
     idle, device = 0, 0

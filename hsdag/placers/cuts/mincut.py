@@ -1,4 +1,4 @@
-"""MincutPlacer: sequential execution as a graph cut, exact for two devices; see docs/mincut.md.
+"""MincutPlacer: sequential execution as a graph cut, exact for two devices; see docs/exact.md.
 
 Legend: U placement units, D devices.
 """

@@ -1,4 +1,4 @@
-"""PipelinePlacer: contiguous stages over the devices, balanced or in turn; see docs/mincut.md.
+"""PipelinePlacer: contiguous stages over the devices, balanced or in turn; see docs/exact.md.
 
 Legend: U placement units, D devices.
 """
