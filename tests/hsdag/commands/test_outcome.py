@@ -144,7 +144,7 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
     with Session(tiny_bert, devices) as session:
         session.problem()
         chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
-        assert asked == ["Choices"]
+        assert [kind for kind in asked if kind != "ReadModel"] == ["Choices"]
         assert chosen == original(session.client, Choices("HETERO:CPU_B,CPU_A"), 60.0)
 
 
