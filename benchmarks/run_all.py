@@ -54,6 +54,7 @@ BENCHMARKS = {
         r"within 5% of auto on \d of 1",
     ),
     "limits": Small("--budget 5s --shares 0.95 --limits 1e-2", r"\d of \d runs keep their limits"),
+    "mutants": Small("--count 1 --only features", r"\d of 1 are noticed"),
     "overlap_inception": Small("--model tiny_inception --rounds 3 --random 1", r"throughput over HETERO's: [\d.]+"),
     "place_defaults": Small(
         "--models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s",

@@ -1,0 +1,173 @@
+"""How many random changes of operators the tests notice: each against the tests of the folder that it lies in.
+
+Places are drawn from all product code that is not compiled by numba: comparisons, arithmetic, ``and`` and ``or``,
+``not``, ``min`` and ``max``, ``any`` and ``all``. One operator at a time is changed in a copy of the repository, and
+the tests that mirror the file's folder are run until one fails; a run that takes ten times as long as all of them do
+otherwise counts as noticed. Survivors are listed with their line, for a person to judge: some change nothing. Exit
+status 1 when fewer than 80% are noticed.
+
+    python benchmarks/mutants.py [--count 60] [--seed 0] [--only runtime/executor] [--jobs 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("hsdag", "ir", "runtime", "models", "features")
+COMPILED = {"inner", "inlined", "bare", "merged", "njit", "compiled"}
+BAR, LEAST_LIMIT_S = 0.8, 300.0
+OPERATORS: dict[type, type] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file with one operator changed."""
+
+    path: Path
+    line: int
+    before: str
+    after: str
+    text: str
+
+
+def mutated(node: ast.AST) -> Iterator[ast.AST]:
+    """The node with its operator changed, for each that it has."""
+    found = copy.deepcopy(node)
+    if isinstance(found, ast.Compare) and type(found.ops[0]) in OPERATORS:
+        found.ops[0] = OPERATORS[type(found.ops[0])]()
+    elif isinstance(found, (ast.BinOp, ast.BoolOp)) and type(found.op) in OPERATORS:
+        if isinstance(found, ast.BinOp) and any(
+            isinstance(side, ast.Constant | ast.JoinedStr)
+            and not isinstance(getattr(side, "value", None), (int, float))
+            for side in (found.left, found.right)
+        ):
+            return  # strings are joined, and a change would only raise a TypeError
+        found.op = OPERATORS[type(found.op)]()
+    elif isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
+        found = found.operand
+    elif isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in NAMES:
+        found.func.id = NAMES[found.func.id]
+    elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr in NAMES:
+        found.func.attr = NAMES[found.func.attr]
+    else:
+        return
+    yield found
+
+
+def is_compiled(node: ast.AST) -> bool:
+    """Whether numba compiles a function."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any(ast.unparse(each).partition("(")[0].rpartition(".")[2] in COMPILED for each in decorators)
+
+
+def interpreted(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes outside compiled functions."""
+    for child in ast.iter_child_nodes(node):
+        if not is_compiled(child):
+            yield child
+            yield from interpreted(child)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """All of a file."""
+    text = path.read_text(encoding="utf-8")
+    starts = [0]
+    for line in text.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = []
+    for node in interpreted(ast.parse(text)):
+        for changed in mutated(node):
+            begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+            before, after = text.encode()[begin:end].decode(), f"({ast.unparse(changed)})"
+            new = (text.encode()[:begin] + after.encode() + text.encode()[end:]).decode()
+            found.append(Mutant(path, node.lineno, " ".join(before.split()), after, new))
+    return found
+
+
+def tests_of(path: Path) -> Path:
+    """The tests that mirror the folder of a file, or the nearest folder above it that has some."""
+    folder = ROOT / "tests" / path.relative_to(ROOT).parent
+    while not any(folder.rglob("test_*.py")):
+        folder = folder.parent
+    return folder.relative_to(ROOT)
+
+
+def run_tests(copied: Path, first: Path | None, tests: Path, jobs: int, limit_s: float) -> bool:
+    """Whether they pass in a copy of the repository, those of the file of the same name before all others."""
+    environment = os.environ | {"PYTHONPATH": str(copied), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    rounds = [[*own, str(first)]] if first else []
+    for command in [*rounds, [*own, "-n", str(jobs), "--dist", "worksteal", str(tests)]]:
+        try:
+            done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        if done.returncode:
+            return False
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="files whose path begins so")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    print(machine())
+    files = [f for top in FOLDERS for f in sorted((ROOT / top).rglob("*.py")) if not f.is_symlink()]
+    files = sorted({f.resolve() for f in files if str(f.resolve().relative_to(ROOT)).startswith(given.only)})
+    every = [mutant for file in files for mutant in mutants_of(file)]
+    drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
+    print(f"{len(drawn)} of {len(every)} operators are changed, one at a time", flush=True)
+    survivors, taken_s = [], dict[Path, float]()
+    with tempfile.TemporaryDirectory() as name:
+        copied = Path(name) / "copy"
+        kept = shutil.ignore_patterns(".git", ".venv*", "artifacts", "__pycache__", ".mypy_cache", ".ruff_cache")
+        shutil.copytree(ROOT, copied, symlinks=True, ignore=kept)
+        for number, mutant in enumerate(drawn, start=1):
+            place, tests = mutant.path.relative_to(ROOT), tests_of(mutant.path)
+            if tests not in taken_s:
+                begin_s = time.monotonic()
+                if not run_tests(copied, None, tests, given.jobs, 3600.0):
+                    sys.exit(f"{tests} fails without any change")
+                taken_s[tests] = time.monotonic() - begin_s
+            first = next((ROOT / tests).rglob(f"test_{mutant.path.stem}.py"), None)
+            original = (copied / place).read_text(encoding="utf-8")
+            (copied / place).write_text(mutant.text, encoding="utf-8")
+            limit_s = max(LEAST_LIMIT_S, 10 * taken_s[tests])
+            survives = run_tests(copied, first.relative_to(ROOT) if first else None, tests, given.jobs, limit_s)
+            (copied / place).write_text(original, encoding="utf-8")
+            line = f"{place}:{mutant.line}: {mutant.before[:70]} -> {mutant.after[:70]}"
+            survivors += [line] * survives
+            print(f"{number:3d} {'SURVIVES' if survives else 'noticed '} {line}", flush=True)
+    killed = len(drawn) - len(survivors)
+    print(f"{killed} of {len(drawn)} are noticed (bar {BAR:.0%})")
+    for line in survivors:
+        print(f"  {line}")
+    return 0 if killed >= BAR * len(drawn) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
