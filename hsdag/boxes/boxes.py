@@ -6,9 +6,8 @@ import platform
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TypeVar
 
-from hsdag.boxes.jobs import Describe, Measure, ProfileDevice, RelativeTimes
+from hsdag.boxes.jobs import Describe, Measure
 from hsdag.boxes.machine import Machine
 from hsdag.boxes.site import Site
 from hsdag.evaluators.bench import Relative
@@ -17,14 +16,11 @@ from hsdag.fleet.pool import LOOK_EVERY_S, Host, Pool
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.processes import WorkerDefect
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import OpTimes
 
 MOST_LOSSES = 2
 """Workers that a box may lose before it measures no more."""
 
 Failures = JobLost, HsdagError, WorkerDefect
-
-R = TypeVar("R", Relative, RelativeTimes)
 
 
 class Boxes:
@@ -51,14 +47,10 @@ class Boxes:
         """Have a candidate measured on a box."""
         return self._pool.submit(Measure(candidate, reference, best_ratio, (self._shared,)), host)
 
-    def profile(self, host: Host, request: OpTimes, limit_s: float, reference: Candidate) -> Future[RelativeTimes]:
-        """Have a device profiled on a box."""
-        return self._pool.submit(ProfileDevice(request, limit_s, reference, (self._shared,)), host)
-
-    def answer(self, host: Host, future: Future[R]) -> R | None:
+    def answer(self, host: Host, future: Future[Relative]) -> Relative | None:
         """What a box has measured; None where that has to be measured elsewhere, since the box is unfit."""
         try:
-            relative: R = future.result()
+            relative = future.result()
         except Failures as failure:
             self._losses[host.name] += 1
             is_first = isinstance(failure, JobLost) and self._losses[host.name] < MOST_LOSSES

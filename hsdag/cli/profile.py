@@ -96,9 +96,6 @@ def show_profile(document: dict[str, Any]) -> None:
     ]
     loading = ["compile s", "first ms", "process MB", "GPU MB", "memory GB"]
     print_table(None, ["device", "model ms", "spread", "runs", "launch us", *loading, "unsupported ops"], rows)
-    for device in document["devices"]:
-        if device["box"] is not None:
-            typer.echo(f"{device['name']} was profiled on {device['box']}; its times are scaled to this machine")
     if len(document["devices"]) > 1:
         _show_pairs(document)
     _show_submodels(document["submodels"])

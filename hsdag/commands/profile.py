@@ -66,7 +66,6 @@ class ProfileResult:
                 "memory_bytes": times.memory_bytes,
                 "launch_s": float(launch_s),
                 "unsupported_ops": int(np.isnan(times.time_s).sum()),
-                "box": times.box,
             }
             devices.append(device)
         bandwidth, contention = costs.link_bandwidth_bytes_per_s.tolist(), self.profile.contention

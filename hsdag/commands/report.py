@@ -231,6 +231,4 @@ def _environment(run: KeptRun) -> dict[str, str]:
         settings[name] = f"{settings[name]}, {value}" if name in settings else value
     if result is not None:
         settings |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
-    times = () if run.profile is None else zip(run.profile.devices, run.profile.times, strict=True)
-    elsewhere = {f"{spec.name} was profiled on": each.box for spec, each in times if each.box is not None}
-    return {**settings, **devices, **elsewhere, **known}
+    return {**settings, **devices, **known}

@@ -1,4 +1,4 @@
-"""How a model is profiled and placements are measured: on this machine, or on others of its kind as well."""
+"""How a model is profiled and placements are measured."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import cast
 
 from hsdag.boxes.boxes import Boxes, find_boxes
 from hsdag.boxes.jobs import Describe
-from hsdag.boxes.profiling import ProfilingBoxes
 from hsdag.boxes.site import Packed, Site
-from hsdag.evaluators.bench import Bench
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.fleet.pool import Pool
 from hsdag.runtime.measuring.caches import ProfileCache
@@ -22,35 +20,19 @@ from hsdag.search.options import PlaceOptions
 from hsdag.search.session import Session
 from hsdag.search.verifying import Verifier, check_of, judging
 
-_WHAT = {
-    "measured": "measure{} placements",
-    "simulated": "profile{} the model",
-    "hybrid": "profile{0} the model and measure{0} placements",
-}
-"""What machines do, by the reward."""
 
-
-def measured_profile(session: Session, options: PlaceOptions, watcher: Watcher, boxes: Boxes | None) -> ModelProfile:
-    """The profile of a session's model, as the budget allows; what ``boxes`` have measured of it is said.
+def measured_profile(session: Session, options: PlaceOptions, watcher: Watcher) -> ModelProfile:
+    """The profile of a session's model, as the budget allows.
 
     Raises DeviceError as ``Session.profile`` does.
     """
-    elsewhere = (
-        None if boxes is None else ProfilingBoxes(boxes, Bench(session.runner, options.chosen_preset.measurement))
-    )
-    profile = session.profile(
+    return session.profile(
         ProfileCache(None) if options.fresh else None,
         Effort.within(options.budget_s, len(session.devices.placed)),
         watcher.on_phase,
         watcher.should_stop,
         side_by_side=options.executor != "hetero" or options.objective.is_steady,
-        elsewhere=elsewhere,
     )
-    both = zip(profile.devices, profile.times, strict=True)
-    named = ", ".join(f"{spec.name} on {times.box}" for spec, times in both if times.box is not None)
-    if named:
-        watcher.note(f"profiled elsewhere and scaled to this machine: {named}")
-    return profile
 
 
 def measured_evaluator(
@@ -74,12 +56,12 @@ def boxes_for(
     watcher: Watcher,
     describe: type[Describe] = Describe,
 ) -> Boxes | None:
-    """The machines of a pool that profile and measure beside this one; None where this one does so alone."""
-    if pool is None or all(host.is_here for host in pool.hosts):
+    """The machines of a pool that measure beside this one; None where this one does so alone."""
+    if pool is None or options.resolved_reward == "simulated" or all(host.is_here for host in pool.hosts):
         return None
-    why, what = _why_alone(session, options), _WHAT[options.resolved_reward]
+    why = _why_alone(session, options)
     if why is not None:
-        watcher.note(f"this machine alone {what.format('s')}: {why}")
+        watcher.note(f"this machine alone measures placements: {why}")
         return None
     check = check_of(session, options.reference, options.max_difference)
     site = Site(
@@ -94,7 +76,7 @@ def boxes_for(
     if not boxes.hosts:
         return None
     names = ", ".join([boxes.here, *(host.name for host in boxes.hosts)])
-    watcher.note(f"{1 + len(boxes.hosts)} machines {what.format('')}: {names}")
+    watcher.note(f"{1 + len(boxes.hosts)} machines measure placements: {names}")
     return boxes
 
 

@@ -119,7 +119,7 @@ def search_placements(
     """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
-    ground, verifier = prepare(session, options, watcher, boxes), _verifier(session, options)
+    ground, verifier = prepare(session, options, watcher), _verifier(session, options)
     if options.max_difference is not None:
         ground = _held(session, ground, options, verifier, watcher)
     problem, left_s = ground.problem, options.budget_s
@@ -192,8 +192,8 @@ def search_placements(
     return Found(*found, ground.profile, ground.unprofiled, None if hybrid is None else hybrid.costs)
 
 
-def prepare(session: Session, options: PlaceOptions, watcher: Watcher, boxes: Boxes | None = None) -> Ground:
-    """Profile the model where the reward simulates, on ``boxes`` as well.
+def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
+    """Profile the model where the reward simulates.
 
     A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
     interrupt. Raises DeviceError then, and when an op runs nowhere.
@@ -203,7 +203,7 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher, boxes: Bo
     if options.resolved_reward == "measured":
         return measured_alone
     try:
-        profile = measured_profile(session, options, watcher, boxes)
+        profile = measured_profile(session, options, watcher)
     except DeviceError as error:
         needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
         if needs_one and not watcher.should_stop():

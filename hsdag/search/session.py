@@ -28,7 +28,7 @@ from hsdag.runtime.measuring.caches import ProfileCache, identity, torch_identit
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import Effort, Elsewhere, Profiler
+from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.platforms.devices import DeviceSet, reduces_precision
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -138,12 +138,10 @@ class Session:
         should_stop: Callable[[], bool] = lambda: False,
         *,
         side_by_side: bool = False,
-        elsewhere: Elsewhere | None = None,
     ) -> ModelProfile:
         """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
 
         ``side_by_side`` adds how much devices slow each other down, which only what runs them at once must know.
-        Machines ``elsewhere`` profile devices as well.
 
         Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
         """
@@ -162,7 +160,6 @@ class Session:
             on_step=on_step,
             should_stop=should_stop,
             identify=identify,
-            elsewhere=elsewhere,
         )
         stages = _stages(problem, self.graph) if self.subject.labels is None else None
         return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)

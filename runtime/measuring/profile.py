@@ -34,8 +34,7 @@ class DeviceProfile:
     it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
     ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
     it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
-    how long compiling took, ``first_s`` the first inference, 0 where that is not known. ``box`` is the machine that
-    measured, where it was another one; all that is seconds is scaled to this one then.
+    how long compiling took, ``first_s`` the first inference, 0 where that is not known.
     """
 
     time_s: FloatArray  # [N]
@@ -48,7 +47,6 @@ class DeviceProfile:
     compile_s: float = 0.0
     first_s: float = 0.0
     device_bytes: int | None = None
-    box: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +212,7 @@ class _Record(BaseModel):
 class DeviceTimes(_Record):
     """What one device takes for the model, as ``DeviceProfile`` has it; ``time_s`` is [N], null for what it lacks.
 
-    ``box`` is absent where the machine that wrote the file has measured.
+    Earlier versions could name another machine, ``box``, that has measured.
     """
 
     device: DeviceRecord
@@ -228,7 +226,7 @@ class DeviceTimes(_Record):
     compile_s: _Amount
     first_s: _Amount
     device_bytes: int | None = None
-    box: str | None = None
+    box: str | None = Field(default=None, exclude=True)
 
 
 class LinkTimes(_Record):
@@ -285,7 +283,7 @@ class ProfileRecord(_Record):
         times = tuple(
             DeviceProfile(
                 **{
-                    **{name: getattr(each, name) for name in DeviceTimes.model_fields if name != "device"},
+                    **{name: getattr(each, name) for name in DeviceTimes.model_fields if name not in ("device", "box")},
                     "time_s": numbers(each.time_s),
                     "fused": tuple(tuple(ops) for ops in each.fused),
                 }
@@ -310,8 +308,7 @@ class ProfileRecord(_Record):
 
 def write_profile(profile: ModelProfile, path: Path) -> None:
     """Write a profile file atomically. Raises OutputError."""
-    own = {d: {"box"} for d, times in enumerate(profile.times) if times.box is None}
-    write_atomically(path, (ProfileRecord.of(profile).model_dump_json(exclude={"devices": own}) + "\n").encode())
+    write_atomically(path, (ProfileRecord.of(profile).model_dump_json() + "\n").encode())
 
 
 def read_profile(path: Path) -> ModelProfile:

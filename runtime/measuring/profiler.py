@@ -8,12 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +36,6 @@ SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
 
 HAND_OVER_SHARE = 0.2
 """Of the time for a profile, what measuring hand-overs of tensors gets; HETERO's figures stand for the rest."""
-
-LOOK_EVERY_S = 0.1
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
@@ -79,8 +74,7 @@ class Effort:
 class Profiler:
     """Measures one model in a worker, device by device, and keeps what it finds in a cache.
 
-    ``digest`` identifies the model and its inputs: everything that times depend on beside the device. Machines
-    ``elsewhere`` profile devices at the same time; all else is measured here.
+    ``digest`` identifies the model and its inputs: everything that times depend on beside the device.
     """
 
     def __init__(
@@ -95,14 +89,12 @@ class Profiler:
         should_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
         identify: Identify | None = None,
-        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._identify = identify or identity
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client = client
         self._graph = graph
         self._digest = digest
-        self._elsewhere = elsewhere
         self._should_stop = should_stop
         self._cache = cache
         self._effort = effort or Effort()
@@ -124,7 +116,8 @@ class Profiler:
         that does not take the whole model, as one whose memory is too small, is profiled on one of D ``stages`` [N]
         after another, while the other devices run the others. Raises DeviceError when a device cannot be profiled.
         """
-        times = self._times(Asked(tuple(devices), carriers, stages))
+        asked = Asked(tuple(devices), carriers, stages)
+        times = tuple(self._device(asked, d) for d in range(len(devices)))
         links = self._links(devices)
         if side_by_side and has_gpu(devices):
             links = replace(links, **self._hand_overs(devices))
@@ -140,75 +133,12 @@ class Profiler:
         if self._should_stop():
             raise DeviceError("profiling was interrupted")
 
-    def _times(self, asked: Asked) -> tuple[DeviceProfile, ...]:
-        """Of every device: this machine measures the first ones, and free ones elsewhere the last ones."""
-        found, waiting, running = dict[int, DeviceProfile](), deque[int](), dict[Future[Any], int]()
-        for d, spec in enumerate(asked.devices):
-            stored = self._cache.get(self._key(asked, d), self._effort.limit_s)
-            if stored is None:
-                waiting.append(d)
-            else:
-                self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
-                found[d] = self._profile_of(asked, d, stored)
-        is_shared = asked.reference is not None
-        try:
-            while waiting or running:
-                if is_shared:
-                    self._hand_out(asked, waiting, running)
-                if waiting:
-                    d = waiting.popleft()
-                    found[d] = self._device(asked, d)
-                else:
-                    is_shared = self._wait(running)
-                for future in [future for future in running if future.done()]:
-                    d, stored = running.pop(future), self._answer(future)
-                    if stored is None:
-                        waiting.append(d)
-                    else:
-                        found[d] = self._keep(asked, d, stored)
-        finally:
-            for future in running:
-                future.cancel()
-        return tuple(found[d] for d in range(len(asked.devices)))
-
-    def _hand_out(self, asked: Asked, waiting: deque[int], running: dict[Future[Any], int]) -> None:
-        """Give the last devices to machines elsewhere that are free; one device is left to this machine."""
-        while self._elsewhere is not None and asked.reference is not None and len(waiting) > 1:
-            request = self._request(asked.devices[waiting[-1]], asked.on(waiting[-1]))
-            future = self._elsewhere.hand_out(request, self._effort.call_limit_s, asked.reference)
-            if future is None:
-                return
-            running[future] = waiting.pop()
-            self._on_step(f"profiling {asked.devices[running[future]].name} on another machine")
-
-    def _wait(self, running: Mapping[Future[Any], int]) -> bool:
-        """Wait for an answer from elsewhere, for as long as a device takes here; False where there is none by then.
-
-        This machine profiles what is not answered then, and where its time would be too short for that afterwards, it
-        waits for less; where it is too short anyway, for all of it.
-        """
-        left_s = self._left_s
-        spare_s = left_s - len(running) * self._longest_s
-        end_s = self._clock() + (min(self._longest_s, spare_s) if spare_s >= 0 else left_s)
-        while not wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
-            self._check()
-            if self._clock() >= end_s:
-                for future in running:
-                    future.cancel()
-                return False
-        return True
-
-    def _answer(self, future: Future[Any]) -> dict[str, Any] | None:
-        answer = None if self._elsewhere is None or future.cancelled() else self._elsewhere.answer(future)
-        return None if answer is None else self._named(answer)
-
     @property
     def _left_s(self) -> float:
         return self._effort.total_s - (self._clock() - self._begin_s)
 
     def _key(self, asked: Asked, d: int) -> dict[str, Any]:
-        """What the times of a device depend on. The machine is not in it: the cache is this machine's own, and what
-        another one has measured is kept as scaled to this one."""
+        """What the times of a device depend on. The machine is not in it: the cache is this machine's own."""
         key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(asked.devices[d])}
         if not asked.own(d).all():
             on = set(asked.on(d))
@@ -216,8 +146,12 @@ class Profiler:
         return key
 
     def _device(self, asked: Asked, d: int) -> DeviceProfile:
-        """Measured here."""
+        """From the cache, else measured."""
         spec, own, begin_s = asked.devices[d], asked.own(d), self._clock()
+        stored = self._cache.get(self._key(asked, d), self._effort.limit_s)
+        if stored is not None:
+            self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
+            return self._profile_of(asked, d, stored)
         if self._longest_s > self._left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._left_s, 0.0):.0f} s are left for profiling"
@@ -235,9 +169,6 @@ class Profiler:
             self._step(f"{failure}; profiling it in {num} stages instead")
             stored = {"stages": [self._measure(spec, asked.on(d, k)) for k in range(num)]}
         self._longest_s = max(self._longest_s, self._clock() - begin_s)
-        return self._keep(asked, d, stored)
-
-    def _keep(self, asked: Asked, d: int, stored: dict[str, Any]) -> DeviceProfile:
         self._cache.put(self._key(asked, d), stored, self._effort.limit_s)
         return self._profile_of(asked, d, stored)
 
@@ -250,20 +181,14 @@ class Profiler:
         return self._device_profile(stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
+        """The worker's answer with ops by name: another file of the same model may number them otherwise."""
+        candidate, effort, names = Candidate.placed(on), self._effort, self._graph.canonical_names
+        measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
+        request = OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured)
         try:
-            answer = self._client.call(self._request(spec, on), self._effort.call_limit_s, COMPILING_LIMIT_S)
+            answer = self._client.call(request, effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
-        return self._named(answer)
-
-    def _request(self, spec: DeviceSpec, on: list[str]) -> OpTimes:
-        candidate, effort = Candidate.placed(on), self._effort
-        measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
-        return OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured)
-
-    def _named(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer with ops by name: another file of the same model may number them otherwise."""
-        names = self._graph.canonical_names
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
@@ -294,7 +219,6 @@ class Profiler:
             compile_s=float(stored.get("compile_s", 0.0)),
             first_s=float(stored.get("first_s", 0.0)),
             device_bytes=stored.get("device_bytes"),
-            box=stored.get("box"),
         )
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
@@ -510,31 +434,3 @@ class Asked:
         if stage is not None and self.stages is not None:
             of_ops = self.carriers[np.arange(len(of_ops)), (d + self.stages - stage) % len(self.devices)]
         return [self.devices[c].openvino_name for c in of_ops.tolist()]
-
-    @cached_property
-    def reference(self) -> Candidate | None:
-        """What machines are compared by: the model on the first device that runs all of it."""
-        return next((Candidate.on_device(spec) for d, spec in enumerate(self.devices) if self.own(d).all()), None)
-
-
-SECONDS = ("latency_s", "compile_s", "first_s")
-"""What an answer to ``OpTimes`` has in seconds, beside its primitives; all else is counts, bytes and shares."""
-
-
-class Elsewhere(Protocol):
-    """Machines like this one that profile a device at a time each, beside a reference that runs on this one as well."""
-
-    def hand_out(self, request: OpTimes, limit_s: float, reference: Candidate) -> Future[Any] | None:
-        """Have a device profiled within a limit; None where no machine is free, or the reference does not run here."""
-
-    def answer(self, future: Future[Any]) -> dict[str, Any] | None:
-        """The answer to ``OpTimes`` as of this machine, with ``box``, the machine that it comes from.
-
-        None where there is none, and this machine has to profile the device.
-        """
-
-
-def scaled(times: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """An answer to ``OpTimes`` with all that is seconds multiplied."""
-    primitives = [[ops, factor * seconds, *rest] for ops, seconds, *rest in times["primitives"]]
-    return {**times, **{name: factor * times[name] for name in SECONDS}, "primitives": primitives}

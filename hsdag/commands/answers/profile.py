@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 
 class Device(TypedDict):
-    """A device that was profiled; ``box`` is the machine that did, where it was another one."""
+    """A device that was profiled."""
 
     name: str
     latency_s: float | None
@@ -19,7 +19,6 @@ class Device(TypedDict):
     memory_bytes: float | None
     launch_s: float
     unsupported_ops: int
-    box: str | None
 
 
 class Links(TypedDict):

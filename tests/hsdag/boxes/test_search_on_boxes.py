@@ -11,13 +11,12 @@ import pytest
 from hsdag.commands.outcome import Tally
 from hsdag.fleet.local import LocalHost
 from hsdag.fleet.pool import Pool
-from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.search.driver import Watcher
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.measuring import boxes_for
 from hsdag.search.options import PlaceOptions
-from hsdag.search.searching import prepare, search_placements
+from hsdag.search.searching import search_placements
 from hsdag.search.session import Session
 from tests.hsdag.boxes.machines import DescribeApart, ProcessBox
 
@@ -69,24 +68,3 @@ def test_promising_plans_are_measured_on_all_machines_and_a_worker_may_be_killed
     assert len({event.plan for event in search.recorder.events}) == len(search.recorder.events)
     assert all(search.problem.is_legal(plan.placement) for plan in search.finalists)
     assert search.finalists
-
-
-@pytest.mark.slow
-def test_another_machine_profiles_a_device_and_the_search_says_so(
-    tiny_resnet: Path, fast_slow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes, patient = list[str](), Effort(runs=10**6, limit_s=6.0, probe_runs=5, probe_limit_s=0.05)
-    monkeypatch.setattr(Effort, "within", lambda *_: patient)  # the other process is to be ready before it is over
-    chosen = PlaceOptions(method="random", reward="simulated", budget_s=60.0, max_evaluations=12, fresh=True)
-    with Session(tiny_resnet, resolve_devices(fast_slow, None)) as session, Pool([ProcessBox("anna")]) as pool:
-        watcher = Watcher(on_note=notes.append)
-        found = boxes_for(session, chosen, pool, watcher, DescribeApart)
-        assert found is not None
-        profile = prepare(session, chosen, watcher, found).profile
-    assert profile is not None
-    assert [times.box for times in profile.times] == [None, "anna"]
-    assert profile.times[1].time_s.sum() == pytest.approx(profile.times[1].latency_s)
-    assert notes == [
-        f"2 machines profile the model: {found.here}, anna",
-        "profiled elsewhere and scaled to this machine: SLOW on anna",
-    ]

@@ -65,15 +65,6 @@ def test_the_costs_say_how_much_devices_slow_each_other_down(costs: Path) -> Non
     assert slowdown.min() >= 1.0
 
 
-def test_another_machine_that_has_profiled_a_device_is_named(
-    told: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = told["devices"]
-    assert first["box"] is None
-    show_profile({**told, "devices": [first, {**second, "box": "anna"}]})
-    assert "\nCPU_1 was profiled on anna; its times are scaled to this machine\n" in capsys.readouterr().out
-
-
 def test_what_compiling_the_cuts_took_is_said_of_every_submodel(told: dict[str, Any], tiny_resnet: Path) -> None:
     submodels = told["submodels"]
     assert {part["cut"] for part in submodels} == {1, 2}

@@ -99,15 +99,6 @@ def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
     assert content_of(limited).environment["data shape"] == "x[1,8], x[1,9]"
 
 
-def test_the_environment_says_which_other_machine_has_profiled_a_device(unfinished: Path) -> None:
-    run = KeptRun.load(unfinished)
-    assert run.profile is not None
-    first, *others = run.profile.times
-    elsewhere = replace(run, profile=replace(run.profile, times=(replace(first, box="anna"), *others)))
-    said = {name: text for name, text in content_of(elsewhere).environment.items() if "profiled" in name}
-    assert said == {f"{run.profile.devices[0].name} was profiled on": "anna"}
-
-
 def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:
     assert how_to_open([Path("m.json")]) == "Open it with model-explorer m.json (pip install hsdag[explorer])."
 
