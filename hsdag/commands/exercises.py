@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.fleet.job import Exchange, Job, Shared
+from hsdag.fleet.job import Exchange, Job
 from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.lists.rules import RuleScheduler
@@ -47,16 +46,14 @@ class Exercise:
 
 @dataclass(frozen=True, eq=False)
 class JudgeJob(Job[FloatArray]):
-    """Values [R, P] of rules [R, W] on some of the exercises that workers have."""
+    """Values [R, P] of rules [R, W] on exercises [P]."""
 
     rules: FloatArray
-    which: IntArray
-    needs: tuple[Shared, ...]
+    exercises: tuple[Exercise, ...]
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> FloatArray:  # noqa: ARG002
+    def run(self, exchange: Exchange) -> FloatArray:  # noqa: ARG002
         """As Job says."""
-        exercises: tuple[Exercise, ...] = values[0]
-        return np.stack([exercises[i].values(list(self.rules)) for i in self.which], axis=1)
+        return np.stack([exercise.values(list(self.rules)) for exercise in self.exercises], axis=1)
 
 
 class Exercises:
@@ -64,7 +61,6 @@ class Exercises:
 
     def __init__(self, exercises: Sequence[Exercise], pool: Pool | None = None) -> None:
         self._exercises, self._pool = tuple(exercises), pool
-        self._needs = () if pool is None else (Shared.of(self._exercises),)
 
     def __len__(self) -> int:
         return len(self._exercises)
@@ -79,7 +75,7 @@ class Exercises:
             return np.stack(columns, axis=1)
         check()
         parts = parts_of(which, self._pool.num_workers)
-        jobs = [JudgeJob(np.array(rules), part, self._needs) for part in parts]
+        jobs = [JudgeJob(np.array(rules), tuple(self._exercises[i] for i in part)) for part in parts]
         return np.concatenate(self._pool.answers(jobs, check), axis=1)
 
 

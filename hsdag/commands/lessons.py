@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ class LessonJob(Job[Lesson]):
     number: int
     expert: Expert | None
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> Lesson:  # noqa: ARG002
+    def run(self, exchange: Exchange) -> Lesson:  # noqa: ARG002
         """As Job says."""
         return lesson_of(find_family(self.family), self.number, self.expert)
 

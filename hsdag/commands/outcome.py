@@ -40,22 +40,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason.
-
-    ``boxes`` counts those that each machine ran, or tried to, where several did.
-    """
+    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
 
     tried: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     simulated: int = 0
-    boxes: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(events: Sequence[Event], simulated: int = 0) -> Tally:
         """Of a search's events."""
         failed = Counter(e.score.failure for e in events if e.score.failure is not None)
-        boxes = Counter(e.score.box for e in events if e.score.box is not None)
-        return Tally(len(events), dict(failed.most_common()), simulated, dict(boxes.most_common()))
+        return Tally(len(events), dict(failed.most_common()), simulated)
 
     @property
     def num_failed(self) -> int:
@@ -65,8 +60,7 @@ class Tally:
     @property
     def words(self) -> str:
         """The count in words; failed placements are not called measured."""
-        simulated = f" ({', '.join(f'{count} on {box}' for box, count in self.boxes.items())})" if self.boxes else ""
-        simulated += f", {self.simulated} simulated" if self.simulated else ""
+        simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
             return f"{_placements(self.tried)} measured{simulated}"
         reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
@@ -153,7 +147,6 @@ class PlaceResult:
             "failed_evaluations": self.tally.num_failed,
             "evaluation_failures": dict(self.tally.failures),
             "simulated_evaluations": self.tally.simulated,
-            "evaluations_by_box": dict(self.tally.boxes),
             "search_s": self.search_s,
             "run_folder": str(self.run_folder) if self.run_folder else None,
             "interrupted": self.interrupted,

@@ -26,7 +26,6 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.search.barred import barred_devices, barred_start, check_start, faster_but_barred
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import final_comparison
-from hsdag.search.measuring import boxes_for
 from hsdag.search.options import PlaceOptions
 from hsdag.search.searching import Found, search_placements
 from hsdag.search.session import Session
@@ -83,9 +82,8 @@ def run_place(
         read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         with pool_of(options.workers, watcher.note) as pool:
-            boxes = boxes_for(session, options, pool, watcher)
             found = search_placements(
-                session, options, run_folder=run_folder, resume=resume, watcher=telling, pool=pool, boxes=boxes
+                session, options, run_folder=run_folder, resume=resume, watcher=telling, pool=pool
             )
         outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile)
         spent_s = time.monotonic() - begin_s - found.compiling_s

@@ -116,7 +116,7 @@ def _turned_down(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def _trial(event: Event, factor: float) -> Trial:
     failure = event.score.failure
-    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure, event.score.box)
+    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure)
 
 
 def _turn(member: Mapping[str, Any], factor: float) -> Turn:

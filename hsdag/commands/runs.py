@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from platform import node
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from hsdag.fleet.job import Exchange, Findings, Job, Shared
+from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -74,12 +73,12 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
 
 @dataclass(frozen=True, eq=False)
 class SearchJob(Job[Run]):
-    """A search on a worker, which needs the problem."""
+    """A search on a worker."""
 
+    problem: ScheduleProblem
     options: SolveOptions
-    needs: tuple[Shared, ...]
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> Run:
+    def run(self, exchange: Exchange) -> Run:
         """The search's figures, and where it was."""
         asked_s, is_over = time.monotonic(), False
 
@@ -89,7 +88,7 @@ class SearchJob(Job[Run]):
                 asked_s, is_over = time.monotonic(), exchange(Findings()).is_over
             return is_over
 
-        found = run_once(values[0], self.options, Watcher(should_stop=should_stop))
+        found = run_once(self.problem, self.options, Watcher(should_stop=should_stop))
         return found.model_copy(update={"host": node()})
 
 
@@ -108,11 +107,11 @@ def runs_of(
                 return
             yield number, run
         return
-    shared, ended = Shared.of(problem), 0
+    ended = 0
     pool.begin()
     running: dict[Future[Run], int] = {}
     for number, options in enumerate(searches):
-        running[pool.submit(SearchJob(replace(options, workers=None, num_threads=1), (shared,)))] = number
+        running[pool.submit(SearchJob(problem, replace(options, workers=None, num_threads=1)))] = number
     try:
         while running:
             watcher.on_phase(f"{ended} of {len(searches)} runs on {pool.num_workers} workers")

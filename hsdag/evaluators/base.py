@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hsdag.runtime.problems.bounds import Bound
@@ -21,14 +21,10 @@ class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an erro
 
 @dataclass(frozen=True)
 class Score:
-    """The value of one plan in the objective's unit, or infinity and why there is none.
-
-    ``box`` is the machine that measured it, where several did.
-    """
+    """The value of one plan in the objective's unit, or infinity and why there is none."""
 
     value: float = math.inf
     failure: str | None = None
-    box: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if math.isfinite(self.value) == (self.failure is not None):

@@ -1,134 +1,167 @@
-"""Workers on the nodes of a Ray cluster, through a gateway process."""
+"""Workers on the nodes of a Ray cluster, one for each processor."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import queue
-import socket
-import subprocess
-import sys
-import tempfile
+import signal
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing import Pipe
-from typing import Any
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag.fleet.job import Exchange, Findings, Job, JobLost
-from hsdag.fleet.messages import Abandon, Begin, Connected, Ended, Found, Lost, Refused, answer_of, missing
 from hsdag.fleet.pool import Host
-from hsdag.ir.errors import DeviceError
+from hsdag.ir.errors import DeviceError, ExecutionError
+from hsdag.version import __version__
 
-COMMAND = (sys.executable, "-m", "hsdag.fleet.gateway")
-EXCHANGE_S = 0.25
-"""How often the gateway hears what the search has found."""
-CONNECT_LIMIT_S = 120.0
-EXIT_LIMIT_S = 5.0
-ABANDON_LIMIT_S = 10.0
-"""Within which a job has to end once nobody needs it; the gateway kills its worker before that."""
+A = TypeVar("A")
+
+EXCHANGE_S, PATIENCE_S = 0.25, 5.0
+"""How often findings are exchanged, and how long a job may take to end once nobody needs it."""
+START_LIMIT_S, CALL_LIMIT_S = 120.0, 30.0
+"""Within which a worker has to start, and to answer what is no job."""
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",  # after which Ray ends this process where the head is lost
+}
 
 
-class Cluster:
-    """A connection to a cluster: its gateway, and a host for each processor. Raises DeviceError where there is none."""
+class RemoteWorker:
+    """An actor: one thread computes jobs, one after another, and another one exchanges findings."""
 
-    def __init__(self, address: str) -> None:
-        self._connection, theirs = Pipe()
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the cluster
-        with theirs:
-            self._process = subprocess.Popen(
-                [*COMMAND, address],
-                stdin=theirs.fileno(),
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,
-                env=environment,
-            )
-        self.hosts = [ClusterHost(self, number, name) for number, name in enumerate(self._slots())]
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._known, self._own = Findings(), Findings()
 
-    def _slots(self) -> tuple[str, ...]:
-        """Where the slots are."""
+    def version(self) -> str:
+        """Of hsdag on this node."""
+        return __version__
+
+    def compute(self, job: Job[A]) -> tuple[A, Findings]:
+        """What a job answers, and what it has found."""
+        with self._lock:
+            self._known = self._own = Findings()
         try:
-            first = self._connection.recv() if self._connection.poll(CONNECT_LIMIT_S) else Refused("it does not answer")
-        except (EOFError, OSError):
-            first = Refused(self._last_line())
-        if isinstance(first, Connected) and first.slots:
-            return first.slots
-        self.close()
-        raise DeviceError(
-            f"no Ray cluster to work on: {first.reason if isinstance(first, Refused) else 'it has no processors'}; "
-            "start one with `ray start --head`, or name its address in --workers ray://HOST:PORT"
-        )
+            return job.run(self._exchange), self._own
+        except MemoryError as error:
+            raise ExecutionError(f"the memory of the node does not suffice for {type(job).__name__}") from error
 
-    def _last_line(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].strip()[:200] if lines else "the gateway ended"
+    def swap(self, known: Findings) -> Findings:
+        """Take over what all have found; what the present job has."""
+        with self._lock:
+            self._known = known
+            return self._own
 
-    def send(self, message: object) -> None:
-        """Send the gateway a message; one that is gone gets none."""
-        with self._lock, contextlib.suppress(OSError):
-            self._connection.send(message)
+    def _exchange(self, own: Findings) -> Findings:
+        with self._lock:
+            self._own = own
+            return self._known.joined(own)
 
-    def _listen(self) -> None:
-        """Hand over what comes from the gateway; when it ends, all hosts are gone."""
-        with contextlib.suppress(Exception):  # whatever ends the connection, or comes in pieces
-            while True:
-                message = self._connection.recv()
-                self.hosts[message.slot].inbox.put(message)
-        for host in self.hosts:
-            host.inbox.put(Lost(host.number, "the connection to the cluster is lost", is_gone=True))
+
+class RayHost(Host):
+    """One processor of a node; it is gone when its node is, starts no worker, or has another hsdag."""
+
+    def __init__(self, node_id: str, host_name: str) -> None:
+        self.name, self._node_id = f"{host_name} ({node_id[:6]})", node_id
+        self._actor: Any = None
+
+    def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
+        """As Host says."""
+        try:
+            if self._actor is None:
+                self._start()
+            return self._answer(job, exchange, is_over)
+        except RayTaskError as error:
+            raise error.cause from error
+        except (RayError, ConnectionError, TimeoutError) as error:
+            self.close()
+            raise JobLost(_line(error), is_gone=not self._is_there()) from error
+
+    def _start(self) -> None:
+        """Start a worker on the node. Raises JobLost where one of another hsdag starts."""
+        strategy = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
+        worker: Any = ray.remote(RemoteWorker)
+        self._actor = worker.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
+        version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
+        if version != __version__:
+            raise JobLost(f"it has hsdag {version}, this machine has {__version__}", is_gone=True)
+
+    def _answer(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
+        """What a job answers. Raises what Ray does when its worker is lost, TimeoutError when that does not end."""
+        reference, over_s = self._actor.compute.remote(job), float("inf")
+        while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
+            over_s = min(over_s, time.monotonic()) if is_over() else over_s
+            if time.monotonic() - over_s > PATIENCE_S:
+                raise TimeoutError("it did not end when it should")
+            known = exchange(Findings()).joined(Findings(is_over=is_over()))
+            exchange(ray.get(self._actor.swap.remote(known), timeout=CALL_LIMIT_S))
+        answer: A
+        answer, found = ray.get(reference)
+        exchange(found)
+        return answer
+
+    def _is_there(self) -> bool:
+        """Whether there is a node for another worker."""
+        try:
+            return any(node["Alive"] and node["NodeID"] == self._node_id for node in _nodes())
+        except Exception:  # noqa: BLE001 - the connection is gone
+            return False
 
     def close(self) -> None:
-        """End the gateway, and with it the workers."""
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
-            ending.shutdown(socket.SHUT_RDWR)  # closing alone would not end a thread that reads, nor tell the gateway
-        self._connection.close()
-        try:
-            self._process.wait(EXIT_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
+        """End the worker."""
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            with contextlib.suppress(Exception):  # of a cluster that is gone
+                ray.kill(actor)
 
 
-class ClusterHost(Host):
-    """One processor of a node; it is gone when its node is, or the connection."""
+def connect(address: str) -> list[Host]:
+    """A host for each processor of a cluster. Raises DeviceError where there is none.
 
-    def __init__(self, cluster: Cluster, number: int, name: str) -> None:
-        self.name, self.number = name, number
-        self.inbox: queue.SimpleQueue[Found | Ended | Lost] = queue.SimpleQueue()
-        self._cluster, self._is_gone = cluster, False
-        self._kept: set[str] = set()
+    A process has one connection, which ``disconnect`` ends.
+    """
+    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+        hosts: list[Host] = [
+            RayHost(node["NodeID"], node["NodeManagerHostname"])
+            for node in _nodes()
+            if node["Alive"]
+            for _ in range(int(node["Resources"].get("CPU", 0)))
+        ]
+        reason = "it has no processors"
+    except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
+        hosts, reason = [], _line(error)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # which Ray takes for itself
+    if not hosts:
+        disconnect()
+        raise DeviceError(
+            f"no Ray cluster to work on: {reason}; "
+            "start one with `ray start --head`, or name its address in --workers ray://HOST:PORT"
+        )
+    return hosts
 
-    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
-        """As Host says."""
-        self._cluster.send(Begin(self.number, job, tuple(missing(self._kept, job.needs))))
-        told, over_s = Findings(), float("inf")
-        while True:
-            with contextlib.suppress(queue.Empty):
-                message = self.inbox.get(timeout=EXCHANGE_S)
-                if isinstance(message, Ended):
-                    return answer_of(message.outcome)
-                if isinstance(message, Lost):
-                    self._kept.clear()
-                    self._is_gone = message.is_gone
-                    raise JobLost(message.reason)
-                exchange(message.findings)
-            if is_over() and over_s == float("inf"):
-                over_s = time.monotonic()
-                self._cluster.send(Abandon(self.number))
-            if time.monotonic() - over_s > ABANDON_LIMIT_S:
-                self._is_gone = True
-                raise JobLost("it did not end when it should")
-            known = exchange(Findings())
-            if known != told:
-                told = known
-                self._cluster.send(Found(self.number, known))
 
-    def revive(self) -> bool:
-        """Whether the node is there."""
-        return not self._is_gone
+def disconnect() -> None:
+    """End the connection, and with it the workers."""
+    with contextlib.suppress(Exception):  # of a cluster that is gone
+        ray.shutdown()
+
+
+def _nodes() -> list[dict[str, Any]]:
+    nodes: Any = ray.nodes
+    found: list[dict[str, Any]] = nodes()
+    return found
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

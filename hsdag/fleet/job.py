@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+from hsdag.ir.processes import Request
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.plan import Plan
 
@@ -30,42 +30,24 @@ class Findings:
         return Findings(better.plan, better.value, bound, self.is_over or other.is_over)
 
 
-class Exchange(Protocol):
-    """``exchange(own)`` tells what a job has found, and gives what all jobs have."""
-
-    def __call__(self, own: Findings) -> Findings: ...
+Exchange: TypeAlias = Callable[[Findings], Findings]
+"""Tells what a job has found, and gives what all jobs have."""
 
 
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """A value that several jobs need, which a worker is sent once, apart from them. Equal contents have equal keys."""
+class Job(Request[A], ABC):
+    """Something to compute that depends on its own fields alone; a dataclass that can be pickled.
 
-    key: str
-    content: bytes = field(repr=False)
-
-    @staticmethod
-    def of(value: object) -> Shared:
-        """The value as bytes."""
-        content = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        return Shared(hashlib.sha256(content).hexdigest(), content)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Shared, (self.key, b"")
-
-
-class Job(ABC, Generic[A]):
-    """Something to compute, which depends on its own fields and on ``needs`` alone; a frozen dataclass.
-
-    It may be computed more than once, where a worker is lost or slow, and the first answer counts. ``needs`` are values
-    that are kept by workers between jobs.
+    It may be computed more than once, where a worker is lost.
     """
 
-    needs: tuple[Shared, ...] = ()
-
     @abstractmethod
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> A:
-        """The answer, from the values of ``needs``. Raises HsdagError for a user's mistake."""
+    def run(self, exchange: Exchange) -> A:
+        """The answer. Raises HsdagError for a user's mistake."""
 
 
 class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
-    """The worker ended before its job did."""
+    """The worker ended before its job did; ``is_gone`` where the host will have no other worker."""
+
+    def __init__(self, reason: str, *, is_gone: bool = False) -> None:
+        super().__init__(reason)
+        self.is_gone = is_gone

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 
-from hsdag.fleet.cluster import Cluster
-from hsdag.fleet.local import LocalHost
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import LocalHost, Pool
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
 
@@ -28,11 +26,12 @@ def make_pool(workers: str, say: Callable[[str], None] = lambda _: None) -> Pool
     check_workers(workers)
     if workers.startswith("local"):
         count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
-        return Pool([LocalHost() for _ in range(count)], say=say)
+        return Pool([LocalHost() for _ in range(count)], say)
     if workers != "ray":
         _knock(workers)
-    cluster = Cluster("auto" if workers == "ray" else workers)
-    return Pool(cluster.hosts, last_resort=LocalHost, say=say, on_close=cluster.close)
+    from hsdag.fleet.cluster import connect, disconnect  # which needs Ray
+
+    return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
 
 
 def _knock(address: str) -> None:

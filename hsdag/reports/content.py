@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,15 +40,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class Trial:
-    """A placement that the search measured, or tried to; ``value`` is None where it failed.
-
-    ``box`` is the machine that did, where several measured.
-    """
+    """A placement that the search measured, or tried to; ``value`` is None where it failed."""
 
     elapsed_s: float
     value: float | None
     failure: str | None = None
-    box: str | None = None
 
 
 @dataclass(frozen=True)
@@ -146,11 +141,6 @@ class ReportContent:
         """How many trials failed, by reason, the most frequent first."""
         reasons = [trial.failure for trial in self.trials if trial.failure is not None]
         return {reason: reasons.count(reason) for reason in sorted(set(reasons), key=reasons.count, reverse=True)}
-
-    @property
-    def boxes(self) -> dict[str, int]:
-        """How many trials each machine measured, or tried to, where several did."""
-        return dict(Counter(trial.box for trial in self.trials if trial.box is not None).most_common())
 
 
 def best_so_far(trials: Sequence[Trial]) -> tuple[list[float], list[float]]:

@@ -68,7 +68,6 @@ class Searched(TypedDict):
     evaluations: int
     failed_evaluations: int
     evaluation_failures: dict[str, int]
-    evaluations_by_box: dict[str, int]
     simulated_evaluations: int
     search_s: float
     run_folder: str | None

@@ -94,7 +94,7 @@ class PlanRecord(BaseModel):
 class EventRecord(PlanRecord):
     """A plan that was evaluated: its value in the objective's unit, or why it has none.
 
-    ``box`` is the machine that measured it, where several did.
+    ``box`` is in files of earlier versions.
     """
 
     value: float | None = None
@@ -110,7 +110,7 @@ class EventRecord(PlanRecord):
 
     @property
     def score(self) -> Score:
-        return Score(math.inf if self.value is None else self.value, self.failure, self.box)
+        return Score(math.inf if self.value is None else self.value, self.failure)
 
 
 _R = TypeVar("_R", bound=PlanRecord)
@@ -184,7 +184,6 @@ class RunFolder:
             value=score.value if score.failure is None else None,
             failure=score.failure,
             elapsed_s=event.elapsed_s,
-            box=score.box,
         )
         _append(self.events_path, [record])
 

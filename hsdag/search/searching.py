@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.boxes.boxes import Boxes
-from hsdag.boxes.evaluator import BoxesEvaluator
 from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.of_model import model_values
@@ -111,11 +109,10 @@ def search_placements(
     resume: bool = False,
     watcher: Watcher | None = None,
     pool: Pool | None = None,
-    boxes: Boxes | None = None,
 ) -> Found:
     """Search for placements of a session's model by the options' method and reward, without the final comparison.
 
-    What is simulated is computed by a ``pool`` as well; ``boxes`` profile the model and measure as well.
+    What is simulated is computed by a ``pool`` as well.
     """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
@@ -153,9 +150,7 @@ def search_placements(
     driver = Driver(
         placer,
         problem,
-        inner
-        if boxes is None or options.resolved_reward == "simulated"
-        else BoxesEvaluator(inner, boxes, past, watcher.should_stop),
+        inner,
         options.budget,
         watcher,
         seed=options.seed,

@@ -10,19 +10,38 @@ import numpy as np
 import pytest
 
 from hsdag.commands.train_rules import RuleTraining
-from hsdag.fleet.cluster import Cluster
-from hsdag.fleet.job import Findings, Shared
-from hsdag.fleet.local import LocalHost
+from hsdag.fleet.job import Findings, Job
 from hsdag.fleet.pool import Pool
+from hsdag.fleet.workers import make_pool
 from hsdag.ir.errors import OptionError
 from hsdag.placers.incumbent import Status
 from tests.clusters.local_cluster import LocalCluster
 from tests.hsdag.commands.trainings import Nowhere, exercises
-from tests.hsdag.fleet.jobs import Add, Dies, Finds, Refuses
+from tests.hsdag.fleet.jobs import Add, Dies, Finds, Raises
 from tests.hsdag.placers.portfolio.searches import random_problem, searched
 
 pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = pytest.mark.slow
+
+
+def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> None:
+    problem = random_problem(40, 3)
+    alone, _ = searched(problem, "milp-split", None)
+    with LocalCluster() as cluster, make_pool(cluster.client_address) as outside:
+        assert outside.num_workers == 3
+        assert outside.answers([Add(number) for number in range(10)]) == list(range(100, 110))
+        outside.begin(Findings())
+        assert outside.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
+        found, _ = searched(problem, "milp-split", outside)
+    assert (found.plan, found.score) == (alone.plan, alone.score)
+
+
+def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import hsdag.version\nhsdag.version.__version__ = '0.0'\n")
+    said: list[str] = []
+    with LocalCluster(1, tmp_path) as cluster, make_pool(cluster.client_address, said.append) as pool:
+        assert pool.answers([Add(number) for number in range(4)]) == list(range(100, 104))
+    assert "it has hsdag 0.0, this machine has" in said[0]
 
 
 @pytest.fixture(scope="module")
@@ -34,61 +53,19 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def pool(cluster: LocalCluster) -> Iterator[Pool]:
     """Workers on all nodes; tests run in the order of this file, and the last ones kill nodes."""
-    workers = Cluster(cluster.address)
-    with Pool(workers.hosts, LocalHost, on_close=workers.close) as pool:
+    with make_pool(cluster.client_address) as pool:
         yield pool
 
 
-def test_every_node_answers_and_keeps_what_jobs_share(pool: Pool) -> None:
+def test_a_job_is_done_again_elsewhere_when_its_worker_is_killed(pool: Pool, tmp_path: Path) -> None:
     assert pool.num_workers == 3
-    shared = Shared.of(100)
-    assert pool.answers([Add(number, (shared,)) for number in range(30)]) == list(range(100, 130))
-    assert sum(pool.num_answers.values()) == 30
-
-
-def test_a_job_goes_on_elsewhere_when_its_worker_is_killed(pool: Pool, tmp_path: Path) -> None:
-    assert pool.answers([Dies(tmp_path, 1), Add(1), Add(2)]) == [1, 1, 2]
+    jobs: list[Job[int]] = [Dies(tmp_path, 1), *(Add(number) for number in range(30))]
+    assert pool.answers(jobs) == [1, *range(100, 130)]
 
 
 def test_what_a_job_raises_on_a_node_is_raised_here(pool: Pool) -> None:
     with pytest.raises(OptionError, match="must be more"):
-        pool.answers([Refuses(is_defect=False)])
-
-
-def test_jobs_on_different_nodes_see_what_others_have_found(pool: Pool) -> None:
-    pool.begin(Findings())
-    assert pool.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
-
-
-def test_nodes_give_the_answer_of_one_process_for_a_method_without_a_seed(pool: Pool) -> None:
-    problem = random_problem(40, 3)
-    alone, with_nodes = (searched(problem, "milp-split", each)[0] for each in (None, pool))
-    assert (alone.plan, alone.score) == (with_nodes.plan, with_nodes.score)
-
-
-def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> None:
-    problem = random_problem(40, 3)
-    alone, _ = searched(problem, "milp-split", None)
-    with LocalCluster() as cluster:
-        workers = Cluster(cluster.client_address)
-        with Pool(workers.hosts, LocalHost, on_close=workers.close) as outside:
-            assert outside.num_workers == 3
-            assert outside.answers([Add(number) for number in range(10)]) == list(range(10))
-            outside.begin(Findings())
-            assert outside.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
-            found, _ = searched(problem, "milp-split", outside)
-    assert (found.plan, found.score) == (alone.plan, alone.score)
-
-
-def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import hsdag.version\nhsdag.version.__version__ = '0.0'\n")
-    said: list[str] = []
-    with LocalCluster(1, tmp_path) as cluster:
-        workers = Cluster(cluster.address)
-        with Pool(workers.hosts, LocalHost, said.append, workers.close) as pool:
-            assert pool.answers([Add(number) for number in range(4)]) == list(range(4))
-            assert set(pool.num_answers) == {"this machine"}
-    assert "it has hsdag 0.0, this machine has" in said[0]
+        pool.answers([Raises(OptionError)])
 
 
 def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
@@ -112,5 +89,5 @@ def test_a_search_outlives_a_node_and_then_the_head(pool: Pool, cluster: LocalCl
         (best,) = recorder.best()
         assert recorder.evaluate_all([best.plan])[0].value == found.score
         assert all(each.failure is None for each in found.contributions)
-    assert pool.answers([Add(number) for number in range(3)]) == [0, 1, 2]
+    assert pool.answers([Add(number) for number in range(3)]) == [100, 101, 102]
     assert pool.num_workers == 1

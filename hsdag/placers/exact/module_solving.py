@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from hsdag.fleet.job import Exchange, Job, Shared
+from hsdag.fleet.job import Exchange, Job
 from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.cpsat_model import IntervalModel
@@ -101,9 +100,8 @@ class ModuleJob(Job[ModuleAnswer]):
     order: IntArray
     limits: Limits
     use_milp: bool
-    needs: tuple[Shared, ...] = ()
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> ModuleAnswer:  # noqa: ARG002
+    def run(self, exchange: Exchange) -> ModuleAnswer:  # noqa: ARG002
         """The answer on a worker."""
         return self.solved(self.limits.seconds)
 

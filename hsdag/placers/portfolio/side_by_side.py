@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.fleet.job import Findings, Shared
+from hsdag.fleet.job import Findings
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import ExecutionError
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
@@ -42,7 +42,7 @@ class SideBySide:
     ) -> None:
         self._incumbent, self._pool, self._most_idle, self._idle = incumbent, pool, most_idle, 0
         self._most_share = most_share
-        self._shared = Shared.of((incumbent.problem, evaluator))
+        self._evaluator = evaluator
         self._running: dict[Future[TurnEnd | None], _Running] = {}
         pool.begin(Findings(incumbent.best, incumbent.best_score, incumbent.lower_bound))
 
@@ -82,7 +82,7 @@ class SideBySide:
             pool=None,
         )
         share = incumbent.evaluations_left / self._pool.num_workers
-        job = TurnJob(turn, limits, max(share, 1.0), (self._shared,))
+        job = TurnJob(turn, incumbent.problem, self._evaluator, limits, max(share, 1.0))
         self._running[self._pool.submit(job)] = _Running(turn, incumbent.elapsed_s, incumbent.best_score)
 
     def _wait_for_room(self) -> Status | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.evaluators.base import Evaluator
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.fleet.job import Exchange, Findings, Job, Shared
+from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Limits, Status
@@ -58,17 +58,18 @@ class TurnEnd:
 
 @dataclass(frozen=True, eq=False)
 class TurnJob(Job[TurnEnd | None]):
-    """A turn on a worker, which needs the problem and its evaluator; None where the method cannot search it."""
+    """A turn on a worker; None where the method cannot search the problem."""
 
     turn: Turn
+    problem: Problem
+    evaluator: Evaluator
     limits: Limits
     evaluations: float
-    needs: tuple[Shared, ...]
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> TurnEnd | None:
+    def run(self, exchange: Exchange) -> TurnEnd | None:
         """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
-        (problem, evaluator), limits = values[0], self.limits
-        recorder = recorded(evaluator, limits, self.evaluations, exchange)
+        problem, limits = self.problem, self.limits
+        recorder = recorded(self.evaluator, limits, self.evaluations, exchange)
         try:
             result = self.turn.placer(problem).search(problem, recorder, limits)
         except OptionError:  # not for this problem

@@ -173,9 +173,6 @@ def _tried(content: ReportContent) -> Section | None:
         *([["simulated", f"{content.num_simulated:,}"]] if content.num_simulated else []),
     ]
     html = html_table(["placements", "count"], counts)
-    if content.boxes:
-        html += "<h3>Where placements were measured</h3>"
-        html += html_table(["machine", "count"], [[box, str(count)] for box, count in content.boxes.items()])
     if content.failures:
         reasons = [[reason, str(count)] for reason, count in content.failures.items()]
         html += "<h3>Why placements failed</h3>" + html_table(["reason", "count"], reasons)

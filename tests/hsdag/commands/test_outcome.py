@@ -56,12 +56,6 @@ def test_where_none_failed_all_were_measured() -> None:
     assert Tally.of([event(None)]).words == "1 placement was measured"
 
 
-def test_where_several_machines_measured_it_is_said_which_did_what() -> None:
-    tally = Tally.of([replace(event(None), score=Score(1e-3, box=box)) for box in ("anna", "berta", "anna")], 7)
-    assert tally.words == "3 placements were measured (2 on anna, 1 on berta), 7 simulated"
-    assert tally.boxes == {"anna": 2, "berta": 1}
-
-
 def test_a_lead_from_too_few_rounds_is_named_and_not_claimed() -> None:
     ratios = {"placement 1": Ratio(1.38, 1.29, 1.48, 4), "placement 2": Ratio(0.9, 0.8, 1.0, 4)}
     sentence = speed_sentence("CPU", "CPU", EQUAL, {}, too_few_rounds(ratios))

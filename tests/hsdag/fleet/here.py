@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +11,19 @@ from hsdag.fleet.pool import Host
 
 
 class Here(Host):
-    """Computes jobs in the thread of the pool."""
+    """Computes jobs in the thread of the pool; it is lost for good after ``left`` of them."""
 
-    name = "here"
+    def __init__(self, name: str = "here", left: float = float("inf")) -> None:
+        self.name, self.left, self.is_closed = name, left, False
 
     def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
-        return job.run(tuple(pickle.loads(shared.content) for shared in job.needs), exchange)
+        if self.left <= 0:
+            raise JobLost("the node is gone", is_gone=True)
+        self.left -= 1
+        return job.run(exchange)
 
-    def revive(self) -> bool:
-        return True
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Silent(Host):
@@ -32,6 +35,3 @@ class Silent(Host):
         while not is_over():
             time.sleep(0.01)
         raise JobLost("nobody needs it")
-
-    def revive(self) -> bool:
-        return True

@@ -7,11 +7,10 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hsdag.fleet.job import Exchange, Findings, Job, Shared
+from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.plan import Plan
@@ -19,32 +18,12 @@ from hsdag.runtime.problems.plan import Plan
 
 @dataclass(frozen=True)
 class Add(Job[int]):
-    """Adds to what is shared."""
+    """Adds 100."""
 
     number: int
-    needs: tuple[Shared, ...] = ()
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> int:  # noqa: ARG002
-        return int(self.number + sum(values))
-
-
-def _fill_memory() -> None:
-    raise MemoryError
-
-
-class TooLarge:
-    """A value for which no worker has the memory."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _fill_memory, ()
-
-
-@dataclass(frozen=True)
-class Where(Job[str]):
-    """Says where it is computed, which the host knows."""
-
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> str:  # noqa: ARG002
-        return "in a worker"
+    def run(self, exchange: Exchange) -> int:  # noqa: ARG002
+        return self.number + 100
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,7 @@ class Dies(Job[int]):
     folder: Path
     times: int
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> int:  # noqa: ARG002
+    def run(self, exchange: Exchange) -> int:  # noqa: ARG002
         num_deaths = len(list(self.folder.iterdir()))
         if num_deaths < self.times:
             (self.folder / str(num_deaths)).touch()
@@ -63,30 +42,24 @@ class Dies(Job[int]):
 
 
 @dataclass(frozen=True)
-class Refuses(Job[int]):
-    """A user's mistake, or a defect."""
+class Raises(Job[int]):
+    """A user's mistake, a defect, or what is too large for the memory."""
 
-    is_defect: bool
+    error: type[Exception]
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> int:  # noqa: ARG002
-        if self.is_defect:
-            raise ZeroDivisionError("by zero")
-        raise OptionError("--budget must be more")
+    def run(self, exchange: Exchange) -> int:  # noqa: ARG002
+        raise OptionError("--budget must be more") if self.error is OptionError else self.error("a test")
 
 
 @dataclass(frozen=True)
-class Slow(Job[int]):
-    """Sleeps the first time that a file is missing, and answers at once afterwards."""
+class Sleeps(Job[int]):
+    """Takes so many seconds, whatever others find."""
 
-    flag: Path
     seconds: float
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> int:  # noqa: ARG002
-        if not self.flag.exists():
-            self.flag.touch()
-            time.sleep(self.seconds)
-            return 1
-        return 2
+    def run(self, exchange: Exchange) -> int:  # noqa: ARG002
+        time.sleep(self.seconds)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +68,7 @@ class Finds(Job[float]):
 
     value: float
 
-    def run(self, values: tuple[Any, ...], exchange: Exchange) -> float:  # noqa: ARG002
+    def run(self, exchange: Exchange) -> float:
         own = Findings(Plan(np.array([0, 1])), self.value, Bound(self.value / 2, "a test"))
         while (known := exchange(own)).value >= 3.0 and not known.is_over:
             time.sleep(0.05)

@@ -38,8 +38,7 @@ from hsdag.commands.reproducing.unseen import UnseenGraphs
 from hsdag.commands.runs import run_once
 from hsdag.commands.train import UNSEEN
 from hsdag.commands.workload import build_problem, with_devices
-from hsdag.fleet.local import LocalHost
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import LocalHost, Pool
 from hsdag.ir.errors import OptionError
 from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.placers.incumbent import Incumbent, Status

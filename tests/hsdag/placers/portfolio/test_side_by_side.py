@@ -9,8 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from hsdag.fleet.local import LocalHost
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import LocalHost, Pool
 from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from tests.hsdag.fleet.here import Silent

@@ -36,6 +36,7 @@ class Recording(Here):
     """Computes turns, one of whose methods costs three workers, and keeps them."""
 
     def __init__(self, lost: str = "") -> None:
+        super().__init__()
         self.jobs, self._lost = list[TurnJob](), lost
 
     def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
@@ -48,7 +49,7 @@ class Recording(Here):
 
 def turn(exchange: Exchange) -> TurnEnd:
     """Annealing, which tells four times a second what it has found, for 20 seconds at most."""
-    end = TurnJob(Turn("sa", 1.0), Limits(20.0, 1), np.inf, ()).run(((UNITS, EVALUATOR),), exchange)
+    end = TurnJob(Turn("sa", 1.0), UNITS, EVALUATOR, Limits(20.0, 1), np.inf).run(exchange)
     assert end is not None
     return end
 
@@ -137,7 +138,7 @@ def test_a_proof_that_is_told_ends_the_search_which_leaves_its_workers_at_rest(m
     with Pool([Proves()]) as pool:
         found = searched(PROBLEM, "ea", pool, seconds=20.0)[0]
         assert found.status is Status.OPTIMAL
-        assert pool._running == []
+        assert not pool._open
 
 
 def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:

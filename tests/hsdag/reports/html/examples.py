@@ -45,9 +45,9 @@ CONTENT = ReportContent(
     versus=FAST,
     left_out={f"CPU{EVIL}": f"it failed: {EVIL}"},
     trials=(
-        Trial(1.0, 10.0, box=f"anna{EVIL}"),
-        Trial(2.0, None, f"crashed {EVIL}", "berta"),
-        Trial(3.0, 7.5, box=f"anna{EVIL}"),
+        Trial(1.0, 10.0),
+        Trial(2.0, None, f"crashed {EVIL}"),
+        Trial(3.0, 7.5),
     ),
     turns=(Turn(f"heft{EVIL}", 0.5, 1.0, None, 9.0), Turn(f"sa{EVIL}", 1.0, 3.0, 9.0, 9.0, EVIL)),
     num_simulated=1234,

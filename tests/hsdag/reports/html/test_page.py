@@ -45,12 +45,6 @@ def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
     assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
 
 
-def test_where_several_machines_measured_it_is_said_how_much_each_did(html: str) -> None:
-    where = html[html.index("Where placements were measured") :]
-    assert CONTENT.boxes == {f"anna{EVIL}": 2, "berta": 1}
-    assert where.index("anna") < where.index("berta") < where.index("Why placements failed")
-
-
 def test_simulated_figures_are_called_simulated(html: str) -> None:
     for words in ("Simulated: 7.5 ms", "on simulated values", "best ms, simulated"):
         assert words in html
