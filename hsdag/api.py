@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.ir.errors import OptionError
 from hsdag.runtime.problems.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
@@ -154,16 +153,9 @@ def solve(
     watcher: Watcher | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
     on_better: Callable[[SolveResult], None] | None = None,
-    executor: str | None = None,
-    devices: str | Sequence[str] | None = None,
-    shape: InputShapes = None,
-    fresh: bool = False,
-    with_timeline: bool = False,
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
 
-    With the ``executor`` "cuda", ``problem`` may be a model or a workload too: its costs are measured on ``devices`` of
-    torch's, as ``place`` takes them, and so is the answer in the end, ``with_timeline`` with when every op ran.
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
     place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
@@ -173,7 +165,7 @@ def solve(
     """
     from hsdag.commands.simulate import parse_semantics
     from hsdag.runtime.problems.pins import parse_pins
-    from hsdag.search.options import SolveOptions, input_shapes, parse_duration, parse_executor, parse_memory
+    from hsdag.search.options import SolveOptions, parse_duration, parse_memory
     from hsdag.search.solve import solve as run_solve
 
     options = SolveOptions(
@@ -194,26 +186,9 @@ def solve(
         from hsdag.commands.curves import tell_updates
 
         tell_updates(placer, on_update)
-
-    def start_of(costs: ScheduleProblem) -> Plan:
-        assert start is not None
-        return _placed(start, costs, options.semantics.order)
-
-    if executor is not None:
-        if parse_executor(executor) != "cuda":
-            raise OptionError(
-                f"solve simulates, or takes --executor cuda, not {executor}; hsdag place takes all executors"
-            )
-        from hsdag.commands.torch_solve import TorchRun, solve_on_torch
-
-        named = devices if devices is None or isinstance(devices, str) else ",".join(devices)
-        torch_run = TorchRun(named, input_shapes(shape), fresh, with_timeline)
-        return solve_on_torch(problem, placer, options, torch_run, watcher, start_of if start is not None else None)
-    if devices is not None or shape is not None or fresh:
-        raise OptionError("--devices, --shape and --fresh are for --executor cuda; a problem file has its own devices")
     costs = _problem(problem)
     if start is not None:
-        options = replace(options, start=start_of(costs))
+        options = replace(options, start=_placed(start, costs, options.semantics.order))
     return run_solve(costs, placer, options, watcher, on_better)
 
 

@@ -34,6 +34,8 @@ ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
 OpenVINO's HETERO, one submodel after another; our own executor, with submodels side by side; or that executor with ops
 on CUDA GPUs.
 """
+ReferenceName: TypeAlias = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
+"""What computes the outputs that those of a placement are compared with; NumPy does for workloads alone."""
 
 
 class _Record(BaseModel):

@@ -57,12 +57,11 @@ def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
 LAYERS = {
     "evaluators": {"evaluators"},
     "fleet": {"fleet"},
-    "boxes": {"boxes", "evaluators", "fleet"},
     "learning": {"evaluators", "learning"},
     "placers": {"evaluators", "learning", "placers", "fleet", "policies"},
     "batching": {"batching", "evaluators", "placers"},
     "reports": {"evaluators", "placers", "reports", "search"},
-    "search": {"boxes", "evaluators", "fleet", "placers", "reports", "search"},
+    "search": {"evaluators", "fleet", "placers", "reports", "search"},
     "commands": {"batching", "commands", "evaluators", "fleet", "learning", "placers", "reports", "search"},
     "cli": {"cli", "commands", "evaluators", "fleet", "placers", "reports", "search"},
 }

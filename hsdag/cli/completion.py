@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pkgutil import iter_modules
+from typing import get_args
 
 
 def methods() -> list[str]:
@@ -22,7 +23,9 @@ def objectives() -> list[str]:
 
 def executors() -> list[str]:
     """Of ``--executor``."""
-    return ["hetero", "work-conserving", "cuda"]
+    from hsdag.ir.placement import ExecutorName
+
+    return list(get_args(ExecutorName))
 
 
 def executions() -> list[str]:
@@ -48,12 +51,16 @@ def links() -> list[str]:
 
 def rewards() -> list[str]:
     """Of ``--reward``."""
-    return ["measured", "simulated", "hybrid"]
+    from hsdag.placers.names import REWARDS
+
+    return list(REWARDS)
 
 
 def references() -> list[str]:
     """Of ``--reference``."""
-    return ["cpu", "onnxruntime", "op-by-op"]
+    from hsdag.ir.placement import ReferenceName
+
+    return [name for name in get_args(ReferenceName) if name != "numpy"]
 
 
 def hints() -> list[str]:

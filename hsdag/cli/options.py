@@ -65,10 +65,6 @@ Devices: TypeAlias = Annotated[
         help="Devices: CPU,GPU.0[KEY=VALUE;...] or NAME=PLUGIN[KEY=VALUE;...]. Default: all.",
     ),
 ]
-TorchDevices: TypeAlias = Annotated[
-    str | None,
-    Option("--devices", "-d", help="With --executor cuda: cuda:0,... or NAME=cpu[threads=1],... Default: all GPUs."),
-]
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
 Method: TypeAlias = Annotated[
     str,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,55 +88,13 @@ def place(
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.place import comparison_s
-    from hsdag.commands.place_folder import holds_models
-    from hsdag.ir import OptionError, OutputError
+    from hsdag.ir import OutputError
     from hsdag.ir.reader import check_model_path
     from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.runtime.problems.pins import parse_pins
-    from hsdag.search.options import parse_duration, parse_memory
+    from hsdag.search.options import parse_duration
 
     budget_s = parse_duration(budget)
-    search = partial(
-        api.place,
-        devices=devices,
-        partition_cpu=partition_cpu,
-        method=method,
-        preset=preset,
-        settings=parse_changes(changes or ()),
-        init=init,
-        start=start,
-        reward=reward,
-        objective=objective,
-        executor=executor,
-        budget=budget_s,
-        max_evaluations=max_evaluations,
-        candidate_limit=candidate_limit,
-        seed=seed,
-        workers=workers,
-        reference=reference,
-        max_difference=max_difference,
-        shape=shape,
-        inputs=inputs,
-        data_shape=data_shapes or (),
-        tokens=tokens,
-        memory=memory,
-        pins=pins or (),
-        infer_precision=infer_precision,
-        fresh=fresh,
-    )
-    if holds_models(model):
-        if run is not None:
-            raise OptionError("--run names the run folder of one model; those of a folder go beside its placements")
-        settings: dict[str, object] = {
-            "pins": tuple(pin.text for pin in parse_pins(pins or ())),
-            "memory_bytes": parse_memory(memory),
-            "max_difference": max_difference,
-            "objective": find_objective(objective).name,
-            "executor": executor,
-        }
-        _place_folder(model, output, search, settings if resume else None, budget_s, as_json)
-        return
     named = workload_path(model) if executor == "cuda" else None
     if named is None:
         check_model_path(model)
@@ -149,44 +105,42 @@ def place(
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     with SearchProgress(budget_s, comparison_s(budget_s), find_objective(objective).text) as progress:
-        outcome = search(model, run_folder=folder, resume=resume, watcher=progress.watcher)
+        outcome = api.place(
+            model,
+            devices=devices,
+            partition_cpu=partition_cpu,
+            method=method,
+            preset=preset,
+            settings=parse_changes(changes or ()),
+            init=init,
+            start=start,
+            reward=reward,
+            objective=objective,
+            executor=executor,
+            budget=budget_s,
+            max_evaluations=max_evaluations,
+            candidate_limit=candidate_limit,
+            seed=seed,
+            workers=workers,
+            reference=reference,
+            max_difference=max_difference,
+            shape=shape,
+            inputs=inputs,
+            data_shape=data_shapes or (),
+            tokens=tokens,
+            memory=memory,
+            pins=pins or (),
+            infer_precision=infer_precision,
+            fresh=fresh,
+            run_folder=folder,
+            resume=resume,
+            watcher=progress.watcher,
+        )
     outcome.save(written)
     if as_json:
         print_json({"placement": str(written), **outcome.document()})
     else:
         _show(outcome, written)
-
-
-def _place_folder(
-    folder: Path,
-    output: Path | None,
-    search: Callable[..., PlaceResult],
-    settings: Mapping[str, object] | None,
-    budget_s: float,
-    as_json: bool,
-) -> None:
-    """With ``settings``, which finished searches must have had, the folder is resumed."""
-    from hsdag.cli.folder import show_folder
-    from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.place import comparison_s
-    from hsdag.commands.place_folder import place_folder
-
-    with SearchProgress(budget_s, comparison_s(budget_s)) as progress:
-        watcher = progress.watcher
-
-        def place_one(model: Path, run: Path, resumed: bool) -> PlaceResult:
-            return search(model, run_folder=run, resume=resumed, watcher=watcher)
-
-        stops, tell = watcher.should_stop, watcher.on_phase
-        found = place_folder(
-            *(folder, place_one),
-            output=output,
-            resume=settings is not None,
-            settings=settings,
-            should_stop=stops,
-            on_model=tell,
-        )
-    show_folder(found, as_json=as_json)
 
 
 def _show(outcome: PlaceResult, written: Path) -> None:

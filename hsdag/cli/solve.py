@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hsdag.commands.batched import BatchSolution
     from hsdag.reports import CurvePoint
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solution import Measured, Solution, SolveResult
+    from hsdag.search.solution import Solution, SolveResult
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -48,23 +48,12 @@ def solve(
     trace: options.Trace = None,
     gantt: options.Gantt = None,
     curve: options.Curve = None,
-    executor: str | None = typer.Option(
-        None,
-        "--executor",
-        autocompletion=lambda: ["cuda"],
-        help="cuda: measure costs on torch devices, run the answer.",
-    ),
-    devices: options.TorchDevices = None,
-    shape: options.Shape = None,
-    fresh: bool = typer.Option(False, "--fresh", help="With --executor: measure costs again and ignore the cache."),
     as_json: options.Json = False,
 ) -> None:
-    """Search for a placement of a problem file; every figure is simulated, but those of --executor cuda."""
+    """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
         if init is not None or start is not None:
             raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
-        if executor is not None:
-            raise OptionError("--executor does not go with --batch, whose schedules are simulated")
         if workers is not None:
             raise OptionError("--workers does not go with --batch, which is solved in this process")
         if pins or memory is not None:
@@ -103,18 +92,13 @@ def solve(
             watcher=progress.watcher,
             on_update=points.append if curve is not None else None,
             on_better=None if output is None else partial(_keep, output),
-            executor=executor,
-            devices=devices,
-            shape=shape,
-            fresh=fresh,
-            with_timeline=bool(trace or gantt),
         )
     write_timeline(solution.timeline, trace, gantt)
     value = solution.options.objective.value_name.replace("_", ", ")
     write_learning_curve(points, f"{method} on {solution.problem.name} (simulated)", value, curve)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    if solution.problem.devices and execution == "work-conserving" and executor is None:
+    if solution.problem.devices and execution == "work-conserving":
         say(
             "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
             "ops run one after another, with a launch at every change of device instead of for every submodel"
@@ -205,28 +189,8 @@ def _show(solution: SolveResult, output: Path | None) -> None:
         typer.echo(f"All on {name}: {solution.objective.text(value)}{note}")
     print_members(solution.contributions, solution.objective)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
-    if solution.measured is not None:
-        _show_measured(solution.measured)
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")
-
-
-def _show_measured(measured: Measured) -> None:
-    columns = ["measured", "median ms", "p95 ms", "x best device", "95% interval"]
-    cells = [
-        [
-            f"{name} *" if name == measured.name else name,
-            milliseconds(record.median_s),
-            milliseconds(record.p95_s),
-            f"{measured.ratios[name].value:.3f}",
-            measured.ratios[name].interval_text,
-        ]
-        for name, record in measured.records.items()
-    ]
-    print_table(None, columns, cells)
-    for name, reason in measured.comparison.failures.items():
-        typer.echo(f"{name} did not run: {reason}")
-    typer.echo(measured.sentence)
 
 
 def _show_schedule(solution: SolveResult, run: Simulation) -> None:

@@ -1,10 +1,13 @@
-"""The names of methods: a file of a family's folder that defines PLACER is one, named after the file."""
+"""The names of methods, and of rewards: a file of a family's folder that defines PLACER is a method of that name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+
+REWARDS = ("measured", "simulated", "hybrid")
+"""How a search judges placements: it measures all, simulates all, or simulates many and measures the promising."""
 
 _DEFINES = "\nPLACER = "
 

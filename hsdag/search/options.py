@@ -13,8 +13,9 @@ import numpy as np
 from hsdag.evaluators.recording import Budget
 from hsdag.fleet.workers import check_workers
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement import ExecutorName, Placement
+from hsdag.ir.placement import ExecutorName, Placement, ReferenceName
 from hsdag.placers.base import Placer, Preset
+from hsdag.placers.names import REWARDS
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.usable_cpus import usable_cpus
@@ -26,14 +27,12 @@ from hsdag.runtime.simulator import Execution, Semantics
 
 if TYPE_CHECKING:  # not at run time: they load OpenVINO
     from hsdag.ir.scenario import Scenario
-    from hsdag.runtime.measuring.references import ReferenceName
 
 EXECUTION: dict[ExecutorName, Execution] = {
     "hetero": Execution.SEQUENTIAL,
     "work-conserving": Execution.WORK_CONSERVING,
     "cuda": Execution.WORK_CONSERVING,
 }
-REWARDS = ("measured", "simulated", "hybrid")
 InputShapes = str | Mapping[str, tuple[int, ...]] | None
 """Input shapes by name, or as ``--shape`` takes them."""
 DataShape = str | Sequence[str]

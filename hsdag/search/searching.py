@@ -14,6 +14,7 @@ import numpy as np
 
 from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.of_model import model_values
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.slice import Slice
@@ -25,15 +26,16 @@ from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.units import unit_ranks
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
 from hsdag.search.held import held_to
-from hsdag.search.measuring import measured_evaluator, measured_profile
 from hsdag.search.options import PlaceOptions
 from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
@@ -125,7 +127,14 @@ def search_placements(
     folder = _open_folder(run_folder, session, problem, options, resume)
     if folder is not None:
         folder.keep_model(session.graph, ground.profile)
-    inner = measured_evaluator(session, problem, options, verifier)
+    inner = MeasuredEvaluator(
+        problem,
+        session.devices.placed,
+        session.runner,
+        options.chosen_preset.measurement,
+        options.executor,
+        objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
+    )
     compiling_s = 0.0
     if ground.costs is not None:
         costs, some = ground.costs, problem.supported.argmax(axis=1)
@@ -198,7 +207,13 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     if options.resolved_reward == "measured":
         return measured_alone
     try:
-        profile = measured_profile(session, options, watcher)
+        profile = session.profile(
+            ProfileCache(None) if options.fresh else None,
+            Effort.within(options.budget_s, len(session.devices.placed)),
+            watcher.on_phase,
+            watcher.should_stop,
+            side_by_side=options.executor != "hetero" or options.objective.is_steady,
+        )
     except DeviceError as error:
         needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
         if needs_one and not watcher.should_stop():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +9,9 @@ import numpy as np
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
-from hsdag.ir.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.placers.incumbent import Contribution, Status
 from hsdag.reports.html_table import html_summary
-from hsdag.runtime.measuring.latency import Comparison, Ratio
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -70,44 +68,6 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """An answer as an executor runs it, beside every single device, in common rounds.
-
-    ``name`` is the answer's among the samples; ``ratios`` are over the fastest single device, ``versus``, which the
-    ``sentence`` compares the answer with. ``timeline`` is that of the answer's median run, where it was requested.
-    """
-
-    executor: ExecutorName
-    name: str
-    comparison: Comparison
-    ratios: Mapping[str, Ratio]
-    versus: str | None
-    sentence: str
-    timeline: Timeline | None = None
-
-    @property
-    def records(self) -> dict[str, LatencyRecord]:
-        """By candidate that ran, the fastest first."""
-        names = sorted(self.comparison.samples, key=self.comparison.median_s)
-        return {name: self.comparison.samples[name].record() for name in names}
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer."""
-        rows = [
-            {"name": name, **record.model_dump(), "ratio": self.ratios[name].value, "ci95": self.ratios[name].interval}
-            for name, record in self.records.items()
-        ]
-        return {
-            "executor": self.executor,
-            "answer": self.name,
-            "versus": self.versus,
-            "rows": rows,
-            "failures": dict(self.comparison.failures),
-            "sentence": self.sentence,
-        }
-
-
-@dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
     """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit.
 
@@ -123,7 +83,6 @@ class SolveResult(Solution):
     single_s: dict[str, float]
     contributions: tuple[Contribution, ...]
     note: str
-    measured: Measured | None = None
     breaking: tuple[str, ...] = ()
     """Single devices that break a pin: figures to compare with, but no answers."""
 
@@ -155,9 +114,7 @@ class SolveResult(Solution):
 
     @property
     def timeline(self) -> Timeline | None:
-        """The measured one where there is one, else that of ``run``."""
-        if self.measured is not None and self.measured.timeline is not None:
-            return self.measured.timeline
+        """That of ``run``."""
         return Timeline.of(self.run, self.problem) if self.run is not None else None
 
     @property
@@ -183,7 +140,7 @@ class SolveResult(Solution):
 
     def document(self) -> dict[str, object]:
         """The JSON answer of ``hsdag solve``."""
-        document: dict[str, object] = {
+        document = {
             "method": self.options.method,
             "placement": self.affinity,
             self.options.objective.value_name: self.value_s,
@@ -197,8 +154,6 @@ class SolveResult(Solution):
             "members": [each.document() for each in self.contributions],
             "note": self.note or None,
         }
-        if self.measured is not None:
-            document["measured"] = self.measured.document()
         return document | ({"priority": self.ranks} if self.ranks is not None else {})
 
     def placement(self) -> Placement:
@@ -211,11 +166,6 @@ class SolveResult(Solution):
         if in_seconds:
             simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
         one_s = self.value_s if in_seconds or self.run is None else self.run.makespan_s
-        executor: ExecutorName = "hetero" if sequential else "work-conserving"
-        latency, baselines = _record(one_s), simulated
-        if self.measured is not None:
-            executor, baselines = self.measured.executor, self.measured.records
-            latency = baselines.pop(self.measured.name, None)
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
@@ -224,9 +174,9 @@ class SolveResult(Solution):
             method=options.method,
             seed=options.seed,
             objective=options.objective.name,
-            executor=executor,
-            latency=latency,
-            baselines=baselines,
+            executor="hetero" if sequential else "work-conserving",
+            latency=_record(one_s),
+            baselines=simulated,
             priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )

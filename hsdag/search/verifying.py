@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.references import ReferenceName
 from hsdag.runtime.platforms.devices import reduces_precision
 
 if TYPE_CHECKING:
@@ -90,12 +90,6 @@ class Verdict:
     difference: Difference | None = None  # where they could be compared
     reason: str | None = None
     ran: bool = True  # whether the candidate ran at all
-
-
-def judging(check: Check, runner: CandidateRunner) -> Callable[[str], str | None]:
-    """What says of candidates that a runner has opened why they are rejected, if they are."""
-    verifier = Verifier(runner, check)
-    return lambda name: verifier.compared(name).reason
 
 
 class Verifier:

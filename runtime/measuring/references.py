@@ -8,18 +8,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.errors import OptionError
+from hsdag.ir.placement import ReferenceName
 from hsdag.runtime.platforms.inference import array_of, infer_checked
 
-ReferenceName = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
-"""Numpy's is the one of workloads, which are no models; those of ``REFERENCES`` are a user's to choose."""
-REFERENCES: tuple[ReferenceName, ...] = ("cpu", "onnxruntime", "op-by-op")
+REFERENCES: tuple[ReferenceName, ...] = tuple(name for name in get_args(ReferenceName) if name != "numpy")
+"""Those that a user can choose."""
 
 LARGE_PRODUCT = 10**7
 """Multiplications from which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""

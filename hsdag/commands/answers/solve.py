@@ -4,28 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired
 
-from typing_extensions import TypedDict
-
-from hsdag.commands.answers.base import Ending, Latency, Member, OpRun, Semantics
-
-
-class Row(Latency):
-    """A candidate as the executor ran it."""
-
-    name: str
-    ratio: float
-    ci95: list[float | None]
-
-
-class Measured(TypedDict):
-    """The answer as the executor ran it, beside every single device."""
-
-    executor: str
-    answer: str
-    versus: str | None
-    rows: list[Row]
-    failures: dict[str, str]
-    sentence: str
+from hsdag.commands.answers.base import Ending, Member, OpRun, Semantics
 
 
 class Solved(Ending, Semantics):
@@ -44,7 +23,6 @@ class Solved(Ending, Semantics):
     seed: int
     members: list[Member]
     note: str | None
-    measured: NotRequired[Measured]
     priority: NotRequired[dict[str, int]]
 
 

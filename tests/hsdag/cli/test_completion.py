@@ -6,20 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from hsdag.cli import completion
 from hsdag.cli.app import run
 from hsdag.ir.export import export_formats
-from hsdag.ir.placement import ExecutorName
-from hsdag.placers.names import method_names
 from hsdag.reports.paper_tables import PAPER_TABLES
 from hsdag.runtime.measuring.references import REFERENCES
 from hsdag.runtime.platforms.reader import list_platforms
-from hsdag.runtime.problems.objectives import objective_names
-from hsdag.search.options import REWARDS
 
 
 def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, line: str) -> list[str]:
@@ -57,12 +52,8 @@ def test_a_line_is_completed(
 
 
 def test_values_offered_are_those_that_the_library_takes() -> None:
-    assert completion.methods() == list(method_names())
-    assert completion.objectives() == list(objective_names())
-    assert set(completion.executors()) == set(get_args(ExecutorName))
     assert completion.formats() == list(export_formats())
     assert completion.platforms() == list(list_platforms())
-    assert completion.rewards() == list(REWARDS)
     assert completion.references() == list(REFERENCES)
     assert completion.tables() == list(PAPER_TABLES)
 
