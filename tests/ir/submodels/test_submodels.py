@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.hetero_members import actual_submodels, same_members
 from hsdag.ir import DeviceSpec, graph_from_edges
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import hetero_properties
 from hsdag.ir.prepared import prepare
 from hsdag.ir.submodels import SubmodelCollector
+from tests.ir.submodels.hetero_members import actual_submodels, same_members
 from tests.ir.submodels.hetero_rules import Nodes, hetero_split
 from tests.ir.submodels.random_models import random_devices, random_model
 
