@@ -40,7 +40,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.search.session import Session
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.runtime.openvino_backend.placing import drawn
+from tests.runtime.executor.placing import drawn
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 FAULTY = Path(__file__).resolve().parent.parent / "tests" / "runtime" / "measuring" / "faulty_worker.py"

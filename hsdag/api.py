@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.ir.placement import Placement
     from hsdag.reports import CurvePoint
     from hsdag.reports.explanation import Explanation
-    from hsdag.runtime.openvino_backend import WorkConservingModel
+    from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
     from hsdag.runtime.simulator import Order
@@ -235,7 +235,7 @@ def export(
     from hsdag.ir.reader import load_model, parse_shapes
 
     def cut(network: Any, placed: Placement) -> Any:
-        from hsdag.runtime.openvino_backend.placed_parts import placed_parts  # its compiler is slow to load
+        from hsdag.runtime.executor.placed_parts import placed_parts  # its compiler is slow to load
 
         return placed_parts(network, placed)
 
@@ -309,7 +309,8 @@ def compile_work_conserving(
     import openvino as ov
 
     from hsdag.ir.reader import load_model
-    from hsdag.runtime.openvino_backend import CutOptions, compile_placed
+    from hsdag.runtime.executor.compiling import compile_placed
+    from hsdag.runtime.executor.merging import CutOptions
 
     source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
     options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))

@@ -15,7 +15,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir import Placement
-from hsdag.runtime.cutting.running_ops import JOIN_TYPES
+from hsdag.runtime.executor.cut import JOIN_TYPES
 
 Devices = dict[str, str]
 """By the friendly name of an op: the name of its device."""

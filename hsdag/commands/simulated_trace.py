@@ -10,8 +10,9 @@ from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import Placement
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.executor.compiling import task_graph
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.run import TaskTimes
-from hsdag.runtime.openvino_backend.compiling import CutOptions, plan_cut, task_graph
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate

@@ -13,9 +13,8 @@ import numpy as np
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting.cut import Instances
-from hsdag.runtime.cutting.merging import tensors_of
-from hsdag.runtime.openvino_backend import CutOptions, plan_cut
+from hsdag.runtime.executor.cut import Instances
+from hsdag.runtime.executor.merging import CutOptions, plan_cut, tensors_of
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 

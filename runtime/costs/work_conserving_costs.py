@@ -22,9 +22,7 @@ from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import Ranks
-from hsdag.runtime.cutting.merging import ASSUMED_LAUNCH_S
-from hsdag.runtime.cutting.part_kernels import list_schedule
-from hsdag.runtime.openvino_backend import CutCosts
+from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, list_schedule
 from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY

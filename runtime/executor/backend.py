@@ -87,3 +87,15 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027 - nothing to free
         """Free what the backend holds."""
+
+
+class NullBackend(Backend):
+    """Tasks that end when they start; ``started`` lists each with its slot."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[int, int]] = []
+
+    def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+        """Note the task and its slot."""
+        self.started.append((attempt.task, attempt.slot))
+        return True

@@ -8,19 +8,437 @@ never blocks; its end comes back through the inbox of the engine, from callbacks
 from __future__ import annotations
 
 import atexit
+import contextlib
+import heapq
 import threading
 import time
+import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph import FloatArray
-from hsdag.runtime.executor.backend import Backend
-from hsdag.runtime.executor.loop import STOP, Cancellation, Loop
-from hsdag.runtime.executor.run import Run
+from hsdag.runtime.executor.backend import Attempt, Backend, Inbox
+from hsdag.runtime.executor.run import Run, RunStatus
 from hsdag.runtime.executor.tasks import TaskGraph
+
+Error = TypeVar("Error", bound=BaseException)
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error on one line, or its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def without_own_frame(error: Error) -> Error:
+    """The error without the frame that caught it, which would hold the run that holds the error."""
+    behind = error.__traceback__
+    return error.with_traceback(None if behind is None else behind.tb_next)
+
+
+def forget_locals(error: BaseException) -> None:
+    """Empty the frames behind an error, and behind those it came from: they may hold tensors of a device."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            chain += [link.__cause__, link.__context__]
+
+
+def report(error: BaseException) -> None:
+    """Show an error that nobody can catch as Python shows those that end a thread."""
+    args = (type(error), error, error.__traceback__, threading.current_thread())
+    threading.excepthook(threading.ExceptHookArgs(args))
+
+
+class Alarm:
+    """One thread waits and clears, any may set. Setting takes no lock that the same thread could hold already."""
+
+    def __init__(self) -> None:
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """End the wait, or the next one."""
+        if self._tokens.empty():
+            self._tokens.put(None)
+
+    def clear(self) -> None:
+        """Forget what was set so far."""
+        with suppress(Empty):
+            while True:
+                self._tokens.get_nowait()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it is set."""
+        with suppress(Empty):
+            self._tokens.get(timeout=timeout_s)
+
+
+STOP = object()
+"""The message after which nothing new begins."""
+LONGEST_WAIT_S = 3600.0
+"""The longest wait for a message in one go; the system refuses to wait for centuries."""
+
+
+class Cancellation:
+    """The message that ends a run early."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+
+Entry: TypeAlias = tuple[int, float, int, Run]
+
+
+class Loop:
+    """Handles messages and starts what is ready, in turns.
+
+    Other threads may put messages into the inbox, and read and write ``is_closed``, ``is_over`` and ``slots`` under
+    the lock; the rest is for the thread whose turn it is. That is always the one in ``main``, unless the backend wants
+    those who report to help: then whoever puts a message handles it, with all others that have come, and ``main`` only
+    watches time limits. One thread at a time either way.
+    """
+
+    def __init__(
+        self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, barrier: bool, grace_s: float
+    ) -> None:
+        self.graph, self.backend, self.grace_s = graph, backend, grace_s
+        self.inbox = Inbox(self.help if backend.is_helped else None)
+        self.turn = threading.Lock()
+        self.turn_holder: int | None = None  # the thread that has it
+        self.alarm = Alarm()  # wakes the watching thread
+        self.defect: BaseException | None = None  # of a helping thread
+        self.thread: threading.Thread | None = None
+        self.lock = threading.Lock()
+        self.is_closed = False  # nothing more may be submitted
+        self.is_over = False  # nobody reads the inbox any more
+        self.slots: set[int] = set()  # of runs in flight
+        self.ranks: list[float] | None = None if ranks is None else ranks.tolist()
+        self.resource: list[int] = graph.resource.tolist()
+        self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
+        self.num_predecessors: list[int] = graph.num_predecessors.tolist()
+        self.first: list[int] = np.flatnonzero(graph.num_predecessors == 0).tolist()
+        self.levels = [level.tolist() for level in graph.levels] if barrier else None
+        self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
+        self.free: list[int] = [r.capacity for r in graph.resources]
+        self.touched: deque[int] = deque()  # resources that may be free with work ready for them
+        self.running: set[Attempt] = set()
+        self.runs: dict[Run, float] = {}  # when to look at each run: its limit, or the end of its grace
+        self.runs_look_s = np.inf  # no later than the first of them
+        self.look_s = np.inf  # when to poll or to look at runs
+        self.is_stopping = False
+
+    def main(self) -> None:
+        """Handle messages until told to stop and all runs are over; then close the backend."""
+        try:
+            if self.backend.is_helped:
+                self._watch()
+            else:
+                self._work()
+        except BaseException as defect:
+            self.shut(defect)
+            raise
+        self.shut()
+
+    def help(self) -> None:
+        """Handle what is in the inbox, unless another thread is at it, which then handles this too.
+
+        Not for the threads of callers: an interrupt must not break a turn off.
+        """
+        queue = self.inbox.queue
+        while not queue.empty() and self.defect is None:
+            if not self.turn.acquire(blocking=False):
+                return  # who holds the turn looks into the inbox again after giving it up
+            try:
+                self._take_turn()
+            except BaseException as defect:  # noqa: BLE001 - the watching thread ends what is left
+                self.defect = defect
+                self.alarm.set()
+            finally:
+                self.turn.release()
+
+    def is_in_turn(self) -> bool:
+        """Whether the calling thread has the turn, so that it must not wait for a run, nor for the end of the loop."""
+        return self.turn_holder == threading.get_ident()
+
+    def _take_turn(self) -> None:
+        """Handle all messages, start what is ready, look at limits whose time has come; with the turn."""
+        queue, look_s = self.inbox.queue, self.look_s
+        self.turn_holder = threading.get_ident()
+        try:
+            while self.touched or not queue.empty():
+                while not queue.empty():
+                    self._handle(*queue.get())
+                self._dispatch()
+                if time.perf_counter() >= self.look_s:
+                    self._look()
+        finally:
+            self.turn_holder = None
+        if self.look_s < look_s or (self.is_stopping and not self.runs):
+            self.alarm.set()
+
+    def _watch(self) -> None:
+        """Begin runs, and look at limits when their time comes, until told to stop and all runs are over."""
+        while True:
+            self.alarm.clear()
+            with self.turn:
+                if self.defect is not None:
+                    raise self.defect
+                if time.perf_counter() >= self.look_s:
+                    self._look()
+                self._take_turn()
+                if self.is_stopping and not self.runs:
+                    return
+                wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
+            if wait_s <= 0:
+                time.sleep(0)  # who polls all the time must let other threads in
+            elif self.inbox.queue.empty():  # else something came while this thread had the turn
+                self.alarm.wait(wait_s)
+
+    def shut(self, defect: BaseException | None = None) -> None:
+        """End what is left, and close the backend; called once there is no thread, or by it at its end."""
+        with self.lock:
+            if self.is_over:
+                return
+            self.is_closed = self.is_over = True
+        while not self.inbox.queue.empty():
+            message, _, _ = self.inbox.queue.get()
+            if isinstance(message, Run):
+                self.runs[message] = np.inf
+        for run in list(self.runs):
+            if run.status is RunStatus.RUNNING:
+                run.status, run.error = RunStatus.FAILED, ExecutionError(f"the executor broke down: {defect!r}")
+            self._end(run)
+        self._call(self.backend.close)
+
+    def _work(self) -> None:
+        queue = self.inbox.queue
+        self.turn_holder = threading.get_ident()
+        while self.runs or not self.is_stopping:
+            if not self.touched and queue.empty():
+                self._await_message()
+            while not queue.empty():
+                self._handle(*queue.get())
+            self._dispatch()
+            if time.perf_counter() >= self.look_s:
+                self._look()
+
+    def _await_message(self) -> None:
+        """Handle the next message, if one comes before it is time to look around."""
+        wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
+        if wait_s <= 0:
+            time.sleep(0)  # who polls all the time must let other threads in
+            return
+        with contextlib.suppress(Empty):
+            self._handle(*self.inbox.queue.get(timeout=None if self.look_s == np.inf else wait_s))
+
+    def _handle(self, message: object, at_s: float, error: BaseException | None) -> None:
+        if isinstance(message, Attempt):
+            if message in self.running:
+                self.running.discard(message)
+                self._finish(message, at_s, error)
+        elif isinstance(message, Run):
+            self._begin(message, at_s)
+        elif isinstance(message, Cancellation):
+            if message.run in self.runs:
+                self._fail(message.run, RunStatus.CANCELLED, f"the inference of {self.graph.name!r} was cancelled")
+        else:
+            self.is_stopping = True
+            for run in list(self.runs):
+                reason = f"the executor of {self.graph.name!r} was closed while an inference ran"
+                self._fail(run, RunStatus.CANCELLED, reason)
+
+    def _begin(self, run: Run, at_s: float) -> None:
+        run.begun_s = at_s
+        self._look_at(run, np.inf if run.limit_s is None else at_s + run.limit_s)
+        if self.backend.poll_s is not None:
+            self.look_s = min(self.look_s, at_s + self.backend.poll_s)
+        if self.levels is not None:
+            run.level_left = [len(level) for level in self.levels]
+        else:
+            run.waits_for = self.num_predecessors.copy()
+        for task in self.first:
+            self._make_ready(run, task, at_s)
+        if not run.num_left:
+            self._end(run)
+
+    def _make_ready(self, run: Run, task: int, at_s: float) -> None:
+        resource = self.resource[task]
+        rank = at_s if self.ranks is None else self.ranks[task]
+        heapq.heappush(self.ready[resource], (run.number, rank, task, run))
+        self.touched.append(resource)
+
+    def _dispatch(self) -> None:
+        """Hand every free resource the work that is ready for it; each gets one task, then it is the next one's turn.
+
+        Tasks that end when they start go on only until there is a message, or it is time to look around.
+        """
+        touched, free, ready, queue = self.touched, self.free, self.ready, self.inbox.queue
+        while touched:
+            resource = touched.popleft()
+            waiting = ready[resource]
+            if not waiting or not free[resource]:
+                continue
+            _, _, task, run = heapq.heappop(waiting)
+            free[resource] -= 1
+            if not self._start(run, task, resource):
+                if waiting and free[resource]:
+                    touched.append(resource)
+            elif not queue.empty() or time.perf_counter() >= self.look_s:
+                return
+
+    def _start(self, run: Run, task: int, resource: int) -> bool:
+        """Start a task; whether it has ended."""
+        now_s = time.perf_counter()
+        attempt = Attempt(run, task, resource, now_s)
+        run.start_s[task] = now_s
+        run.num_running += 1
+        error = None
+        self.running.add(attempt)
+        try:
+            if not self.backend.start(attempt, self.inbox):
+                return False
+        except Exception as raised:  # noqa: BLE001 - whatever a task raises is the failure of its run
+            error = without_own_frame(raised)
+        self.running.discard(attempt)
+        self._finish(attempt, time.perf_counter(), error)
+        return True
+
+    def _finish(self, attempt: Attempt, end_s: float, error: BaseException | None) -> None:
+        run, task = attempt.run, attempt.task
+        self._free(attempt)
+        run.num_running -= 1
+        if error is not None:
+            reason = f"{self.graph.where(task)} failed: {one_line(error)}"
+            self._fail(run, RunStatus.FAILED, reason, error)
+        elif run.status is RunStatus.RUNNING:
+            run.end_s[task] = end_s
+            run.num_left -= 1
+            self._release(run, task, end_s)
+        if not run.num_running and (not run.num_left or run.status is not RunStatus.RUNNING):
+            self._end(run)
+
+    def _free(self, attempt: Attempt) -> None:
+        """Let others have what an attempt had."""
+        self.free[attempt.resource] += 1
+        if self.ready[attempt.resource]:
+            self.touched.append(attempt.resource)
+
+    def _release(self, run: Run, task: int, at_s: float) -> None:
+        """Make ready what waited for a task alone; with a barrier, the next level once this one has ended."""
+        if self.levels is None:
+            waits_for = run.waits_for
+            for waiting in self.successors[task]:
+                waits_for[waiting] -= 1
+                if not waits_for[waiting]:
+                    self._make_ready(run, waiting, at_s)
+            return
+        run.level_left[run.level] -= 1
+        if not run.level_left[run.level] and run.level + 1 < len(self.levels):
+            run.level += 1
+            for waiting in self.levels[run.level]:
+                self._make_ready(run, waiting, at_s)
+
+    def _fail(self, run: Run, status: RunStatus, reason: str, cause: BaseException | None = None) -> None:
+        """Take a run out: nothing more of it is started, what runs is asked to end and waited for a while."""
+        if cause is not None:
+            forget_locals(cause)
+        if run.status is not RunStatus.RUNNING:
+            return
+        run.status, run.error = status, ExecutionError(reason)
+        run.error.__cause__ = cause
+        for waiting in self.ready:
+            if any(entry[3] is run for entry in waiting):
+                waiting[:] = [entry for entry in waiting if entry[3] is not run]
+                heapq.heapify(waiting)
+        self._look_at(run, time.perf_counter() + self.grace_s)
+        for attempt in self._attempts(run):
+            self._call(self.backend.cancel, attempt)
+        if not run.num_running:
+            self._end(run)
+
+    def _look_at(self, run: Run, at_s: float) -> None:
+        """Look at a run at a moment."""
+        self.runs[run] = at_s
+        self.runs_look_s = min(self.runs_look_s, at_s)
+        self.look_s = min(self.look_s, at_s)
+
+    def _look(self) -> None:
+        """Poll, and look at the runs whose time has come."""
+        poll_s, now_s = self.backend.poll_s, time.perf_counter()
+        if poll_s is not None and self.running:
+            self._poll()
+        if now_s >= self.runs_look_s:
+            for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
+                if run.status is RunStatus.RUNNING:
+                    self._time_out(run)
+                else:
+                    self._give_up(run)
+            self.runs_look_s = min(self.runs.values(), default=np.inf)
+        next_poll_s = np.inf if poll_s is None or not self.runs else now_s + poll_s
+        self.look_s = min(self.runs_look_s, next_poll_s)
+
+    def _poll(self) -> None:
+        """Ask the backend for endings; where it cannot tell, what runs has failed."""
+        try:
+            self.backend.poll(self.inbox)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of what runs
+            cause = without_own_frame(error)
+            for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
+                self._fail(run, RunStatus.FAILED, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
+
+    def _time_out(self, run: Run) -> None:
+        reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
+        self._fail(run, RunStatus.TIME_LIMIT, reason + (self._whereabouts(run) or "its turn"))
+
+    def _give_up(self, run: Run) -> None:
+        """Leave the tasks of a run to themselves, and end it."""
+        for attempt in self._attempts(run):
+            self.running.discard(attempt)
+            self._free(attempt)
+            self._call(self.backend.abandon, attempt)
+        run.num_running = 0
+        self._end(run)
+
+    def _attempts(self, run: Run) -> list[Attempt]:
+        """What runs of a run, by task."""
+        return sorted((a for a in self.running if a.run is run), key=lambda a: a.task)
+
+    def _whereabouts(self, run: Run) -> str:
+        return ", ".join(self.graph.where(a.task) for a in self._attempts(run))
+
+    def _end(self, run: Run) -> None:
+        if self.runs.pop(run, None) is None:
+            return
+        try:
+            self.backend.run_ended(run.slot)
+        except Exception as error:  # noqa: BLE001 - the thread must live
+            if run.status is RunStatus.RUNNING:
+                reason = f"the inference of {self.graph.name!r} could not be put away: {one_line(error)}"
+                run.status, run.error = RunStatus.FAILED, ExecutionError(reason)
+                run.error.__cause__ = without_own_frame(error)
+            else:
+                report(error)
+        self.slots.discard(run.slot)
+        self._call(run.end)
+
+    @staticmethod
+    def _call(call: Callable[..., object], *args: object) -> None:
+        """Call what must not end the thread, whatever it raises."""
+        try:
+            call(*args)
+        except BaseException as error:  # noqa: BLE001 - not even SystemExit
+            report(error)
+
 
 GRACE_S = 1.0
 """How long tasks of a run that was cancelled or failed may take to end, before they are given up."""

@@ -70,7 +70,7 @@ def under_hetero(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made:
 
 def handing_over(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made | None:
     """The halves as requests of their own; None where no memory spares copies."""
-    from hsdag.runtime.openvino_backend.shared_memory import SharedMemory  # only here: its package takes long to load
+    from hsdag.runtime.executor.shared_memory import SharedMemory  # only here: its package takes long to load
 
     given, halfway = _first_half(what)
     entries = [opset13.parameter(_shape(what), np.float32) for _ in halfway]
@@ -259,7 +259,7 @@ def probe_transfer(writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
 
     Host memory of one GPU's context is any memory to another GPU, which copies it.
     """
-    from hsdag.runtime.openvino_backend.shared_memory import SharedMemory  # only here: its package takes long to load
+    from hsdag.runtime.executor.shared_memory import SharedMemory  # only here: its package takes long to load
 
     core = make_core((writer, reader))
     ends = [_adding_one(core, spec) for spec in (writer, reader)]

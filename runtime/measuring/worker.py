@@ -53,7 +53,7 @@ from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from hsdag.runtime.cutting.cut import Subgraph
+    from hsdag.runtime.executor.cut import Subgraph
 
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
@@ -263,7 +263,8 @@ class Worker:
 
     def _open_side_by_side(self, request: Open) -> Opened:
         """Raises ModelError for models that no placement suits, as well."""
-        from hsdag.runtime.openvino_backend import CutOptions, compile_on  # only here: what it compiles takes long
+        from hsdag.runtime.executor.compiling import compile_on
+        from hsdag.runtime.executor.merging import CutOptions
 
         candidate, begin = request.candidate, time.perf_counter()
         names = candidate.target.split(",")

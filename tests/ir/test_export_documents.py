@@ -16,7 +16,7 @@ from openvino import opset13 as op
 from hsdag.ir import OptionError, OutputError, Placement, PlacementError, colocate, fingerprint, graph_of
 from hsdag.ir.export import export_formats, export_placement
 from hsdag.ir.export.dot import quoted, submodels
-from hsdag.runtime.openvino_backend.placed_parts import placed_parts
+from hsdag.runtime.executor.placed_parts import placed_parts
 from tests.exported import placed_by, read_back
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]

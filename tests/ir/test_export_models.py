@@ -12,7 +12,7 @@ from openvino import opset13 as op
 
 from hsdag.ir import Placement
 from hsdag.ir.export import export_formats, export_placement
-from hsdag.runtime.openvino_backend.placed_parts import placed_parts
+from hsdag.runtime.executor.placed_parts import placed_parts
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 SUFFIX = {

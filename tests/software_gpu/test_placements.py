@@ -11,9 +11,9 @@ from openvino import opset13
 
 from hsdag.ir.device import parse_devices
 from hsdag.models import save_model_files
-from hsdag.runtime.openvino_backend import compile_placed
-from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
-from tests.runtime.openvino_backend.placing import Arrays, placed, random_inputs
+from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.executor.shared_memory import SharedMemory
+from tests.runtime.executor.placing import Arrays, placed, random_inputs
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
 LISTS = {"cpu-gpu": f"{CPU},{GPU_0}", "gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}

@@ -12,7 +12,7 @@ import openvino as ov
 import pytest
 
 from hsdag.models import save_model_files
-from tests.runtime.openvino_backend.placing import random_inputs
+from tests.runtime.executor.placing import random_inputs
 
 ZOO = ("tiny_resnet", "tiny_bert", "tiny_llama", "tiny_inception")
 

@@ -17,8 +17,8 @@ from hsdag.ir.paths import longest_before
 from hsdag.reports.explanation import Bottleneck, Boundary, Crossing
 from hsdag.runtime.costs.part_table import Parts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.cutting.cut import Cut, Tensor
-from hsdag.runtime.openvino_backend import CutOptions, plan_cut
+from hsdag.runtime.executor.cut import Cut, Tensor
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
 
 
 @dataclass(frozen=True, eq=False)

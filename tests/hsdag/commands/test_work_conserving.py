@@ -27,10 +27,10 @@ from hsdag.ir.build import fingerprint
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Throughput
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.openvino_backend import CutOptions, plan_cut
 from hsdag.runtime.platforms.devices import DeviceSet, resolve_devices
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT

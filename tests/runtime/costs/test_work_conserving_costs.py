@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hsdag.ir import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.openvino_backend import CutOptions, part_schedule, plan_cut
+from hsdag.runtime.executor.merging import CutOptions, part_schedule, plan_cut
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hsdag.runtime.executor.alarm import Alarm
+from hsdag.runtime.executor.engine import Alarm
 
 FOREVER_S = 60.0
 

@@ -17,6 +17,8 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Engine, NullBackend, Run, RunStatus
 from tests.runtime.executor.hand_backend import HandBackend, chain
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 FOREVER_S = 60.0
 
 

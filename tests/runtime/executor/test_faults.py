@@ -19,6 +19,8 @@ from hsdag.runtime.executor import Attempt, Engine, Inbox, NullBackend, Resource
 from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, chain
 from tests.runtime.executor.virtual_backend import VirtualBackend
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 FOREVER_S = 60.0
 
 

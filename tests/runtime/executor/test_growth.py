@@ -16,6 +16,8 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Engine, NullBackend, TaskGraph
 from tests.runtime.executor.hand_backend import chain
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 FOREVER_S = 60.0
 
 

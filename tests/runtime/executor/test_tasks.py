@@ -12,6 +12,8 @@ from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
 from tests.runtime.executor.hand_backend import chain
 from tests.runtime.executor.reference_engine import Case, cases, depth_of
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 DEVICE = (Resource("a", 0),)
 
 

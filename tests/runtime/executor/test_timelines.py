@@ -13,6 +13,8 @@ from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, NullBackend,
 from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, chain
 from tests.runtime.executor.reference_engine import Case, cases, inputs_of
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 FOREVER_S = 60.0
 
 

@@ -14,6 +14,8 @@ from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.reference_engine import EIGHTH_S, Case, cases, depth_of, inputs_of, reference_starts
 from tests.runtime.executor.virtual_backend import Span, VirtualBackend
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 
 def play(case: Case, num_runs: int = 1, barrier: bool = False) -> list[Span]:
     """What the engine does with runs that are all there from the beginning."""

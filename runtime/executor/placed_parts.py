@@ -12,10 +12,10 @@ from hsdag.ir.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.parts import MODEL_INPUT, Feed, Part, PlacedParts
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import input_name
-from hsdag.runtime.cutting.cut import MODEL_INPUT as FROM_CALLER
-from hsdag.runtime.cutting.cut import Cut, Tensor
-from hsdag.runtime.openvino_backend.compiling import CutOptions, plan_cut
-from hsdag.runtime.openvino_backend.submodels import Submodel, SubmodelBuilder
+from hsdag.runtime.executor.cut import MODEL_INPUT as FROM_CALLER
+from hsdag.runtime.executor.cut import Cut, Tensor
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
 from hsdag.runtime.problems.objectives import find_objective
 
 

@@ -6,7 +6,7 @@ import openvino as ov
 import pytest
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.openvino_backend.shared_memory import Home, SharedMemory, home_of
+from hsdag.runtime.executor.shared_memory import Home, SharedMemory, home_of
 
 CPU, GPU, OTHER = DeviceSpec("CPU_0", "CPU"), DeviceSpec("GPU.0", "GPU.0"), DeviceSpec("GPU.1", "GPU.1")
 

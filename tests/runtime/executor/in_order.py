@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.runtime.openvino_backend import Cut, Tensor
-from tests.runtime.openvino_backend.placing import Arrays
+from hsdag.runtime.executor.cut import Cut, Tensor
+from tests.runtime.executor.placing import Arrays
 
 
 def run_in_order(cut: Cut, compiled: Sequence[Any], model: ov.Model, inputs: Arrays) -> Arrays:

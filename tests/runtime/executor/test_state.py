@@ -12,8 +12,9 @@ from hsdag.ir import ComputationGraph, Placement, colocate, graph_of
 from hsdag.ir.errors import ExecutionError
 from hsdag.models import StatefulSizes, build_model
 from hsdag.models.stateful_graph import stateful_model
-from hsdag.runtime.cutting.cut import MODEL_INPUT
-from hsdag.runtime.openvino_backend import WorkConservingModel, slots
+from hsdag.runtime.executor import openvino_backend
+from hsdag.runtime.executor.cut import MODEL_INPUT
+from hsdag.runtime.executor.requests import WorkConservingModel
 from tests.stateful import Generated, generate, placement_of, split_after, unsplit
 
 AFTER_LAYER_1 = "model.layers.1/output"
@@ -97,7 +98,7 @@ def test_parts_with_state_never_run_a_second_time_where_an_inference_may_have_fa
         request.infer()
         request.get_output_tensor(len(request.model_outputs) - 1).data[:] = 0.0
 
-    monkeypatch.setattr(slots, "infer_unchecked", infer_without_a_mark)
+    monkeypatch.setattr(openvino_backend, "infer_unchecked", infer_without_a_mark)
     x = op.parameter([1], np.float32, name="x")
     total = op.add(op.read_value(op.constant(np.zeros(1, np.float32)), "count", np.float32, [1]), x)
     model = ov.Model([op.result(op.relu(total, name="relu"))], [op.assign(total, "count")], [x], "counter")

@@ -15,9 +15,11 @@ from openvino import opset15
 
 import hsdag
 from hsdag.ir.errors import DeviceError, ExecutionError, OptionError, PlacementError
-from hsdag.runtime.openvino_backend import CutOptions, WorkConservingModel, compile_placed
-from tests.runtime.openvino_backend.placing import Arrays, alternating, placed, plain
-from tests.runtime.openvino_backend.python_ops import Gate, device_of, python_model
+from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.executor.merging import CutOptions
+from hsdag.runtime.executor.requests import WorkConservingModel
+from tests.runtime.executor.placing import Arrays, alternating, placed, plain
+from tests.runtime.executor.python_ops import Gate, device_of, python_model
 
 
 def sample() -> ov.Model:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import hsdag
 from hsdag.models import build_model
-from tests.runtime.openvino_backend.in_order import run_in_order
-from tests.runtime.openvino_backend.placing import Arrays, RecordingCore, drawn, plain, random_inputs
-from tests.runtime.openvino_backend.random_models import models
+from tests.runtime.executor.in_order import run_in_order
+from tests.runtime.executor.placing import Arrays, RecordingCore, drawn, plain, random_inputs
+from tests.runtime.executor.random_models import models
 
 RELATIVE = 1e-4
 

@@ -11,17 +11,84 @@ Legend: N ops, D devices, I instances, J edges between instances, A atoms, S sub
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hsdag.ir.colocation import known_ops
-from hsdag.ir.graph import ComputationGraph, Csr, IntArray, inverse_of, ranked_order
+from hsdag.ir.colocation import colocate, known_ops
+from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of, ranked_order
+from hsdag.ir.kernels import kernel
 from hsdag.ir.partition import Partition
-from hsdag.ir.state import read_by_repeated, repeated_ops
-from hsdag.runtime.cutting.instance_kernels import cheaper_again, crossings_around, homes_of
-from hsdag.runtime.cutting.running_ops import RunningOps
+from hsdag.ir.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
+
+JOIN_TYPES = frozenset(
+    "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()
+)
+"""Ops so cheap beside a transfer of their result that they may be computed once more where it is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunningOps:
+    """Ops that run, who reads whom among them, and how many bytes of each are read.
+
+    Repeated ops do not run: who reads one reads what it reads.
+    """
+
+    runs: BoolArray  # [N]
+    order: IntArray  # [R] in topological order
+    producers: Csr  # of every op, each once, by first input port
+    readers: Csr  # of every op, each once
+    is_join: BoolArray  # [N] and reads an op that runs
+    is_result: BoolArray  # [N] whether a Result reads it
+    read_bytes: FloatArray  # [N] of those outputs that anything reads
+    atom: IntArray  # [N] a number that ops share which stay in one part: those that keep a variable
+
+    @staticmethod
+    def of(graph: ComputationGraph) -> RunningOps:
+        """Those of a graph, in O(N + E) the first time."""
+        if graph not in _known:
+            _known[graph] = _running_ops(graph)
+        return _known[graph]
+
+
+_known: weakref.WeakKeyDictionary[ComputationGraph, RunningOps] = weakref.WeakKeyDictionary()
+
+
+def _running_ops(graph: ComputationGraph) -> RunningOps:
+    n, types = graph.num_ops, np.asarray(graph.op_types)
+    known = known_ops(graph)
+    repeated = repeated_ops(graph, known)
+    runs = ~(known | repeated) & (types != "Parameter")
+    of_running = np.zeros(n, dtype=np.bool_)
+    of_running[graph.edge_dst[runs[graph.edge_src]]] = True
+    runs &= ~((types == "Result") & of_running)
+    carried = carried_by_repeated(graph, repeated, known)
+    src, dst = (np.append(of, more) for of, more in zip((graph.edge_src, graph.edge_dst), carried, strict=True))
+    both = np.flatnonzero(runs[src] & runs[dst])
+    _, first = np.unique(src[both] * np.int64(n) + dst[both], return_index=True)
+    in_order = both[np.sort(first)]
+    src, dst = src[in_order], dst[in_order]
+    atom = np.arange(n) if variable_of(graph) is None else colocate(graph).sets.labels
+    is_alone = np.bincount(atom[runs], minlength=n)[atom] == 1
+    producers = Csr.build(n, dst, src)
+    to_result = types[graph.edge_dst] == "Result"
+    is_result = np.zeros(n, dtype=np.bool_)
+    is_result[graph.edge_src[to_result]] = True
+    _, once = np.unique(np.stack([graph.edge_src, graph.edge_src_port]), axis=1, return_index=True)
+    return RunningOps(
+        runs=runs,
+        order=graph.topological_order[runs[graph.topological_order]],
+        producers=producers,
+        readers=Csr.build(n, src, dst),
+        is_join=np.isin(types, list(JOIN_TYPES)) & (np.diff(producers.indptr) > 0) & is_alone,
+        is_result=is_result,
+        read_bytes=np.bincount(graph.edge_src[once], graph.edge_bytes[once], minlength=n).astype(np.float64),
+        atom=atom,
+    )
+
 
 MODEL_INPUT = -1
 """The source of a tensor that the caller gives."""
@@ -223,3 +290,80 @@ def running_order(instances: Instances, parts: Partition) -> IntArray:
     position = np.empty(parts.num_groups, dtype=np.int64)
     position[order] = np.arange(parts.num_groups)
     return position
+
+
+Words = NDArray[np.uint64]
+
+
+@kernel
+def cheaper_again(
+    order: IntArray,
+    indptr: IntArray,
+    producers: IntArray,
+    is_join: BoolArray,
+    read_bytes: FloatArray,
+    device: IntArray,
+    num_devices: int,
+) -> BoolArray:  # pragma: no cover - compiled
+    """[N, D] joins for which less has to be sent to a device when they are computed there once more."""
+    sent_bytes = np.zeros((len(device), num_devices))
+    again = np.zeros((len(device), num_devices), dtype=np.bool_)
+    for v in order:
+        for d in range(num_devices):
+            if d == device[v]:
+                continue
+            sent_bytes[v, d] = read_bytes[v]
+            if is_join[v]:
+                brought = 0.0
+                for k in range(indptr[v], indptr[v + 1]):
+                    brought += sent_bytes[producers[k], d]
+                again[v, d] = brought < sent_bytes[v, d]
+                sent_bytes[v, d] = min(sent_bytes[v, d], brought)
+    return again
+
+
+@kernel
+def homes_of(
+    order: IntArray, indptr: IntArray, readers: IntArray, is_end: BoolArray, again: BoolArray, device: IntArray
+) -> BoolArray:  # pragma: no cover - compiled
+    """[N, D] where each op has an instance: copied where it is read, and at home if anything else reads it.
+
+    ``is_end`` [N] are ops that run for the sake of what they give; others that no instance reads have none.
+    """
+    homes = np.zeros(again.shape, dtype=np.bool_)
+    for r in range(len(order) - 1, -1, -1):
+        v = order[r]
+        at_home = is_end[v]
+        for k in range(indptr[v], indptr[v + 1]):
+            for d in range(again.shape[1]):
+                if homes[readers[k], d]:
+                    if again[v, d]:
+                        homes[v, d] = True
+                    else:
+                        at_home = True
+        if at_home:
+            homes[v, device[v]] = True
+    return homes
+
+
+@kernel
+def crossings_around(
+    src: IntArray, dst: IntArray, crossing: IntArray, by_source: IntArray, before: Words, after: Words
+) -> None:  # pragma: no cover - compiled
+    """Write the sets [I, W] of crossings that lie before and after each instance.
+
+    ``crossing`` [J] is the number of an edge's crossing, -1 where it has none; edges come sorted by consumer, and in
+    the order ``by_source`` by producer.
+    """
+    words = before.shape[1]
+    for e in range(len(src)):
+        for w in range(words):
+            before[dst[e], w] |= before[src[e], w]
+        if crossing[e] >= 0:
+            before[dst[e], crossing[e] // 64] |= np.uint64(1) << np.uint64(crossing[e] % 64)
+    for k in range(len(src) - 1, -1, -1):
+        e = by_source[k]
+        for w in range(words):
+            after[src[e], w] |= after[dst[e], w]
+        if crossing[e] >= 0:
+            after[src[e], crossing[e] // 64] |= np.uint64(1) << np.uint64(crossing[e] % 64)

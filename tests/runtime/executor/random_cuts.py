@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hsdag.ir import ComputationGraph, graph_from_edges
 from hsdag.ir.graph import IntArray
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting.cut import Instances, initial_parts, instances_of
-from hsdag.runtime.openvino_backend import Cut, Tensor
+from hsdag.runtime.executor.cut import Cut, Instances, Tensor, initial_parts, instances_of
 
 MOST_OPS = 12
 INNER_TYPES = ("MatMul", "Concat", "Add", "Relu", "MatMul", "ShapeOf")

@@ -18,9 +18,10 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.runtime.openvino_backend import WorkConservingModel, slots
-from tests.runtime.openvino_backend.placing import placed
-from tests.runtime.openvino_backend.python_ops import Gate, PythonOp, device_of, expected, python_model
+from hsdag.runtime.executor import openvino_backend
+from hsdag.runtime.executor.requests import WorkConservingModel
+from tests.runtime.executor.placing import placed
+from tests.runtime.executor.python_ops import Gate, PythonOp, device_of, expected, python_model
 
 X = np.asarray([-1.0, 0.5, 1.0, 2.0], dtype=np.float32)
 FOREVER_S = 60.0
@@ -385,7 +386,7 @@ def test_requests_that_come_and_go_leave_nothing(core: ov.Core) -> None:
 
 
 def test_the_library_stands_on_openvinos_public_names_for_inference() -> None:
-    program = "import openvino; del openvino.InferRequest; import hsdag.runtime.openvino_backend"
+    program = "import openvino; del openvino.InferRequest; import hsdag.runtime.executor.compiling"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=FOREVER_S)
 
 
@@ -431,7 +432,7 @@ def test_what_failed_once_is_not_run_again_behind_the_next_inference(core: ov.Co
 def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
     core: ov.Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "LEFT_BEHIND", [])
+    monkeypatch.setattr(openvino_backend, "LEFT_BEHIND", [])
     gate = Gate()
     counted = Counted(gate)
     with compiled(core, python_model(first=counted)) as model:
@@ -445,4 +446,4 @@ def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
         counted.count = 0
         assert np.allclose(other.infer(X)[0], expected(X), atol=1e-6)
         assert counted.count == 1
-        assert not slots.LEFT_BEHIND
+        assert not openvino_backend.LEFT_BEHIND

@@ -7,7 +7,7 @@ import threading
 import weakref
 from functools import partial
 
-from hsdag.runtime.openvino_backend.device_thread import DeviceThread
+from hsdag.runtime.executor.openvino_backend import DeviceThread
 
 PATIENCE_S = 30.0
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hsdag.ir import graph_from_edges
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting.cut import cut_of, instances_of
-from hsdag.runtime.cutting.running_ops import JOIN_TYPES
-from hsdag.runtime.openvino_backend import CutOptions, compiling, plan_cut
-from tests.runtime.cutting.random_cuts import (
+from hsdag.runtime.executor import merging
+from hsdag.runtime.executor.cut import JOIN_TYPES, cut_of, instances_of
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from tests.runtime.executor.random_cuts import (
     Placed,
     assert_convex,
     crossings,
@@ -171,7 +171,7 @@ def test_groups_that_wait_for_each_other_are_refused() -> None:
 
 
 def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "MOST_SUBGRAPHS", 2)
+    monkeypatch.setattr(merging, "MOST_SUBGRAPHS", 2)
     n = 8
     graph = graph_from_edges(["Parameter", *["MatMul"] * n, "Result"], [(v, v + 1) for v in range(n + 1)])
     with pytest.raises(PlacementError, match="has 8 parts, more than 2; place larger parts together"):

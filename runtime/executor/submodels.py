@@ -13,7 +13,7 @@ from hsdag.ir.colocation import known_ops
 from hsdag.ir.errors import ModelError
 from hsdag.ir.prepared import folded_clone
 from hsdag.ir.state import repeated_ops
-from hsdag.runtime.cutting.cut import Cut, Subgraph, Tensor, incoming_ports
+from hsdag.runtime.executor.cut import Cut, Subgraph, Tensor, incoming_ports
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from hsdag.ir import graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.runtime.cutting import merging
-from hsdag.runtime.cutting.cut import Instances, initial_parts, instances_of
-from hsdag.runtime.cutting.merging import merge_parts
-from hsdag.runtime.openvino_backend import CutCosts, part_schedule
+from hsdag.runtime.executor import merging
+from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
+from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
-from tests.runtime.cutting.random_cuts import Placed, assert_convex, placed_graphs
+from tests.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
 
 
 def costs_of(placed: Placed, seed: int) -> CutCosts:

@@ -13,8 +13,8 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.runtime.openvino_backend import WorkConservingModel
-from tests.runtime.openvino_backend.placing import alternating
+from hsdag.runtime.executor.requests import WorkConservingModel
+from tests.runtime.executor.placing import alternating
 
 MOST_GROWTH_BYTES = 8 * 2**20
 """The allocator keeps some; what 1,000 inferences lost of their 400 KB each would be 400 MB."""

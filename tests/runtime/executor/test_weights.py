@@ -12,7 +12,7 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.prepared import prepare
-from tests.runtime.openvino_backend.placing import RecordingCore, alternating, random_inputs
+from tests.runtime.executor.placing import RecordingCore, alternating, random_inputs
 
 SIZE, NUM_LAYERS = 96, 4
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,92 +14,18 @@ import openvino as ov
 
 from hsdag.ir.build import graph_of
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, OptionError, PlacementError
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
-from hsdag.ir.partition import Partition
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import last_line
-from hsdag.runtime.cutting.cut import Cut, Instances, Subgraph, cut_of, initial_parts, instances_of, running_order
-from hsdag.runtime.cutting.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
-from hsdag.runtime.openvino_backend.backend import OpenVinoBackend
-from hsdag.runtime.openvino_backend.requests import WorkConservingModel
-from hsdag.runtime.openvino_backend.shared_memory import SharedMemory
-from hsdag.runtime.openvino_backend.submodels import SubmodelBuilder
-from hsdag.runtime.problems.objectives import Objective, find_objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-
-MOST_SUBGRAPHS = 4000
-"""A placement with more parts is refused: each is compiled, and costs a launch."""
-
-
-@dataclass(frozen=True)
-class CutOptions:
-    """How a placed graph is cut and run.
-
-    ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay for the ``objective``,
-    ``barrier`` runs level by level (for comparison), ``limit_s`` is how long an inference may take. Raises OptionError
-    for a limit that is not a positive number of seconds.
-    """
-
-    copies: bool = True
-    merge: bool = True
-    barrier: bool = False
-    limit_s: float | None = None
-    objective: Objective = LATENCY
-
-    def __post_init__(self) -> None:
-        if self.limit_s is not None and not self.limit_s > 0:
-            raise OptionError(f"an inference may take a positive number of seconds, not {self.limit_s}")
-
-
-@dataclass(frozen=True, eq=False)
-class CutPlan:
-    """A grouping of instances, parts in running order, and the ``ranks`` [S] of the parts, smallest first."""
-
-    graph: ComputationGraph
-    instances: Instances
-    parts: Partition
-    ranks: FloatArray
-
-    @cached_property
-    def cut(self) -> Cut:
-        """The parts with the tensors that they hand on."""
-        return cut_of(self.graph, self.instances, self.parts)
-
-
-def plan_cut(
-    graph: ComputationGraph,
-    device: IntArray,
-    num_devices: int,
-    options: CutOptions | None = None,
-    priority: FloatArray | None = None,
-) -> CutPlan:
-    """Cut a placed graph; ``device`` [N]. ``priority`` [N] ranks ops, and a subgraph has the smallest rank of
-    its ops; ready subgraphs run smallest first. Without it b-levels order them.
-
-    The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
-    ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.
-    """
-    options = options or CutOptions()
-    costs = CutCosts.assumed(graph, num_devices)
-    instances = instances_of(graph, device, copies=options.copies)
-    parts = initial_parts(instances)
-    if options.merge:
-        parts = merge_parts(graph, instances, parts, costs, options.objective)
-    if parts.num_groups > MOST_SUBGRAPHS:
-        raise PlacementError(
-            f"the placement has {parts.num_groups} parts, more than {MOST_SUBGRAPHS}; "
-            "place larger parts together, or use the hetero executor"
-        )
-    position = running_order(instances, parts)
-    parts = Partition(position[parts.labels], parts.num_groups)
-    if priority is None:
-        ranks = -part_schedule(graph, instances, parts, costs).b_level_s
-    else:
-        ranks = np.full(parts.num_groups, np.inf)
-        np.minimum.at(ranks, parts.labels, priority[instances.op])
-    return CutPlan(graph, instances, parts, ranks)
+from hsdag.runtime.executor.cut import Cut, Subgraph
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
+from hsdag.runtime.executor.requests import WorkConservingModel
+from hsdag.runtime.executor.shared_memory import SharedMemory
+from hsdag.runtime.executor.submodels import SubmodelBuilder
+from hsdag.runtime.problems.objectives import find_objective
 
 
 def compile_on(

@@ -1,1 +1,0 @@
-"""Cutting: from a placement to convex parts that run as tasks; knows no OpenVINO."""
