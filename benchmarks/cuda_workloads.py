@@ -31,9 +31,15 @@ from hsdag.commands.workload import workload_problem
 from hsdag.evaluators.torch import RunPlan, random_inputs, run_workload, workload_graph
 from hsdag.ir.errors import ExecutionError
 from hsdag.models import Workload
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+)
 from hsdag.models.workload_numpy import execute
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.platforms import load_platform

@@ -1,6 +1,7 @@
 """The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
 
 from hsdag.models.expression import Expression, parse_expression
+from hsdag.models.networks import DecoderSizes, ModelInput, ModelSpec, StatefulSpec
 from hsdag.models.registry import (
     WorkloadSpec,
     build_model,
@@ -13,15 +14,13 @@ from hsdag.models.registry import (
     list_workloads,
     save_model_files,
 )
-from hsdag.models.spec import ModelInput, ModelSpec
-from hsdag.models.stateful import StatefulSizes, StatefulSpec
 from hsdag.models.workload import Workload
 
 __all__ = [
+    "DecoderSizes",
     "Expression",
     "ModelInput",
     "ModelSpec",
-    "StatefulSizes",
     "StatefulSpec",
     "Workload",
     "WorkloadSpec",

@@ -1,27 +1,30 @@
-"""The models of the zoo and the workloads by name: listing, building and saving them."""
+"""The models of the zoo and the workloads by name, and workloads with their options as text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError
-from hsdag.models import bert, inception, llama_decoder, resnet
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.enas import EnasSizes, enas
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.gpt3 import gpt3
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
-from hsdag.models.nmt import NmtSizes, nmt
-from hsdag.models.ptb import PtbSizes, ptb
-from hsdag.models.random_chain import RandomChain, random_chain
-from hsdag.models.random_wired import RandomWiring, random_wired
-from hsdag.models.spec import ModelSpec
-from hsdag.models.stateful import SPECS as STATEFUL_SPECS
-from hsdag.models.stateful import StatefulSpec
-from hsdag.models.transformer import TransformerSizes, transformer
+from hsdag.models.diviml import RandomWiring, gpt3, random_wired
+from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec, StatefulSpec
+from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    RandomChain,
+    TransformerSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+    random_chain,
+    transformer,
+)
 from hsdag.models.workload import Workload
 
 if TYPE_CHECKING:
@@ -30,9 +33,8 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64
-_FAMILIES = (resnet, inception, bert, llama_decoder)
-_SPECS: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.SPECS}
-_LANGUAGE_MODELS = {spec.name: spec for spec in STATEFUL_SPECS}
+_SPECS = {spec.name: spec for spec in MODELS}
+_LANGUAGE_MODELS = {spec.name: spec for spec in LANGUAGE_MODELS}
 
 
 @dataclass(frozen=True)
@@ -68,26 +70,21 @@ class WorkloadSpec:
             raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
-def _sharded(name: str, summary: str, make: Callable[[int, int], Workload], size: int) -> WorkloadSpec:
-    """A workload for so many devices, of a size that may be given."""
-    return _built(name, summary, "size", lambda k, given: make(k, int(given.get("size", size))))
-
-
-def _sharded_drawn(name: str, summary: str, make: Callable[[int, int], Workload]) -> WorkloadSpec:
-    """A workload for so many devices and a seed."""
-    return _built(name, summary, "seed", lambda k, given: make(k, _seed_of(given)))
-
-
-def _built(
-    name: str, summary: str, option: str, make: Callable[[int, Mapping[str, str | int]], Workload]
+def _over_devices(
+    name: str, summary: str, option: str, make: Callable[[int, int], Workload], default: int = 0
 ) -> WorkloadSpec:
+    """A workload sharded over so many devices; its one ``option`` is its "size" or a "seed"."""
+
     def build(num_devices: int, given: Mapping[str, str | int]) -> Workload:
+        value = int(given.get(option, default))
         if not 2 <= num_devices <= MAX_DEVICES:
             raise OptionError(f"{name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
-        if int(given.get("size", 1)) < 1:
-            raise OptionError(f"the size of {name} must be at least 1, not {given['size']}")
+        if option == "seed":
+            _check_seed(value)
+        elif value < 1:
+            raise OptionError(f"the size of {name} must be at least 1, not {value}")
         try:
-            return make(num_devices, given)
+            return make(num_devices, value)
         except OptionError as error:
             raise OptionError(f"{name} over {num_devices} devices: {error}") from error
 
@@ -96,13 +93,13 @@ def _built(
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
     """A workload whose sizes and wiring follow from a seed alone."""
-    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), lambda _, given: make(_seed_of(given)))
 
+    def build(_: int, given: Mapping[str, str | int]) -> Workload:
+        seed = int(given.get("seed", 0))
+        _check_seed(seed)
+        return make(seed)
 
-def _seed_of(options: Mapping[str, str | int]) -> int:
-    seed = int(options.get("seed", 0))
-    _check_seed(seed)
-    return seed
+    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), build)
 
 
 def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
@@ -113,38 +110,44 @@ def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
 _WORKLOADS = {
     spec.name: spec
     for spec in (
-        _sharded(
+        _over_devices(
             "chainmm",
             "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)",
+            "size",
             lambda k, rows: chainmm(k, ChainSizes(rows)),
             ChainSizes.size,
         ),
-        _sharded(
+        _over_devices(
             "ffnn",
             "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)",
+            "size",
             lambda k, rows: ffnn(k, FeedForwardSizes(batch=rows, hidden=2 * rows)),
             FeedForwardSizes.batch,
         ),
-        _sharded(
+        _over_devices(
             "llama-block",
             "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)",
+            "size",
             lambda k, tokens: llama_block(k, LlamaSizes(tokens)),
             LlamaSizes.tokens,
         ),
-        _sharded(
+        _over_devices(
             "llama-layer",
             "The same with causal mask, last norm and logits (DOPPLER)",
+            "size",
             lambda k, tokens: llama_layer(k, LlamaSizes(tokens)),
             LlamaSizes.tokens,
         ),
-        _sharded_drawn(
+        _over_devices(
             "chain",
             "A random chain or tree of matrix products, sharded",
+            "seed",
             lambda k, seed: random_chain(k, RandomChain.drawn(seed)),
         ),
-        _sharded_drawn(
+        _over_devices(
             "transformer",
             "Transformer blocks of random sizes, sharded",
+            "seed",
             lambda k, seed: transformer(k, TransformerSizes.drawn(seed, k)),
         ),
         WorkloadSpec(
@@ -221,7 +224,7 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
     from hsdag.ir.export.base import write_ir
-    from hsdag.models.convert import check_target, to_openvino
+    from hsdag.models.torch_networks import check_target, to_openvino
 
     check_target(target)
     if name in _LANGUAGE_MODELS:
@@ -251,3 +254,50 @@ def find_workload(name: str) -> WorkloadSpec:
     if name not in _WORKLOADS:
         raise ModelError(f"there is no workload {name!r}; choose one of {', '.join(_WORKLOADS)}")
     return _WORKLOADS[name]
+
+
+TEXT_OPTIONS = ("family", "dependence")
+"""Options of workloads that are no numbers."""
+
+_NAMED = re.compile(r"([\w-]+)(?:\[([^\[\]]*)\])?")
+
+
+def names_workload(text: str) -> bool:
+    """Whether a text is the name of a workload, with or without options."""
+    match = _NAMED.fullmatch(text)
+    return match is not None and is_workload(match[1])
+
+
+def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:
+    """The full text and the workload of a text, for ``num_devices`` devices where it does not say for how many.
+
+    Raises OptionError for options that the workload does not take, or values out of range, ModelError for its name.
+    """
+    match = _NAMED.fullmatch(text)
+    spec = find_workload(text if match is None else match[1])
+    given = dict(_item(text, item) for item in filter(None, ((match[2] or "") if match else "").split(";")))
+    options = parse_workload_options(given)
+    if "devices" in spec.options:
+        options.setdefault("devices", max(2, num_devices))
+    spec.check_options(options)
+    body = ";".join(f"{key}={value}" for key, value in options.items())
+    workload = spec.build(int(options.get("devices", num_devices)), options)
+    return (f"{spec.name}[{body}]" if body else spec.name), workload
+
+
+def parse_workload_options(given: Mapping[str, str]) -> dict[str, str | int]:
+    """Options of workloads from text. Raises OptionError for a text where a whole number is expected."""
+    options: dict[str, str | int] = {}
+    for name, text in given.items():
+        is_number = text.removeprefix("-").isdecimal()
+        if not is_number and name not in TEXT_OPTIONS:
+            raise OptionError(f"{name} must be a whole number, not {text!r}")
+        options[name] = int(text) if is_number else text
+    return options
+
+
+def _item(text: str, item: str) -> tuple[str, str]:
+    key, equals, value = (part.strip() for part in item.partition("="))
+    if not equals or not key or not value:
+        raise OptionError(f"workload {text!r}: {item!r} is not of the form OPTION=VALUE")
+    return key, value

@@ -1,7 +1,9 @@
-"""A decoder with state as an OpenVINO model, op by op.
+"""A decoder with state as an OpenVINO model, op by op, with weights as such models store them compressed.
 
 RMS norms, rotated queries and keys, grouped heads, gated feed-forward parts (Touvron et al. 2023), of which a
 mixture of experts has several in every layer (Jiang et al. 2024). All that layers share is computed from the inputs.
+Compressed weights are the chains that NNCF leaves in a model: Constant, Convert, Subtract (zero point), Multiply
+(scale), Reshape where groups share a scale, Convert.
 
 Legend: B sequences, T new tokens, S tokens with those before them, D width of a token, A query heads, K key heads,
 H width of a head, X experts, I width inside the feed-forward part.
@@ -13,13 +15,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
-from hsdag.models.llama_decoder import NORM_EPS, ROTARY_BASE
-from hsdag.models.stateful import StatefulSizes, WeightPrecision
-from hsdag.models.stored_weights import Array, byte_weight, half_weight, nibble_weight
+from hsdag.models.networks import NORM_EPS, ROTARY_BASE, DecoderSizes, WeightPrecision
 
 HIDDEN_TOKEN = float(np.finfo(np.float16).min)
 """What the attention mask adds to the score of a token that is not to be seen."""
@@ -27,13 +28,13 @@ HIDDEN_TOKEN = float(np.finfo(np.float16).min)
 Value: TypeAlias = Any  # a node or one of its outputs
 
 
-def stateful_model(name: str, sizes: StatefulSizes, precision: WeightPrecision, seed: int) -> ov.Model:
+def stateful_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
     """The decoder of these sizes, weights drawn from ``seed`` and stored in ``precision``."""
     return _Decoder(sizes, precision, np.random.default_rng(seed)).model(name)
 
 
 class _Decoder:
-    def __init__(self, sizes: StatefulSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
+    def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
         self.sizes, self.precision, self.rng = sizes, precision, rng
         self.ids, self.seen, self.positions = (
             op.parameter([-1, -1], np.int64, name=name) for name in ("input_ids", "attention_mask", "position_ids")
@@ -273,3 +274,57 @@ def _numbers(values: list[int], name: str) -> Value:
 
 def _real(value: float, name: str, shape: tuple[int, ...] = (1, 1, 1)) -> Value:
     return op.constant(np.full(shape, value, np.float32), name=name)
+
+
+Array: TypeAlias = NDArray[np.float32]
+
+
+def half_weight(name: str, values: Array) -> ov.Output:
+    """Values in half precision, widened to single precision."""
+    return op.convert(op.constant(values.astype(np.float16), name=name), np.float32, name=f"{name}/convert").output(0)
+
+
+def byte_weight(name: str, values: Array) -> ov.Output:
+    """Values [..., K] as unsigned bytes with a scale and a zero point for every row."""
+    codes, zero, scale = _quantised(values, 255)
+    stored = op.constant(codes, name=name)
+    return _widened(name, stored, op.constant(zero, name=f"{name}/zero_point"), scale, None)
+
+
+def nibble_weight(name: str, values: Array, group: int) -> ov.Output:
+    """Values [..., K] as unsigned numbers of four bits with a scale and a zero point for every ``group`` of them."""
+    codes, zero, scale = _quantised(values.reshape(*values.shape[:-1], -1, group), 15)
+    return _widened(name, _nibbles(name, codes), _nibbles(f"{name}/zero_point", zero), scale, values.shape)
+
+
+def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float16]]:
+    """Codes of ``values`` [..., G], zero points [..., 1] and scales [..., 1]: value = (code - zero) * scale."""
+    low, high = np.minimum(values.min(-1, keepdims=True), 0), np.maximum(values.max(-1, keepdims=True), 0)
+    scale = (np.maximum(high - low, 1e-5) / largest).astype(np.float16)
+    zero = np.clip(np.rint(-low / scale), 0, largest)
+    codes = np.clip(np.rint(values / scale) + zero, 0, largest)
+    return codes.astype(np.uint8), zero.astype(np.uint8), scale
+
+
+def _nibbles(name: str, codes: NDArray[np.uint8]) -> ov.Node:
+    """A constant of four bits for each code, the first of two in the lower half of a byte."""
+    flat = codes.reshape(-1)
+    pairs = np.append(flat, np.zeros(len(flat) % 2, np.uint8)).reshape(-1, 2)
+    tensor = ov.Tensor(ov.Type.u4, list(codes.shape))
+    tensor.data.view(np.uint8)[...] = (pairs[:, 0] | pairs[:, 1] << 4).reshape(tensor.data.shape)
+    node: ov.Node = op.constant(tensor)
+    node.set_friendly_name(name)
+    return node
+
+
+def _widened(
+    name: str, stored: ov.Node, zero: ov.Node, scale: NDArray[np.float16], shape: tuple[int, ...] | None
+) -> ov.Output:
+    """(stored - zero) * scale in single precision, in another ``shape`` where one is given."""
+    wide = [op.convert(node, np.float16, name=f"{node.get_friendly_name()}/wide") for node in (stored, zero)]
+    centred = op.subtract(*wide, name=f"{name}/zero_point/subtract")
+    value: Any = op.multiply(centred, op.constant(scale, name=f"{name}/scale"), name=f"{name}/scaled")
+    if shape is not None:
+        target = op.constant(np.asarray(shape, np.int64), name=f"{name}/shape")
+        value = op.reshape(value, target, special_zero=False, name=f"{name}/reshape")
+    return op.convert(value, np.float32, name=f"{name}/convert").output(0)

@@ -51,7 +51,7 @@ def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
 
 def workload_path(source: Path) -> Path | None:
     """What files of a workload are named after: a problem file, or the workload's name; None for a model."""
-    from hsdag.models.named import names_workload
+    from hsdag.models.registry import names_workload
 
     if names_workload(str(source)):
         return Path(str(source).partition("[")[0])

@@ -17,7 +17,7 @@ from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.scenario import Scenario
-from hsdag.models.named import names_workload
+from hsdag.models.registry import names_workload
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare

@@ -15,7 +15,7 @@ from hsdag.commands.workload import workload_problem
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.models import Workload, find_workload
-from hsdag.models.random_wired import LEAST_NODES, RandomWiring, random_wired
+from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.drawn import draw_platform

@@ -11,16 +11,12 @@ import numpy as np
 from hsdag.ir.build import read_graph
 from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.models import ModelSpec, find_model
-from hsdag.models.bert import BertSizes
-from hsdag.models.inception import InceptionSizes
-from hsdag.models.llama_decoder import LlamaDecoderSizes, llama_decoder
-from hsdag.models.resnet import ResNetSizes
-from hsdag.models.spec import seeded
+from hsdag.models.networks import BertSizes, DecoderSizes, InceptionSizes, ResNetSizes, llama_decoder, seeded
 
 
 def draw_network(rng: np.random.Generator) -> CoarseGraph:
     """The units of a network that is converted anew, which takes seconds. Its weights are in f32."""
-    from hsdag.models.convert import to_openvino
+    from hsdag.models.torch_networks import to_openvino
 
     spec = _ARCHITECTURES[int(rng.integers(len(_ARCHITECTURES)))](rng)
     return placement_units(read_graph(to_openvino(spec, spec.make_network(0))))
@@ -31,7 +27,7 @@ def _resnet(rng: np.random.Generator) -> ModelSpec:
     stages, width = int(rng.integers(3, 5)), 8 * int(rng.integers(2, 9))
     depths = tuple(int(depth) for depth in rng.integers(2, 6, stages))
     sizes = ResNetSizes(tuple(width * 2**i for i in range(stages)), depths, stem=width, classes=100)
-    return _resized("tiny_resnet", seeded("resnet_network", "ResNet", sizes), _images(rng, 64))
+    return _resized("tiny_resnet", seeded("ResNet", sizes), _images(rng, 64))
 
 
 def _inception(rng: np.random.Generator) -> ModelSpec:
@@ -43,7 +39,7 @@ def _inception(rng: np.random.Generator) -> ModelSpec:
         divisor=int(rng.choice((1, 2, 4, 8))),
         classes=100,
     )
-    return _resized("tiny_inception", seeded("inception_network", "Inception", sizes), _images(rng, 96))
+    return _resized("tiny_inception", seeded("Inception", sizes), _images(rng, 96))
 
 
 def _bert(rng: np.random.Generator) -> ModelSpec:
@@ -51,7 +47,7 @@ def _bert(rng: np.random.Generator) -> ModelSpec:
     heads, tokens = int(rng.integers(2, 13)), 16 * int(rng.integers(1, 17))
     width = heads * int(rng.choice((32, 64)))
     sizes = BertSizes(int(rng.integers(3, 9)), width, heads, 4 * width, vocabulary=1000, positions=tokens)
-    return _resized("tiny_bert", seeded("bert_network", "Bert", sizes), (1, tokens))
+    return _resized("tiny_bert", seeded("Bert", sizes), (1, tokens))
 
 
 def _llama(rng: np.random.Generator) -> ModelSpec:
@@ -59,7 +55,7 @@ def _llama(rng: np.random.Generator) -> ModelSpec:
     key_heads, shared, head_size = int(rng.integers(1, 3)), int(rng.choice((1, 4))), int(rng.choice((32, 64)))
     heads = key_heads * shared * int(rng.integers(1, 3))
     width = heads * head_size
-    sizes = LlamaDecoderSizes(
+    sizes = DecoderSizes(
         layers=int(rng.integers(2, 7)),
         hidden=width,
         heads=heads,

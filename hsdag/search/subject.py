@@ -19,7 +19,7 @@ from hsdag.ir.reader import Shapes, input_name, load_model
 from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import sized
 from hsdag.models import Workload
-from hsdag.models.named import names_workload, workload_called
+from hsdag.models.registry import names_workload, workload_called
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.problem_file import read_problem, write_problem
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from hsdag.models.gpt3 import GptSizes, gpt3
+from hsdag.models.diviml import GptSizes, gpt3
 
 
 def test_it_has_the_published_175_billion_weights() -> None:

@@ -12,9 +12,8 @@ from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import find_model
-from hsdag.models.llama_decoder import NORM_EPS, SMALL, TINY, LlamaDecoderSizes, llama_decoder
-from hsdag.models.llama_network import LlamaDecoder, rotary_angles, rotate
-from hsdag.models.weights import random_network
+from hsdag.models.networks import NORM_EPS, SMALL_LLAMA, TINY_LLAMA, DecoderSizes, llama_decoder
+from hsdag.models.torch_networks import LlamaDecoder, random_network, rotary_angles, rotate
 
 Array = NDArray[np.float64]
 
@@ -22,11 +21,11 @@ Array = NDArray[np.float64]
 @pytest.fixture(scope="module")
 def network() -> LlamaDecoder:
     """A tiny decoder with weights from seed 0."""
-    return random_network(lambda: LlamaDecoder(TINY), 0)
+    return random_network(lambda: LlamaDecoder(TINY_LLAMA), 0)
 
 
 def _tokens(seed: int = 0) -> torch.Tensor:
-    return torch.randint(TINY.vocabulary, (1, TINY.tokens), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(TINY_LLAMA.vocabulary, (1, TINY_LLAMA.tokens), generator=torch.Generator().manual_seed(seed))
 
 
 def _logits(network: LlamaDecoder, tokens: torch.Tensor) -> torch.Tensor:
@@ -38,8 +37,8 @@ def _logits(network: LlamaDecoder, tokens: torch.Tensor) -> torch.Tensor:
 def _by_formula(network: LlamaDecoder, tokens: NDArray[np.int64]) -> Array:
     """Logits [T, vocabulary] in NumPy and double precision, head by head and with complex rotations."""
     w = {name: x.detach().double().numpy() for name, x in network.named_parameters()}
-    size, half = TINY.head_size, TINY.head_size // 2
-    turn = np.exp(1j * np.arange(TINY.tokens)[:, None] * 10_000.0 ** (-2 * np.arange(half) / size))
+    size, half = TINY_LLAMA.head_size, TINY_LLAMA.head_size // 2
+    turn = np.exp(1j * np.arange(TINY_LLAMA.tokens)[:, None] * 10_000.0 ** (-2 * np.arange(half) / size))
 
     def norm(x: Array, name: str) -> Array:
         return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + NORM_EPS) * w[f"{name}.weight"])
@@ -49,14 +48,14 @@ def _by_formula(network: LlamaDecoder, tokens: NDArray[np.int64]) -> Array:
         return np.concatenate([z.real, z.imag], axis=-1)
 
     x = w["words.weight"][tokens]
-    for layer in range(TINY.layers):
+    for layer in range(TINY_LLAMA.layers):
         at: Callable[[str], Array] = lambda name, layer=layer: w[f"layers.{layer}.{name}.weight"]  # type: ignore[misc]  # noqa: E731
         y, heads = norm(x, f"layers.{layer}.attention_norm"), []
-        for head in range(TINY.heads):
-            shared = head // (TINY.heads // TINY.key_heads)
+        for head in range(TINY_LLAMA.heads):
+            shared = head // (TINY_LLAMA.heads // TINY_LLAMA.key_heads)
             own, group = slice(head * size, (head + 1) * size), slice(shared * size, (shared + 1) * size)
             query, key = rotated(y @ at("attention.query")[own].T), rotated(y @ at("attention.key")[group].T)
-            scores = np.where(np.tri(TINY.tokens, dtype=bool), query @ key.T / np.sqrt(size), -np.inf)
+            scores = np.where(np.tri(TINY_LLAMA.tokens, dtype=bool), query @ key.T / np.sqrt(size), -np.inf)
             heads.append(softmax(scores, axis=-1) @ (y @ at("attention.value")[group].T))
         x = x + np.concatenate(heads, axis=-1) @ at("attention.output").T
         y = norm(x, f"layers.{layer}.norm")
@@ -73,7 +72,7 @@ def test_logits_are_those_of_the_formulas(network: LlamaDecoder) -> None:
 
 def test_later_tokens_change_nothing_before_them(network: LlamaDecoder) -> None:
     first, second = _tokens(), _tokens()
-    second[0, 5:] = (second[0, 5:] + 1) % TINY.vocabulary
+    second[0, 5:] = (second[0, 5:] + 1) % TINY_LLAMA.vocabulary
     a, b = _logits(network, first)[0], _logits(network, second)[0]
     torch.testing.assert_close(a[:5], b[:5])
     assert (a[5:] - b[5:]).abs().max() > 0.1
@@ -89,22 +88,22 @@ def test_products_of_rotated_heads_depend_on_the_distance_alone() -> None:
         torch.testing.assert_close(along, along[:1].expand_as(along))
 
 
-@pytest.mark.parametrize("sizes", [SMALL, TINY])
-def test_declared_parameters_are_those_of_the_network(sizes: LlamaDecoderSizes) -> None:
+@pytest.mark.parametrize("sizes", [SMALL_LLAMA, TINY_LLAMA])
+def test_declared_parameters_are_those_of_the_network(sizes: DecoderSizes) -> None:
     with torch.device("meta"):
         network = LlamaDecoder(sizes)
     assert sum(x.numel() for x in network.parameters()) == sizes.num_parameters
 
 
 def test_other_sizes_make_other_models() -> None:
-    sizes = LlamaDecoderSizes(1, 16, 2, 1, 24, 10, 4)
+    sizes = DecoderSizes(1, 16, 2, 1, 24, 10, 4)
     model = llama_decoder("one_layer", sizes).build(0)
     assert list(model.output(0).shape) == [1, 4, 10]
 
 
 def test_zoo_gives_the_decoder_by_name() -> None:
     spec = find_model("llama-decoder")
-    assert (spec.inputs[0].shape, spec.num_parameters) == ((1, 32), SMALL.num_parameters)
+    assert (spec.inputs[0].shape, spec.num_parameters) == ((1, 32), SMALL_LLAMA.num_parameters)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +112,4 @@ def test_zoo_gives_the_decoder_by_name() -> None:
 )
 def test_heads_that_do_not_fit_are_refused(hidden: int, heads: int, key_heads: int, words: str) -> None:
     with pytest.raises(OptionError, match=words):
-        LlamaDecoderSizes(1, hidden, heads, key_heads, 24, 10, 4)
+        DecoderSizes(1, hidden, heads, key_heads, 24, 10, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.named import names_workload, workload_called
+from hsdag.models.registry import names_workload, workload_called
 
 
 def test_a_workload_without_options_is_made_for_the_devices_at_hand() -> None:

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import ComputationGraph
 from hsdag.models import find_workload
-from hsdag.models.enas import EnasSizes, enas
-from hsdag.models.nmt import NmtSizes, nmt
-from hsdag.models.ptb import PtbSizes, ptb
+from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 
 SEEDS = st.integers(0, 10_000)
 DRAWN = ("chain", "transformer", "enas", "nmt", "ptb")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.random_chain import CUTS, GRAIN, RandomChain, random_chain
+from hsdag.models.sharded_workloads import CUTS, GRAIN, RandomChain, random_chain
 from hsdag.models.workload_numpy import evaluate, execute, random_inputs
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import ComputationGraph
-from hsdag.models.random_wired import RandomWiring, random_wired
+from hsdag.models.diviml import RandomWiring, random_wired
 
 FAMILIES = ("ws", "er", "ba")
 

@@ -15,9 +15,15 @@ from scipy.special import softmax
 from hsdag.ir.errors import OptionError
 from hsdag.models import Workload, find_workload
 from hsdag.models import workload_numpy as _interpreter
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+)
 from hsdag.models.sharding import Sharder
 from hsdag.models.workload_numpy import execute
 

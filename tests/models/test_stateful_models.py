@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from hsdag.ir.errors import OptionError
-from hsdag.models import StatefulSizes, StatefulSpec, build_model, list_language_models, save_model_files
-from hsdag.models.llama_decoder import NORM_EPS
+from hsdag.models import DecoderSizes, StatefulSpec, build_model, list_language_models, save_model_files
+from hsdag.models.networks import NORM_EPS
 
 Array = NDArray[np.float64]
 TINY = [spec for spec in list_language_models() if spec.is_tiny]
@@ -86,7 +86,7 @@ def experts(x: Array, at: str, w: Callable[[str], Array], active: int) -> Array:
     return found
 
 
-def by_formula(sizes: StatefulSizes, w: Callable[[str], Array], tokens: NDArray[np.int64]) -> Array:
+def by_formula(sizes: DecoderSizes, w: Callable[[str], Array], tokens: NDArray[np.int64]) -> Array:
     """Logits [T, vocabulary] in NumPy and double precision, head by head and with complex rotations."""
     size, half, count = sizes.head_size, sizes.head_size // 2, len(tokens)
     turn = np.exp(1j * np.arange(count)[:, None] * 10_000.0 ** (-2 * np.arange(half) / size))
@@ -187,4 +187,4 @@ def test_one_seed_gives_the_same_model_and_names_are_unique(tmp_path: Path) -> N
 def test_sizes_that_do_not_fit_are_refused(changes: dict[str, int], words: str) -> None:
     sizes = {"layers": 1, "hidden": 64, "heads": 4, "key_heads": 2, "intermediate": 64, "vocabulary": 9, "group": 32}
     with pytest.raises(OptionError, match=words):
-        StatefulSizes(**{**sizes, **changes})
+        DecoderSizes(**{**sizes, **changes})

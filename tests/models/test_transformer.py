@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.transformer import EPSILON, TransformerSizes, transformer
+from hsdag.models.sharded_workloads import EPSILON, TransformerSizes, transformer
 from hsdag.models.workload_numpy import execute, random_inputs
 
 Array = NDArray[np.float64]

@@ -5,18 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hsdag.models.bert import BertSizes
-from hsdag.models.bert_network import NORM_EPS, Layer
-from hsdag.models.inception_network import transform_input
-from hsdag.models.resnet_network import Bottleneck
-from hsdag.models.weights import random_network
+from hsdag.models.networks import BertSizes
+from hsdag.models.torch_networks import BERT_EPS, BertLayer, Bottleneck, random_network, transform_input
 
 SIZES = BertSizes(layers=1, hidden=24, heads=3, intermediate=40, vocabulary=10, positions=8)
 
 
-def _torch_layer(layer: Layer) -> nn.TransformerEncoderLayer:
+def _torch_layer(layer: BertLayer) -> nn.TransformerEncoderLayer:
     """Torch's encoder layer with the weights of ours."""
-    theirs = nn.TransformerEncoderLayer(24, 3, 40, 0.0, "gelu", NORM_EPS, batch_first=True)
+    theirs = nn.TransformerEncoderLayer(24, 3, 40, 0.0, "gelu", BERT_EPS, batch_first=True)
     attention = layer.attention
     parts = (attention.query, attention.key, attention.value)
     theirs.self_attn.in_proj_weight = nn.Parameter(torch.cat([part.weight for part in parts]))
@@ -28,7 +25,7 @@ def _torch_layer(layer: Layer) -> nn.TransformerEncoderLayer:
 
 
 def test_bert_layer_is_torchs_transformer_encoder_layer() -> None:
-    layer = random_network(lambda: Layer(SIZES), 0)
+    layer = random_network(lambda: BertLayer(SIZES), 0)
     x = torch.randn(2, 5, 24, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(layer(x, torch.zeros(1, 1, 1, 5)), _torch_layer(layer)(x))

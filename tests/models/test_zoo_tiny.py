@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.models import ModelSpec, build_model, find_model, list_models, save_model_files
-from hsdag.models.convert import to_openvino
+from hsdag.models.torch_networks import to_openvino
 
 Arrays = list[NDArray[np.generic]]
 TINY = [spec.name for spec in list_models() if spec.is_tiny]

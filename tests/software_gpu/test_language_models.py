@@ -10,16 +10,16 @@ import pytest
 
 import hsdag
 from hsdag.ir import DeviceSpec, PlacementError, graph_of
-from hsdag.models import StatefulSizes
-from hsdag.models.stateful import WeightPrecision
+from hsdag.models import DecoderSizes
+from hsdag.models.networks import WeightPrecision
 from hsdag.models.stateful_graph import stateful_model
 from tests.software_gpu.conftest import GPUS
 from tests.stateful import EXACT, generate, placement_of, split_after, unsplit
 
 AFTER_LAYER_0 = "model.layers.0/output"
-LLAMA = StatefulSizes(2, 64, 4, 2, 96, 160, group=32)
-MOE = StatefulSizes(2, 64, 4, 2, 64, 160, group=32, experts=4, active=2)
-HEAVY = StatefulSizes(2, 256, 4, 4, 4096, 4096, group=128)
+LLAMA = DecoderSizes(2, 64, 4, 2, 96, 160, group=32)
+MOE = DecoderSizes(2, 64, 4, 2, 64, 160, group=32, experts=4, active=2)
+HEAVY = DecoderSizes(2, 256, 4, 4, 4096, 4096, group=128)
 """So many weights that what a plugin needs beside them does not count."""
 
 CPU = DeviceSpec("CPU", "CPU", EXACT)
@@ -71,7 +71,7 @@ def test_each_gpu_holds_the_weights_of_its_layers_once_and_compressed(precision:
 
 def test_state_on_two_gpus_is_refused_and_each_gpu_keeps_its_own() -> None:
     """The control is what HETERO does with ReadValue on one GPU and Assign on the other: 1, 1, 1 instead of 1, 2, 3."""
-    model = stateful_model("one layer", StatefulSizes(1, 64, 4, 2, 96, 160, group=32), "fp16", 0)
+    model = stateful_model("one layer", DecoderSizes(1, 64, 4, 2, 96, 160, group=32), "fp16", 0)
     graph = graph_of(model)
     devices = [int(op_type == "Assign") for op_type in graph.op_types]
     with pytest.raises(PlacementError, match=r"they keep variable 'model.layers.0.self_attn.(key|value)'"):

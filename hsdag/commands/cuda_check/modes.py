@@ -12,7 +12,7 @@ import torch
 from hsdag.commands.cuda_check.checks import Untestable
 from hsdag.commands.cuda_check.parity import BAR
 from hsdag.evaluators.torch import random_inputs, workload_graph
-from hsdag.models.chainmm import ChainSizes, chainmm
+from hsdag.models.sharded_workloads import ChainSizes, chainmm
 from hsdag.runtime.torch_backend import (
     CapturedProgram,
     Feed,

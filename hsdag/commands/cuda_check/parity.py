@@ -12,11 +12,19 @@ from hsdag.commands.cuda_check.gallery import gallery, gallery_inputs
 from hsdag.evaluators.torch import RunPlan, random_inputs, run_workload, workload_graph
 from hsdag.ir.reader import input_name
 from hsdag.models import Workload, build_model, find_model
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
-from hsdag.models.random_chain import RandomChain, random_chain
-from hsdag.models.transformer import TransformerSizes, transformer
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    RandomChain,
+    TransformerSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+    random_chain,
+    transformer,
+)
 from hsdag.models.workload_numpy import execute
 from hsdag.runtime.torch_backend import LogicalDevice, TorchExecutor, build_program
 from hsdag.runtime.torch_backend.openvino_graph import openvino_graph

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hsdag.ir.graph import ComputationGraph, FloatArray
-from hsdag.models.random_wired import KERNEL, RandomWiring, random_wired
+from hsdag.models.diviml import KERNEL, RandomWiring, random_wired
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 KINDS = ("1-chan", "sdep-2", "sdep-3", "sdep-4", "wdep-2", "wdep-3", "wdep-4")

@@ -23,7 +23,7 @@ from hsdag.commands.reproducing.searches import (
 )
 from hsdag.commands.workload import build_problem, cluster, workload_problem
 from hsdag.evaluators.recording import RecordingEvaluator
-from hsdag.models.gpt3 import GptSizes, gpt3
+from hsdag.models.diviml import GptSizes, gpt3
 from hsdag.placers.exact.batches import BatchTable
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.platforms import load_platform

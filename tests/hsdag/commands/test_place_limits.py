@@ -11,7 +11,7 @@ from hsdag import place
 from hsdag.cli.app import run
 from hsdag.commands.outcome import PlaceResult, speed_sentence
 from hsdag.ir import OptionError, SearchError
-from hsdag.models.stateful import StatefulSizes
+from hsdag.models.networks import DecoderSizes
 from hsdag.models.stateful_graph import stateful_model
 from hsdag.runtime.measuring.latency import Ratio
 from hsdag.search.kept_run import KeptRun
@@ -101,7 +101,7 @@ def test_limits_that_cannot_be_kept_are_one_line(
 @pytest.fixture(scope="module")
 def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A layer of a decoder, whose key-value cache the CPU keeps in 8 bits unless it is told not to."""
-    sizes = StatefulSizes(1, 32, 2, 1, 32, 64, group=32)
+    sizes = DecoderSizes(1, 32, 2, 1, 32, 64, group=32)
     return saved(stateful_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
 
 

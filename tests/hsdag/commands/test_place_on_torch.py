@@ -12,7 +12,7 @@ import torch
 from hsdag.cli.app import run
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.placement import Placement
-from hsdag.models.named import workload_called
+from hsdag.models.registry import workload_called
 
 WORKLOAD = "chainmm[size=256;devices=2]"
 DEVICES = "A=cpu[threads=1;memory=1e9],B=cpu[threads=1;memory=1e9]"

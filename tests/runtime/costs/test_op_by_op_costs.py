@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph import graph_from_edges
-from hsdag.models.chainmm import ChainSizes, chainmm
+from hsdag.models.sharded_workloads import ChainSizes, chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT

@@ -10,7 +10,7 @@ from openvino import opset13 as op
 import hsdag
 from hsdag.ir import ComputationGraph, Placement, colocate, graph_of
 from hsdag.ir.errors import ExecutionError
-from hsdag.models import StatefulSizes, build_model
+from hsdag.models import DecoderSizes, build_model
 from hsdag.models.stateful_graph import stateful_model
 from hsdag.runtime.executor import openvino_backend
 from hsdag.runtime.executor.cut import MODEL_INPUT
@@ -78,7 +78,7 @@ def test_layers_that_go_there_and_back_remember_too(model: ov.Model, graph: Comp
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_wherever_sets_lie_no_part_divides_a_variable(seed: int) -> None:
-    model = stateful_model("two layers", StatefulSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
+    model = stateful_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
     graph = graph_of(model)
     sets = colocate(graph).sets
     devices = np.random.default_rng(seed).integers(2, size=sets.num_groups)[sets.labels].tolist()

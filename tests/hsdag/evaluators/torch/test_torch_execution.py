@@ -17,9 +17,15 @@ from hsdag.evaluators.torch import Mode, RunPlan, problem_graph, random_inputs, 
 from hsdag.ir.errors import ExecutionError, ModelError, OptionError
 from hsdag.ir.graph import graph_from_edges
 from hsdag.models import Workload
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+)
 from hsdag.models.workload_numpy import execute as execute_in_double
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json

@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from hsdag.evaluators.torch.expressions import TORCH_ELEMENTS, build_expression, input_part
 from hsdag.ir.errors import FileFormatError
 from hsdag.models import Expression, Workload
-from hsdag.models.chainmm import ChainSizes, chainmm
-from hsdag.models.ffnn import FeedForwardSizes, ffnn
-from hsdag.models.llama import LlamaSizes, llama_block, llama_layer
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+)
 from hsdag.models.workload_numpy import execute, random_inputs
 
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)

@@ -14,7 +14,7 @@ from hsdag.evaluators.torch.probing import probe_program, probed
 from hsdag.evaluators.torch.worker import TorchWorker
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError, ModelError
-from hsdag.models.chainmm import ChainSizes, chainmm
+from hsdag.models.sharded_workloads import ChainSizes, chainmm
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
 from hsdag.runtime.measuring.messages import Close, Difference, OpTimes, Probe, SideBySide, Throughput, WorkerSetup
 from hsdag.runtime.torch_backend import logical_devices

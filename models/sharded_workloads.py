@@ -1,0 +1,433 @@
+"""Workloads sharded over devices: those of DOPPLER (App. D), random chains like ChainMM, and transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.models.expression import Expression, Shape
+from hsdag.models.sharding import Node, Sharded, Sharder
+from hsdag.models.workload import Workload
+
+
+@dataclass(frozen=True)
+class ChainSizes:
+    """Five square matrices of ``size`` rows each."""
+
+    size: int = 10_000
+    element_type: str = "f32"
+
+
+def chainmm(num_devices: int, sizes: ChainSizes = ChainSizes()) -> Workload:
+    """The chain on k devices: 4k products per matrix product, 26k + 8 nodes in all (112 for four devices).
+
+    D E is cut into 2 x k x 2 (rows, inner, columns), the other two products into k x 2 x 2. Raises OptionError
+    where the size is not even or not a multiple of k.
+    """
+    k, shape = num_devices, (sizes.size, sizes.size)
+    sharder = Sharder("chainmm", k)
+    a, b, c, d, e = (
+        sharder.input(name, shape, parts, sizes.element_type)
+        for name, parts in (("A", (k, 2)), ("B", (2, 2)), ("C", (k, 2)), ("D", (2, k)), ("E", (k, 2)))
+    )
+    de = sharder.einsum("DE", "ij,jk->ik", {"i": 2, "j": k, "k": 2}, d, e)
+    cde = sharder.einsum("CDE", "ij,jk->ik", {"i": k, "j": 2, "k": 2}, c, de)
+    ab = sharder.einsum("AB", "ij,jk->ik", {"i": k, "j": 2, "k": 2}, a, b)
+    return sharder.build({"result": sharder.elementwise("sum", "add", [ab, cde])})
+
+
+@dataclass(frozen=True)
+class FeedForwardSizes:
+    """X is [batch, width], W1 [width, hidden], W2 [hidden, width]."""
+
+    batch: int = 2**15
+    width: int = 2**5
+    hidden: int = 2**16
+    element_type: str = "f32"
+
+
+def ffnn(num_devices: int, sizes: FeedForwardSizes = FeedForwardSizes()) -> Workload:
+    """The network on k devices: rows in k parts, the hidden axis in min(4, k); the softmax in 4k row parts.
+
+    For k >= 4 there are 46k + 13 nodes (197 for four devices). The biases are added by the formations of the
+    two products. Raises OptionError where an axis cannot be cut.
+    """
+    k, cut, kind = num_devices, min(4, num_devices), sizes.element_type
+    sharder = Sharder("ffnn", k)
+    x = sharder.input("X", (sizes.batch, sizes.width), (k, 1), kind)
+    w1 = sharder.input("W1", (sizes.width, sizes.hidden), (1, cut), kind)
+    b1 = sharder.input("b1", (sizes.hidden,), (cut,), kind)
+    w2 = sharder.input("W2", (sizes.hidden, sizes.width), (cut, 1), kind)
+    b2 = sharder.input("b2", (sizes.width,), (1,), kind)
+    linear = sharder.einsum("XW1", "ij,jk->ik", {"i": k, "k": cut}, x, w1, b1)
+    hidden = sharder.elementwise("relu", "relu", [linear])
+    scores = sharder.einsum("HW2", "ij,jk->ik", {"i": k, "j": cut}, hidden, w2, b2)
+    return sharder.build({"Y": softmax(sharder, "softmax", scores, (4 * k, 1))})
+
+
+def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> Sharded:
+    """The softmax of ``x`` along its last axis, every step of it cut into ``parts``."""
+    peak = sharder.reduce(f"{name}.max", "max", x, parts)
+    shifted = sharder.elementwise(f"{name}.sub", "sub", [x, peak], parts)
+    raised = sharder.elementwise(f"{name}.exp", "exp", [shifted])
+    total = sharder.reduce(f"{name}.sum", "sum", raised, parts)
+    return sharder.elementwise(f"{name}.div", "div", [raised, total])
+
+
+@dataclass(frozen=True)
+class LlamaSizes:
+    """The shape of the 7B model. Weights and activations are f16; norms, rotation and softmax run in f32."""
+
+    tokens: int = 4096
+    width: int = 4096
+    heads: int = 32
+    hidden: int = 11_008
+    vocabulary: int = 32_000
+    epsilon: float = 1e-5
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """k devices as a grid: heads in ``h`` groups, tokens in ``s`` parts, h s = k."""
+
+    sharder: Sharder
+    sizes: LlamaSizes
+    k: int
+    h: int
+    s: int
+
+    @staticmethod
+    def of(name: str, num_devices: int, sizes: LlamaSizes) -> _Plan:
+        """The most even grid whose h is a multiple of s: 2 x 2 for four devices, 4 x 2 for eight."""
+        k = num_devices
+        s = next(s for s in range(isqrt(k), 0, -1) if k % s == 0 and (k // s) % s == 0)
+        return _Plan(Sharder(name, k), sizes, k, k // s, s)
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[int, ...]) -> Sharded:
+        return self.sharder.input(name, shape, parts, "f16")
+
+    def norm(self, name: str, x: Sharded, parts: tuple[int, int]) -> Sharded:
+        """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by the tiles of x, the result in ``parts``."""
+        sh = self.sharder
+        wide = sh.elementwise(f"{name}.f32", "convert:f32", [x])
+        total = sh.reduce(f"{name}.sum", "sum", sh.elementwise(f"{name}.square", "square", [wide]), wide.parts)
+        factor, offset = 1 / self.sizes.width, self.sizes.epsilon
+        mean = sh.elementwise(f"{name}.mean", f"affine:factor={factor!r},offset={offset!r}", [total])
+        inverse = sh.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
+        scaled = sh.elementwise(f"{name}.scale", "mul", [wide, inverse], parts)
+        narrow = sh.elementwise(f"{name}.f16", "convert:f16", [scaled])
+        gamma = self.weight(f"{name}.gamma", (self.sizes.width,), (parts[1],))
+        return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
+
+    def project(self, name: str, x: Sharded, cuts: dict[str, int]) -> Sharded:
+        """Heads of ``x``, [heads, tokens, head size]: cut t tokens, e width, h heads."""
+        shape = (self.sizes.width, self.sizes.heads, self.sizes.width // self.sizes.heads)
+        weight = self.weight(f"{name}.weight", shape, (cuts.get("e", 1), cuts.get("h", 1), 1))
+        return self.sharder.einsum(name, "te,ehd->htd", cuts, x, weight)
+
+    def rotate(self, name: str, x: Sharded, frequencies: Sharded) -> Sharded:
+        """Rotary positions: pairs of x, as complex numbers, times the frequencies of their token."""
+        sh = self.sharder
+        pairs = sh.each(f"{name}.complex", "complex", sh.elementwise(f"{name}.f32", "convert:f32", [x]))
+        turned = sh.elementwise(f"{name}.rotate", "mul", [pairs, frequencies])
+        return sh.elementwise(f"{name}.f16", "convert:f16", [sh.each(f"{name}.real", "real", turned)])
+
+    def attend(self, query: Sharded, key: Sharded, cuts: dict[str, int], mask: Sharded | None) -> Sharded:
+        """Attention weights, [heads, query tokens, key tokens] in f16: cut h heads, q queries, t keys."""
+        sh, parts = self.sharder, (cuts["h"], cuts.get("q", 1), cuts.get("t", 1))
+        scores = sh.einsum("scores", "hqd,htd->hqt", cuts, query, key)
+        factor = (self.sizes.width // self.sizes.heads) ** -0.5
+        scores = sh.elementwise("scores.scale", f"affine:factor={factor!r},offset=0.0", [scores])
+        if mask is not None:
+            scores = sh.elementwise("scores.mask", "add", [scores, mask])
+        wide = sh.elementwise("scores.f32", "convert:f32", [scores])
+        return sh.elementwise("softmax.f16", "convert:f16", [softmax(sh, "softmax", wide, parts)])
+
+    def feed_forward(self, x: Sharded, rows: int, columns: int) -> Sharded:
+        """W2 (silu(W1 x) * W3 x), [tokens, width], the hidden axis in ``columns`` parts."""
+        sh, shape = self.sharder, (self.sizes.width, self.sizes.hidden)
+        cuts = {"t": rows, "f": columns}
+        gate, up = (
+            sh.einsum(name, "te,ef->tf", cuts, x, self.weight(f"{name}.weight", shape, (1, columns)))
+            for name in ("W1", "W3")
+        )
+        inner = sh.elementwise("gate", "mul", [sh.elementwise("silu", "silu", [gate]), up])
+        return sh.einsum("W2", "tf,fe->te", cuts, inner, self.weight("W2.weight", shape[::-1], (columns, 1)))
+
+    def output(self, x: Sharded, cuts: dict[str, int]) -> Sharded:
+        """Heads [heads, tokens, head size] back to [tokens, width]: cut t tokens, h heads, e width."""
+        shape = (self.sizes.heads, self.sizes.width // self.sizes.heads, self.sizes.width)
+        weight = self.weight("O.weight", shape, (cuts["h"], 1, cuts.get("e", 1)))
+        return self.sharder.einsum("O", "htd,hde->te", cuts, x, weight)
+
+
+def llama_block(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
+    """One transformer block on k devices without a mask; 215 nodes for four.
+
+    Keys are cut along the tokens, so each query meets its keys in s partial results. Its inputs are the
+    activations ``x`` and complex ``frequencies`` [tokens, head size / 2]. Raises OptionError where an axis
+    cannot be cut.
+    """
+    plan = _Plan.of("llama-block", num_devices, sizes)
+    sh, k, h, s = plan.sharder, plan.k, plan.h, plan.s
+    pairs = sizes.width // sizes.heads // 2
+    x = sh.input("x", (sizes.tokens, sizes.width), (s, h), "f16")
+    frequencies = sh.input("frequencies", (sizes.tokens, pairs), (s, 1), "c64")
+    normed = plan.norm("norm1", x, (s, h))
+    query = plan.rotate("Q", plan.project("Q", normed, {"h": h, "e": s}), frequencies)
+    key = plan.rotate("K", plan.project("K", normed, {"t": s, "h": h}), frequencies)
+    value = plan.project("V", normed, {"t": s, "h": h})
+    weights = plan.attend(query, key, {"h": h, "t": s}, None)
+    mixed = sh.einsum("AV", "hqt,htd->hqd", {"h": h, "t": s}, weights, value)
+    added = sh.elementwise("residual1", "add", [plan.output(mixed, {"h": h, "e": s}), x])
+    inner = plan.feed_forward(plan.norm("norm2", added, (1, 1)), 1, k)
+    return sh.build({"y": sh.elementwise("residual2", "add", [inner, added])})
+
+
+def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
+    """One layer with causal mask, last norm and the logits of the last token, on k devices; 261 nodes for four.
+
+    Queries are cut along the tokens, so every softmax is local. Inputs are the embedded tokens ``x`` and
+    ``frequencies`` [tokens, head size], cosine and sine in turn. Raises OptionError where an axis cannot be cut.
+    """
+    plan = _Plan.of("llama-layer", num_devices, sizes)
+    sh, k, h, s = plan.sharder, plan.k, plan.h, plan.s
+    tokens, width = sizes.tokens, sizes.width
+    x = sh.input("x", (tokens, width), (s, h), "f16")
+    angles = sh.input("frequencies", (tokens, width // sizes.heads), (s, 1), "f32")
+    frequencies = sh.each("frequencies.complex", "complex", angles, (1, 1))
+    causal = "causal:rows={size[0]},columns={size[1]},first_row={first[0]}"
+    mask = sh.constant("mask", causal, (tokens, tokens), (s, 1))
+    normed = plan.norm("norm1", x, (s, h))
+    query = plan.rotate("Q", plan.project("Q", normed, {"t": s, "h": h}), frequencies)
+    key = plan.rotate("K", plan.project("K", normed, {"h": h, "e": s}), frequencies)
+    value = plan.project("V", normed, {"h": h, "e": s})
+    weights = plan.attend(query, key, {"h": h, "q": s}, mask)
+    mixed = sh.einsum("AV", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
+    added = sh.elementwise("residual1", "add", [plan.output(mixed, {"t": s, "h": h}), x])
+    inner = plan.feed_forward(plan.norm("norm2", added, (s, 1)), s, h)
+    final = plan.norm("norm3", sh.elementwise("residual2", "add", [inner, added]), (s, 1))
+    last = sh.part("last", final, ((tokens - 1, tokens), (0, width)))
+    row = sh.each("last.squeeze", f"reshape:{width}", last)
+    head = plan.weight("head.weight", (width, sizes.vocabulary), (1, k))
+    return sh.build({"logits": sh.einsum("head", "e,ev->v", {"v": k}, row, head), "hidden": final})
+
+
+GRAIN = 24
+"""Every axis is a multiple of it, so that all of CUTS divide it."""
+
+CUTS = (1, 2, 3, 4, 6, 8)
+"""Numbers of parts that an axis is cut into."""
+
+PRODUCT_SHARE, ACTIVATED_SHARE = 0.7, 0.25
+"""How often two operands are multiplied as matrices, else joined by element, and a result has an activation."""
+
+JOINS, ACTIVATIONS = ("add", "mul", "maximum"), ("relu", "silu")
+MOST_MATRICES = 20
+"""Of what ``RandomChain.drawn`` draws."""
+
+
+@dataclass(frozen=True)
+class RandomChain:
+    """What to draw: a formula over ``matrices`` matrices whose axes have ``least`` to ``most`` times GRAIN elements.
+
+    Raises OptionError for a number of matrices or a range that is empty.
+    """
+
+    matrices: int = 6
+    least: int = 20
+    most: int = 300
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.matrices < 2 or not 1 <= self.least <= self.most:
+            raise OptionError(f"a chain needs 2 matrices and a range of sizes, not {self}")
+
+    @staticmethod
+    def drawn(seed: int) -> RandomChain:
+        """4 to MOST_MATRICES matrices, small ones (24 to 2,400 rows) or large ones (480 to 9,600)."""
+        rng = np.random.default_rng(seed)
+        least, most = ((1, 100), (20, 400))[int(rng.integers(2))]
+        return RandomChain(int(rng.integers(4, MOST_MATRICES + 1)), least, most, seed)
+
+    def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
+        """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices."""
+        growing = _Growing(self, np.random.default_rng([self.seed, 0]), [])
+        grown = growing.tree(growing.size(), growing.size(), self.matrices)
+        assert isinstance(grown, Expression)
+        return grown, tuple(growing.shapes)
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """Draws the formula from its root down."""
+
+    drawn: RandomChain
+    rng: np.random.Generator
+    shapes: list[Shape]
+
+    def size(self) -> int:
+        """Elements of an axis, log-uniform."""
+        low, high = np.log(self.drawn.least), np.log(self.drawn.most)
+        return GRAIN * round(float(np.exp(self.rng.uniform(low, high))))
+
+    def tree(self, rows: int, columns: int, matrices: int) -> Node:
+        """A formula over so many matrices whose result is [rows, columns]."""
+        if matrices == 1:
+            self.shapes.append((rows, columns))
+            return len(self.shapes) - 1
+        left = int(self.rng.integers(1, matrices))
+        if self.rng.random() < PRODUCT_SHARE:
+            inner = self.size()
+            pair = self.tree(rows, inner, left), self.tree(inner, columns, matrices - left)
+            grown = Expression("einsum", "ij,jk->ik", pair)
+        else:
+            pair = self.tree(rows, columns, left), self.tree(rows, columns, matrices - left)
+            grown = Expression(str(self.rng.choice(JOINS)), "", pair)
+        if self.rng.random() < ACTIVATED_SHARE:
+            grown = Expression(str(self.rng.choice(ACTIVATIONS)), "", (grown,))
+        return grown
+
+
+def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
+    """The formula on k devices; its matrices are the inputs ``M0``, ``M1``, ..., its value the output ``result``.
+
+    Every matrix and product draws its own cuts; a product has at most 2k shards, and at most k for a tile.
+    """
+    formula, shapes = drawn.formula()
+    sharding = _Sharding(Sharder(f"chain-{drawn.matrices}-seed{drawn.seed}", num_devices), num_devices,
+                         np.random.default_rng([drawn.seed, 1, num_devices]), shapes)  # fmt: skip
+    return sharding.sharder.build({"result": sharding.apply(formula, "root")})
+
+
+@dataclass(frozen=True)
+class _Sharding:
+    """Adds the ops of a formula."""
+
+    sharder: Sharder
+    num_devices: int
+    rng: np.random.Generator
+    shapes: tuple[Shape, ...]
+
+    def apply(self, node: Node, name: str) -> Sharded:
+        """The value of a formula or the matrix of a number; ops of operand i are named ``name.i``."""
+        if isinstance(node, int):
+            most = (self.num_devices + 1) // 2
+            return self.sharder.input(f"M{node}", self.shapes[node], (self._cut(most), self._cut(most)))
+        operands = [self.apply(operand, f"{name}.{i}") for i, operand in enumerate(node.operands)]
+        if node.name != "einsum":
+            return self.sharder.elementwise(name, node.name, operands)
+        k = self.num_devices
+        rows = self._cut(k)
+        columns = self._cut(k // rows)
+        inner = self._cut(min(k, 2 * k // (rows * columns)))
+        return self.sharder.einsum(name, node.argument, {"i": rows, "j": inner, "k": columns}, *operands)
+
+    def _cut(self, most: int) -> int:
+        """Parts of an axis, at most so many."""
+        return int(self.rng.choice([cut for cut in CUTS if cut <= most]))
+
+
+EPSILON = 1e-5
+MOST_TILES = 9
+"""Layers times devices that ``TransformerSizes.drawn`` stays within, where one layer does: up to 400 nodes."""
+
+
+@dataclass(frozen=True)
+class TransformerSizes:
+    """Blocks of attention and a feed-forward part, each behind an RMS norm and added to its input, in f32.
+
+    The heads, and the hidden axis of the feed-forward part, are cut into ``head_groups``, the tokens of products and
+    of attention into as many parts as there are devices for each head group, those of norms and residual sums into
+    ``row_parts``.
+    """
+
+    layers: int = 2
+    tokens: int = 1024
+    heads: int = 8
+    head_size: int = 64
+    hidden: int = 2048
+    head_groups: int = 2
+    row_parts: int = 2
+
+    @property
+    def width(self) -> int:
+        """Elements of a token."""
+        return self.heads * self.head_size
+
+    @staticmethod
+    def drawn(seed: int, num_devices: int) -> TransformerSizes:
+        """Sizes that k devices divide: 32 to 512 tokens and up to 4 heads a device, 32 to 128 elements a head."""
+        rng, k = np.random.default_rng(seed), num_devices
+        groups = int(rng.choice([h for h in range(1, k + 1) if k % h == 0]))
+        heads, head_size = groups * int(rng.integers(1, 4 * k // groups + 1)), int(rng.choice((32, 64, 128)))
+        return TransformerSizes(
+            layers=int(rng.integers(1, max(MOST_TILES // k, 1) + 1)),
+            tokens=k * 2 ** int(rng.integers(5, 10)),
+            heads=heads,
+            head_size=head_size,
+            hidden=heads * head_size * int(rng.integers(2, 5)),
+            head_groups=groups,
+            row_parts=int(rng.choice((k // groups, k))),
+        )
+
+
+def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
+    """The stack on k devices, from the tokens ``x`` to ``y``, both [tokens, width].
+
+    A block with r row parts, h head groups and s = k / h token parts has 14 r + 22 k + 2 s + 6 h nodes. Gains of norms
+    and the scale of scores belong to the weights behind them. Raises OptionError where an axis cannot be cut.
+    """
+    if num_devices % sizes.head_groups:
+        raise OptionError(f"{sizes.head_groups} head groups do not divide {num_devices} devices")
+    stack = _Stack(Sharder("transformer", num_devices), sizes, num_devices // sizes.head_groups)
+    x = stack.sharder.input("x", (sizes.tokens, sizes.width), (sizes.row_parts, 1))
+    for layer in range(sizes.layers):
+        x = stack.add(f"{layer}.residual1", x, stack.attention(f"{layer}", stack.norm(f"{layer}.norm1", x)))
+        x = stack.add(f"{layer}.residual2", x, stack.feed_forward(f"{layer}", stack.norm(f"{layer}.norm2", x)))
+    return stack.sharder.build({"y": x})
+
+
+@dataclass(frozen=True)
+class _Stack:
+    sharder: Sharder
+    sizes: TransformerSizes
+    token_parts: int
+
+    def norm(self, name: str, x: Sharded) -> Sharded:
+        """x / sqrt(mean(x^2) + epsilon)."""
+        sh, factor = self.sharder, 1 / self.sizes.width
+        total = sh.reduce(f"{name}.sum", "sum", sh.elementwise(f"{name}.square", "square", [x]), x.parts)
+        mean = sh.elementwise(f"{name}.mean", f"affine:factor={factor!r},offset={EPSILON!r}", [total])
+        return sh.elementwise(f"{name}.scale", "mul", [x, sh.elementwise(f"{name}.rsqrt", "rsqrt", [mean])])
+
+    def add(self, name: str, x: Sharded, branch: Sharded) -> Sharded:
+        """The residual sum."""
+        return self.sharder.elementwise(name, "add", [x, branch])
+
+    def attention(self, name: str, x: Sharded) -> Sharded:
+        """Attention of every token to all, [tokens, width], in tiles of tokens."""
+        sh, h, s = self.sharder, self.sizes.head_groups, self.token_parts
+        split = (self.sizes.width, self.sizes.heads, self.sizes.head_size)
+        query, key, value = (
+            sh.einsum(f"{name}.{part}", "te,ehd->htd", {"t": s, "h": h}, x,
+                      sh.input(f"{name}.{part}.weight", split, (1, h, 1)))
+            for part in "QKV"
+        )  # fmt: skip
+        scores = sh.einsum(f"{name}.scores", "hqd,htd->hqt", {"h": h, "q": s}, query, key)
+        weights = softmax(sh, f"{name}.softmax", scores, (h, s, 1))
+        mixed = sh.einsum(f"{name}.mix", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
+        joint = sh.input(f"{name}.O.weight", (*split[1:], split[0]), (h, 1, 1))
+        return sh.einsum(f"{name}.O", "htd,hde->te", {"t": s, "h": h}, mixed, joint)
+
+    def feed_forward(self, name: str, x: Sharded) -> Sharded:
+        """W2 silu(W1 x), [tokens, width], in tiles of tokens."""
+        sh, shape, columns = self.sharder, (self.sizes.width, self.sizes.hidden), self.sizes.head_groups
+        cuts = {"t": self.token_parts, "f": columns}
+        first = sh.input(f"{name}.W1.weight", shape, (1, columns))
+        second = sh.input(f"{name}.W2.weight", shape[::-1], (columns, 1))
+        inner = sh.elementwise(f"{name}.silu", "silu", [sh.einsum(f"{name}.W1", "te,ef->tf", cuts, x, first)])
+        return sh.einsum(f"{name}.W2", "tf,fe->te", cuts, inner, second)

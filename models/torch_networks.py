@@ -1,0 +1,535 @@
+"""The zoo's networks in torch, with seeded random weights, and their conversion to OpenVINO.
+
+Legend: B batch, C channels, H and W rows and columns, K classes (of images); T tokens, D width of a token, A (query)
+heads, K key heads, E width of a head (of language models).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import openvino as ov
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hsdag.ir.errors import OutputError
+from hsdag.ir.reader import quiet_conversion
+from hsdag.models.networks import (
+    NORM_EPS,
+    ROTARY_BASE,
+    BertSizes,
+    DecoderSizes,
+    InceptionSizes,
+    ModelSpec,
+    ResNetSizes,
+)
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def random_network(make: Callable[[], Network], seed: int) -> Network:
+    """The network that ``make`` builds, with weights drawn from ``seed``, in evaluation mode.
+
+    Convolutions follow He et al. 2015, eq. 10 (variance 2 / fan-in); linear layers have variance 1 / fan-in,
+    embeddings variance 1. Scales of norms lie in [0.8, 1.2], running variances in [0.8, 1.2]; shifts, biases
+    and running means in [-0.1, 0.1] but not within 0.02 of zero, since a converter folds away what is
+    exactly zero. The global generator of torch is left alone.
+    """
+    with torch.device("meta"):  # shapes only: torch's own initialisation would draw every weight in vain
+        network = make()
+    network.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for part in network.modules():
+            for name, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
+                _fill(part, name, tensor, generator)
+    return network.eval()
+
+
+def _fill(part: nn.Module, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
+    match part, name:
+        case nn.Conv2d(), "weight":
+            fan_in = part.in_channels // part.groups * math.prod(part.kernel_size)
+            tensor.normal_(0.0, math.sqrt(2.0 / fan_in), generator=generator)
+        case nn.Linear(), "weight":
+            tensor.normal_(0.0, math.sqrt(1.0 / part.in_features), generator=generator)
+        case nn.Embedding(), "weight":
+            tensor.normal_(0.0, 1.0, generator=generator)
+        case BranchNorm(), "weight":
+            tensor.uniform_(0.8, 1.2, generator=generator).mul_(BRANCH_SCALE)
+        case nn.RMSNorm() | nn.LayerNorm() | nn.BatchNorm2d(), "weight" | "running_var":
+            tensor.uniform_(0.8, 1.2, generator=generator)
+        case nn.Linear() | nn.LayerNorm() | nn.BatchNorm2d(), "bias" | "running_mean":
+            tensor.uniform_(-0.08, 0.08, generator=generator)
+            tensor.add_(torch.where(tensor < 0, -0.02, 0.02))
+        case nn.BatchNorm2d(), "num_batches_tracked":
+            tensor.zero_()
+        case _:
+            raise AssertionError(f"{name} of {part} keeps garbage")
+
+
+TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}
+NUMBERED_NAME = re.compile(r"([A-Za-z]+_)?\d+")  # a counter of OpenVINO or torch, no part of the network
+
+
+def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
+    """The network as an OpenVINO model named after its spec, weights still in fp32.
+
+    Op names are unique and the same in every process, so that a placement fits the model built again.
+    """
+    example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in spec.inputs)
+    with quiet_conversion(), torch.no_grad():
+        # traced here, since convert_model would trace the network a second time to check the first
+        traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
+        model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in spec.inputs])
+    model.set_friendly_name(spec.name)
+    for parameter, model_input in zip(model.get_parameters(), spec.inputs, strict=True):
+        parameter.set_friendly_name(model_input.name)
+        parameter.output(0).get_tensor().set_names({model_input.name})
+    for result, output_name in zip(model.get_results(), spec.outputs, strict=True):
+        result.set_friendly_name(f"{output_name}/result")
+        result.input_value(0).get_tensor().set_names({output_name})
+    _name_by_consumer(model)
+    return model
+
+
+def compressed(model: ov.Model) -> ov.Model:
+    """The model as it is read back after it was saved with fp16 weights, independent of any file."""
+    core = ov.Core()
+    core.set_property({"ENABLE_MMAP": False})
+    with tempfile.TemporaryDirectory(prefix="hsdag-zoo-") as folder:
+        path = Path(folder) / "model.xml"
+        ov.save_model(model, path, compress_to_fp16=True)
+        return core.read_model(path)
+
+
+def check_target(path: Path) -> None:
+    """Raise OutputError when ``path`` is a folder or lies in none, before work goes into a model."""
+    if path.is_dir():
+        raise OutputError(f"model {path} cannot be written: expected a file, found a folder; choose another name")
+    if not path.parent.is_dir():
+        raise OutputError(f"model {path} cannot be written: there is no folder {path.parent}; create it first")
+
+
+def _name_by_consumer(model: ov.Model) -> None:
+    """Rename ops that carry nothing but a counter after their first consumer and its input port."""
+    for op in reversed(model.get_ordered_ops()):  # consumers before producers
+        targets = op.output(0).get_target_inputs() if op.get_output_size() else set()
+        if not targets or not NUMBERED_NAME.fullmatch(op.get_friendly_name()):
+            continue
+        first = min(targets, key=lambda target: (target.get_node().get_friendly_name(), target.get_index()))
+        op.set_friendly_name(f"{first.get_node().get_friendly_name()}/input{first.get_index()}")
+    names = [op.get_friendly_name() for op in model.get_ordered_ops()]
+    assert len(set(names)) == len(names), f"op names of {model.get_friendly_name()} are not unique"
+
+
+EXPANSION = 4  # output channels of a block per inner channel (He et al. 2016, Fig. 5)
+# With fresh random weights a block's branch adds as much variance as its input has. Sixteen blocks in a row
+# would multiply activations by hundreds; a branch scaled down by its last norm keeps them near one.
+BRANCH_SCALE = 0.3
+
+
+class BranchNorm(nn.BatchNorm2d):
+    """The last norm of a residual branch, whose random weights are smaller by BRANCH_SCALE."""
+
+
+class Bottleneck(nn.Module):
+    """1 x 1 reduction, 3 x 3 with the stride, 1 x 1 expansion, and the input added back."""
+
+    def __init__(self, in_channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        out_channels = EXPANSION * width
+        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
+        self.norm3 = BranchNorm(out_channels)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut.append(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False))
+            self.shortcut.append(nn.BatchNorm2d(out_channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, 4 * width, H / stride, W / stride]."""
+        y = torch.relu(self.norm1(self.conv1(x)))
+        y = torch.relu(self.norm2(self.conv2(y)))
+        return torch.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Bottleneck ResNet of He et al. 2016, Table 1, with the stride in the 3 x 3 convolution."""
+
+    def __init__(self, sizes: ResNetSizes) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, sizes.stem, 7, 2, padding=3, bias=False)
+        self.norm = nn.BatchNorm2d(sizes.stem)
+        self.pool = nn.MaxPool2d(3, 2, padding=1)
+        stages, channels = nn.Sequential(), sizes.stem
+        for stage_idx, (width, depth) in enumerate(zip(sizes.widths, sizes.depths, strict=True)):
+            stage = nn.Sequential()
+            for block_idx in range(depth):
+                stage.append(Bottleneck(channels, width, stride=2 if stage_idx and not block_idx else 1))
+                channels = EXPANSION * width
+            stages.append(stage)
+        self.stages = stages
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(channels, sizes.classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """[B, 3, H, W] -> logits [B, K]."""
+        x = self.pool(torch.relu(self.norm(self.conv(images))))
+        logits: torch.Tensor = self.classifier(torch.flatten(self.mean(self.stages(x)), 1))
+        return logits
+
+
+# The network expects pixels scaled by (x - 0.5) / 0.5; images come scaled by ImageNet's channel means and
+# deviations. The input transform goes from the second scale to the first.
+CHANNEL_MEANS = (0.485, 0.456, 0.406)
+CHANNEL_DEVIATIONS = (0.229, 0.224, 0.225)
+# Rounded to half precision, which the model's file stores them in: today's OpenVINO would leave the two
+# scalars that lose more than 1e-4 of their value in fp32, without the Convert that the paper's graph has.
+CHANNEL_SCALES = tuple(float(np.float16(deviation / 0.5)) for deviation in CHANNEL_DEVIATIONS)
+CHANNEL_SHIFTS = tuple(float(np.float16((mean - 0.5) / 0.5)) for mean in CHANNEL_MEANS)
+
+Kernel = int | tuple[int, int]
+
+
+class ConvNormRelu(nn.Module):
+    """Convolution, batch norm, ReLU: [B, C, H, W] -> [B, out_channels, H', W']."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel: Kernel, stride: int = 1, padding: Kernel = 0
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding, bias=False)
+        self.norm = nn.BatchNorm2d(out_channels, eps=0.001)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, out_channels, H', W']."""
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class Branches(nn.Module):
+    """Branches that read the same input, their outputs concatenated along the channels."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, sum of the branches' channels, H', W']."""
+        return torch.cat([branch(x) for branch in self.branches], dim=1)
+
+
+def same(in_channels: int, out_channels: int, rows: int, columns: int) -> ConvNormRelu:
+    """A convolution of ``rows`` x ``columns`` (odd) that keeps height and width."""
+    return ConvNormRelu(in_channels, out_channels, (rows, columns), padding=(rows // 2, columns // 2))
+
+
+def chain(in_channels: int, *layers: tuple[int, int, int], last: int | None = None) -> nn.Sequential:
+    """Convolutions one after another, of (out channels, rows, columns) each; ``last`` adds a 3 x 3 of stride 2."""
+    branch = nn.Sequential()
+    for out_channels, rows, columns in layers:
+        branch.append(same(in_channels, out_channels, rows, columns))
+        in_channels = out_channels
+    return branch if last is None else branch.append(ConvNormRelu(in_channels, last, 3, stride=2))
+
+
+def pooled(in_channels: int, out_channels: int) -> nn.Sequential:
+    """The pooling branch: 3 x 3 average, then 1 x 1."""
+    return nn.Sequential(nn.AvgPool2d(3, 1, padding=1), same(in_channels, out_channels, 1, 1))
+
+
+def module_35(c: int, pool_channels: int, scale: Callable[[int], int]) -> Branches:
+    """Branches 1 x 1, 5 x 5, double 3 x 3 and pooling (Szegedy et al. 2016, Fig. 5)."""
+    n48, n64, n96 = scale(48), scale(64), scale(96)
+    return Branches(
+        same(c, n64, 1, 1),
+        chain(c, (n48, 1, 1), (n64, 5, 5)),
+        chain(c, (n64, 1, 1), (n96, 3, 3), (n96, 3, 3)),
+        pooled(c, scale(pool_channels)),
+    )
+
+
+def reduction_35(c: int, scale: Callable[[int], int]) -> Branches:
+    """From 35 x 35 to 17 x 17 (Fig. 10)."""
+    n64, n96 = scale(64), scale(96)
+    return Branches(
+        ConvNormRelu(c, scale(384), 3, stride=2),
+        chain(c, (n64, 1, 1), (n96, 3, 3), last=n96),
+        nn.MaxPool2d(3, 2),
+    )
+
+
+def module_17(c: int, mid_channels: int, scale: Callable[[int], int]) -> Branches:
+    """Branches 1 x 1, 7 x 7, double 7 x 7 (all as 1 x 7 and 7 x 1) and pooling (Fig. 6)."""
+    n192, mid = scale(192), scale(mid_channels)
+    return Branches(
+        same(c, n192, 1, 1),
+        chain(c, (mid, 1, 1), (mid, 1, 7), (n192, 7, 1)),
+        chain(c, (mid, 1, 1), (mid, 7, 1), (mid, 1, 7), (mid, 7, 1), (n192, 1, 7)),
+        pooled(c, n192),
+    )
+
+
+def reduction_17(c: int, scale: Callable[[int], int]) -> Branches:
+    """From 17 x 17 to 8 x 8."""
+    n192 = scale(192)
+    return Branches(
+        chain(c, (n192, 1, 1), last=scale(320)),
+        chain(c, (n192, 1, 1), (n192, 1, 7), (n192, 7, 1), last=n192),
+        nn.MaxPool2d(3, 2),
+    )
+
+
+def module_8(c: int, scale: Callable[[int], int]) -> Branches:
+    """Branches with their last 3 x 3 spread into 1 x 3 beside 3 x 1 (Fig. 7)."""
+    n384, n448 = scale(384), scale(448)
+
+    def spread() -> Branches:
+        return Branches(same(n384, n384, 1, 3), same(n384, n384, 3, 1))
+
+    return Branches(
+        same(c, scale(320), 1, 1),
+        chain(c, (n384, 1, 1)).append(spread()),
+        chain(c, (n448, 1, 1), (n384, 3, 3)).append(spread()),
+        pooled(c, scale(192)),
+    )
+
+
+class Inception(nn.Module):
+    """Inception-v3 of Szegedy et al. 2016, Table 1, with input transform and without auxiliary head."""
+
+    def __init__(self, sizes: InceptionSizes) -> None:
+        super().__init__()
+
+        def scale(channels: int) -> int:
+            return channels // sizes.divisor
+
+        n32, n64, n80, c = scale(32), scale(64), scale(80), scale(192)
+        self.stem = nn.Sequential(
+            ConvNormRelu(3, n32, 3, stride=2),
+            ConvNormRelu(n32, n32, 3),
+            same(n32, n64, 3, 3),
+            nn.MaxPool2d(3, 2),
+            ConvNormRelu(n64, n80, 1),
+            ConvNormRelu(n80, c, 3),
+            nn.MaxPool2d(3, 2),
+        )
+        self.modules_35 = nn.Sequential()
+        for pool_channels in sizes.pool_channels:
+            self.modules_35.append(module_35(c, pool_channels, scale))
+            c = scale(64) + scale(64) + scale(96) + scale(pool_channels)
+        self.modules_35.append(reduction_35(c, scale))
+        c += scale(384) + scale(96)
+        self.modules_17 = nn.Sequential()
+        for mid_channels in sizes.mid_channels:
+            self.modules_17.append(module_17(c, mid_channels, scale))
+            c = 4 * scale(192)
+        self.modules_17.append(reduction_17(c, scale))
+        c += scale(320) + scale(192)
+        self.modules_8 = nn.Sequential()
+        for _ in range(sizes.num_expanded):
+            self.modules_8.append(module_8(c, scale))
+            c = scale(320) + 4 * scale(384) + scale(192)
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(c, sizes.classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """[B, 3, H, W] -> logits [B, K]."""
+        x = self.stem(transform_input(images))
+        x = self.modules_8(self.modules_17(self.modules_35(x)))
+        logits: torch.Tensor = self.classifier(torch.flatten(self.mean(x), 1))
+        return logits
+
+
+def transform_input(images: torch.Tensor) -> torch.Tensor:
+    """[B, 3, H, W] scaled by ImageNet's statistics -> the same pixels scaled to [-1, 1]."""
+    channels = [
+        images[:, channel].unsqueeze(1) * scale + shift
+        for channel, (scale, shift) in enumerate(zip(CHANNEL_SCALES, CHANNEL_SHIFTS, strict=True))
+    ]
+    return torch.cat(channels, dim=1)
+
+
+BERT_EPS = 1e-12
+
+
+class BertEmbeddings(nn.Module):
+    """Word, token type and position embeddings, summed and normalised."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.vocabulary, sizes.hidden)
+        self.token_types = nn.Embedding(sizes.token_types, sizes.hidden)
+        self.positions = nn.Embedding(sizes.positions, sizes.hidden)
+        self.norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
+
+    def forward(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> torch.Tensor:
+        """[B, T] and [B, T] -> [B, T, D]."""
+        position_ids = torch.arange(input_ids.shape[1]).unsqueeze(0)
+        x = self.words(input_ids) + self.token_types(token_type_ids) + self.positions(position_ids)
+        normalised: torch.Tensor = self.norm(x)
+        return normalised
+
+
+class BertAttention(nn.Module):
+    """Scaled dot-product attention over A heads, and the projection of their joint output."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.split_shape = (sizes.heads, sizes.hidden // sizes.heads)
+        self.scale = math.sqrt(sizes.hidden // sizes.heads)
+        self.query = nn.Linear(sizes.hidden, sizes.hidden)
+        self.key = nn.Linear(sizes.hidden, sizes.hidden)
+        self.value = nn.Linear(sizes.hidden, sizes.hidden)
+        self.output = nn.Linear(sizes.hidden, sizes.hidden)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
+        scores = query @ key.transpose(-1, -2) / self.scale + bias
+        context = torch.softmax(scores, dim=-1) @ value
+        projected: torch.Tensor = self.output(context.permute(0, 2, 1, 3).reshape(x.shape))
+        return projected
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, A, T, D / A]."""
+        return x.view(*x.shape[:2], *self.split_shape).permute(0, 2, 1, 3)
+
+
+class BertLayer(nn.Module):
+    """Self-attention and feed-forward part, each added to its input and normalised."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.attention = BertAttention(sizes)
+        self.attention_norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
+        self.intermediate = nn.Linear(sizes.hidden, sizes.intermediate)
+        self.output = nn.Linear(sizes.intermediate, sizes.hidden)
+        self.output_norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        x = self.attention_norm(self.attention(x, bias) + x)
+        forwarded = self.output(functional.gelu(self.intermediate(x)))
+        normalised: torch.Tensor = self.output_norm(forwarded + x)
+        return normalised
+
+
+class Bert(nn.Module):
+    """BERT encoder with pooler (Devlin et al. 2019, section 3)."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.embeddings = BertEmbeddings(sizes)
+        self.layers = nn.ModuleList(BertLayer(sizes) for _ in range(sizes.layers))
+        self.pooler = nn.Linear(sizes.hidden, sizes.hidden)
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Three times [B, T] -> last hidden state [B, T, D], pooler output [B, D]; mask 0 hides a token."""
+        bias = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x, torch.tanh(self.pooler(x[:, 0]))
+
+
+def rotary_angles(num_tokens: int, head_size: int) -> torch.Tensor:
+    """Angles [T, E / 2] of each position's pairs (Su et al. 2021, eq. 15)."""
+    positions = torch.arange(num_tokens, dtype=torch.float32)
+    frequencies = ROTARY_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+    return positions[:, None] * frequencies
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, half: int) -> torch.Tensor:
+    """Heads [B, A, T, E] turned by angles with these cosines and sines [T, half = E / 2]; pair i is (i, i + half)."""
+    first, second = torch.split(x, half, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+class LlamaAttention(nn.Module):
+    """Causal attention in which each key head serves A / K query heads (Ainslie et al. 2023)."""
+
+    def __init__(self, sizes: DecoderSizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.joint_shape = (sizes.tokens, sizes.hidden)
+        width, key_width = sizes.hidden, sizes.key_heads * sizes.head_size
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, key_width, bias=False)
+        self.value = nn.Linear(width, key_width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        """Tokens [B, T, D], cosines and sines [T, E / 2], seen [T, T] (which keys a query sees) -> [B, T, D]."""
+        heads, key_heads, half = self.sizes.heads, self.sizes.key_heads, self.sizes.head_size // 2
+        query = rotate(self._heads(self.query(x), heads), cos, sin, half)
+        key = self._shared(rotate(self._heads(self.key(x), key_heads), cos, sin, half))
+        value = self._shared(self._heads(self.value(x), key_heads))
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        projected: torch.Tensor = self.output(context.permute(0, 2, 1, 3).reshape(-1, *self.joint_shape))
+        return projected
+
+    def _heads(self, x: torch.Tensor, heads: int) -> torch.Tensor:
+        """[B, T, heads E] -> [B, heads, T, E]."""
+        return x.view(-1, self.sizes.tokens, heads, self.sizes.head_size).permute(0, 2, 1, 3)
+
+    def _shared(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, K, T, E] -> [B, A, T, E]: query heads of one group are adjacent."""
+        sizes = self.sizes
+        wide = x[:, :, None].expand(-1, -1, sizes.heads // sizes.key_heads, -1, -1)
+        return wide.reshape(-1, sizes.heads, sizes.tokens, sizes.head_size)
+
+
+class LlamaLayer(nn.Module):
+    """LlamaAttention and gated feed-forward part, each on the normalised tokens and added to them."""
+
+    def __init__(self, sizes: DecoderSizes) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(sizes.hidden, eps=NORM_EPS)
+        self.attention = LlamaAttention(sizes)
+        self.norm = nn.RMSNorm(sizes.hidden, eps=NORM_EPS)
+        self.gate = nn.Linear(sizes.hidden, sizes.intermediate, bias=False)
+        self.up = nn.Linear(sizes.hidden, sizes.intermediate, bias=False)
+        self.down = nn.Linear(sizes.intermediate, sizes.hidden, bias=False)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        """As LlamaAttention; the feed-forward part is SwiGLU (Shazeer 2020, eq. 6)."""
+        x = x + self.attention(self.attention_norm(x), cos, sin, seen)
+        inner = self.norm(x)
+        added: torch.Tensor = x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
+        return added
+
+
+class LlamaDecoder(nn.Module):
+    """Embedding, layers, last norm and the logits of every token (Touvron et al. 2023, section 2.2)."""
+
+    def __init__(self, sizes: DecoderSizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.words = nn.Embedding(sizes.vocabulary, sizes.hidden)
+        self.layers = nn.ModuleList(LlamaLayer(sizes) for _ in range(sizes.layers))
+        self.norm = nn.RMSNorm(sizes.hidden, eps=NORM_EPS)
+        self.head = nn.Linear(sizes.hidden, sizes.vocabulary, bias=False)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """[B, T] -> logits [B, T, vocabulary]; a token sees itself and those before it."""
+        positions = torch.arange(self.sizes.tokens)
+        angles = rotary_angles(self.sizes.tokens, self.sizes.head_size)
+        cos, sin, seen = angles.cos(), angles.sin(), positions[None, :] <= positions[:, None]
+        x = self.words(input_ids)
+        for layer in self.layers:
+            x = layer(x, cos, sin, seen)
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
