@@ -52,7 +52,7 @@ $(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
 	touch $@
 
 # The commands of the quickstart and the README as they are printed, with their models and budgets; it takes minutes.
-test-docs: $(VENV)/.installed
+test-docs: schemas
 	$(BIN)/python -m pytest tests/docs --literal
 
 # The documentation as a site, in artifacts/site; no page of it fetches anything from the network.
@@ -60,7 +60,7 @@ docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python .ci/check_site.py
 
-# JSON schemas of the files that hsdag writes.
+# JSON schemas of the files that hsdag writes, which are not committed.
 schemas: $(VENV)/.installed
 	$(BIN)/python -m hsdag.commands.file_schemas docs/schemas
 

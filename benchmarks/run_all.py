@@ -53,6 +53,7 @@ BENCHMARKS = {
     "overlap_inception": Small(
         "--model tiny_inception --runs 1 --budget 10s --seconds 1", r"two copies side by side: [\d.]+"
     ),
+    "paper_tables": Small("hsdag-1 --seeds 1 --budget-s 2", r"mean degree \|"),
     "place_defaults": Small(
         "--models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s",
         r"the best of all over the worst answer",

@@ -100,13 +100,6 @@ def zoo() -> list[str]:
     return [spec.name for spec in models] + [spec.name for spec in language] + workloads()
 
 
-def tables() -> list[str]:
-    """Of ``reproduce``."""
-    from hsdag.reports.paper_tables import PAPER_TABLES
-
-    return list(PAPER_TABLES)
-
-
 def answering() -> list[str]:
     """Of ``schema``."""
     folder = str(resources.files("hsdag.commands") / "answers")

@@ -1,6 +1,6 @@
 """Command lines: the arguments of every command, with files of all formats beside them.
 
-Where a command would start to measure, to train or to reproduce a table, its input has been read, and it is stopped.
+Where a command would start to measure, or to train, its input has been read, and it is stopped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ _STARTS = (
     "hsdag.commands.doctor.examination.worker_client",
     "hsdag.commands.bisect.worker_client",
     "hsdag.commands.train.run_train",
-    "hsdag.commands.reproducing.reproduce",
 )
 
 

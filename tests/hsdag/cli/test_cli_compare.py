@@ -1,4 +1,4 @@
-"""``hsdag compare`` and ``hsdag reproduce``: what they print and write, and one clear line for every mistake."""
+"""``hsdag compare``: what it prints and writes, and one clear line for every mistake."""
 
 from __future__ import annotations
 
@@ -88,10 +88,6 @@ def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFi
         (("compare", "PROBLEM", "--resume", "nowhere.json"), "no such file: nowhere.json"),
         (("compare", "PROBLEM", "--markdown", "--json"), "--markdown and --json exclude each other"),
         (("compare", "PROBLEM", "-o", "PROBLEM"), "is read by this command"),
-        (("reproduce",), "name a table, or --list them"),
-        (("reproduce", "doppler-12"), "unknown table 'doppler-12'; choose one of hsdag-1, "),
-        (("reproduce", "doppler-2", "--row", "bert"), "the table has no row 'bert'; choose among chainmm, "),
-        (("reproduce", "doppler-2", "--seeds", "0"), "--seeds must be at least 1, not 0"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -101,29 +97,6 @@ def test_a_mistake_is_one_line(
     printed = capsys.readouterr()
     assert message in printed.err
     assert (printed.out, len(printed.err.splitlines())) == ("", 1)
-
-
-def test_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    tables = answer(capsys, "reproduce", "--list", "--json")["tables"]
-    assert {
-        "hsdag-1": "computed",
-        "doppler-2": "simulated",
-        "hsdag-4": "measured",
-        "doppler-10": "computed",
-    }.items() <= {each["table"]: each["ours"] for each in tables}.items()
-    assert len(tables) == 22
-
-
-def test_a_table_is_reproduced_with_its_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "table.json"
-    column = ("--column", "CRITICAL PATH")
-    document = answer(capsys, "reproduce", "doppler-2", "--row", "chainmm", *column, "--seeds", 1, "-o", file, "--json")
-    assert document["cells"][0]["paper"] == [230.4, 4.3]
-    assert 0 < document["cells"][0]["ours"] < 1000
-    assert (
-        document["command"] == "hsdag reproduce doppler-2 --budget 10s --seeds 1 --row chainmm --column 'CRITICAL PATH'"
-    )
-    assert json.loads(file.read_text()) == document
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 from hsdag.cli import completion
 from hsdag.cli.app import run
 from hsdag.ir.export import export_formats
-from hsdag.reports.paper_tables import PAPER_TABLES
 from hsdag.runtime.measuring.references import REFERENCES
 from hsdag.runtime.platforms.reader import list_platforms
 
@@ -40,7 +39,6 @@ def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, lin
         ("hsdag export p.json --format py", ["python"]),
         ("hsdag models build inception", ["inception_v3"]),
         ("hsdag compare chainm", ["chainmm"]),
-        ("hsdag reproduce placeto-2", ["placeto-2"]),
         ("hsdag profile m.xml --platform p100x4-", ["p100x4-8g"]),
         ("hsdag train --method d", ["doppler"]),
     ],
@@ -55,7 +53,6 @@ def test_values_offered_are_those_that_the_library_takes() -> None:
     assert completion.formats() == list(export_formats())
     assert completion.platforms() == list(list_platforms())
     assert completion.references() == list(REFERENCES)
-    assert completion.tables() == list(PAPER_TABLES)
 
 
 def test_completing_loads_no_openvino_torch_or_compiler() -> None:
