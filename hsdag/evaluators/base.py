@@ -41,10 +41,12 @@ class Evaluator(ABC):
 
     ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
     else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
-    ``version`` changes when costs are recalibrated: holders of scores request them again.
+    ``measures`` says that some of the plans that are asked about are measured, ``version`` changes when costs are
+    recalibrated: holders of scores request them again.
     """
 
     is_cheap: bool = False
+    measures: bool = False
     takes_order: bool = False
     version: int = 0
 

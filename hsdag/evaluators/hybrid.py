@@ -83,6 +83,7 @@ class HybridEvaluator(Evaluator):
         self._prior, self._problem, self._measured, self.takes_order = costs, problem, measured, measured.takes_order
         self._model = ModelEvaluator(problem, costs, measured.takes_order)
         self._schedule, self._rule, self._on_round = schedule or HybridSchedule(), rule, on_round
+        self.measures = self._schedule.measured_each > 0
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}

@@ -29,7 +29,7 @@ START_LIMIT_S, CALL_LIMIT_S = 120.0, 30.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",  # after which Ray ends this process where the head is lost
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",  # seconds for which calls wait where the connection is lost
 }
 
 
@@ -80,9 +80,11 @@ class RayHost(Host):
             return self._answer(job, exchange, is_over)
         except RayTaskError as error:
             raise error.cause from error
-        except (RayError, ConnectionError, TimeoutError) as error:
-            self.close()
-            raise JobLost(_line(error), is_gone=not self._is_there()) from error
+        except (ConnectionError, RayError, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                self.close()
+            self._actor = None
+            raise JobLost(_line(error), is_gone=isinstance(error, ConnectionError) or not self._is_there()) from error
 
     def _start(self) -> None:
         """Start a worker on the node. Raises JobLost where one of another hsdag starts."""

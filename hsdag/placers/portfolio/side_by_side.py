@@ -18,7 +18,7 @@ from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob, is_proven
 MOST_SHARE, LEAST_S = 0.25, 0.5
 """Of what is left of the budget, what one turn on a worker may take, and seconds that it gets in any case: the next one
 begins with the best plan of all."""
-LOOK_EVERY_S, GRACE_S = 0.1, 3.0
+LOOK_EVERY_S, GRACE_S = 0.1, 1.0
 """How often it is looked what workers have found, and how long they have to end when the search does."""
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.base import Checkpoint, Score
+from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.fleet.pool import Pool
@@ -156,3 +157,49 @@ def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> N
     assert failures["heft"] == "TurnJob ended 3 workers"
     assert failures["etf"] is None
     assert found.plan is not None
+
+
+class Kept(Checkpoint):
+    """A checkpoint in memory."""
+
+    state: tuple[dict[str, Any], dict[str, Any]] | None = None
+
+    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        self.state = dict(tensors), dict(state)
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        return self.state
+
+
+class Measuring(RecordingEvaluator):
+    """Stands for an evaluator that measures some of the plans, and keeps those that it is asked to evaluate."""
+
+    measures = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(EVALUATOR, Budget(seconds))
+        self.asked: list[Plan] = []
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.asked += plans
+        return super().evaluate(plans)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(
+    is_resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsdag.placers.portfolio.restarts.LEAST_ROLLOUT_S", 0.0)
+    host, kept, evaluator = Recording(), Kept(), Measuring(4.0)
+    placer = make_placer("hsdag", changes={"updates": "2", "plans_per_update": "4"}, is_cheap=True)
+    if is_resumed:
+        placer.search(UNITS, Measuring(100.0), Limits(100.0, 1), kept)
+    with Pool([host]) as pool:
+        result = search_with_restarts(placer, UNITS, evaluator, Limits(4.0, 1, seed=7, pool=pool), kept)
+    assert [(job.limits.seed, job.limits.seconds <= 1.0) for job in host.jobs] == [] if is_resumed else [(8, True)]
+    assert kept.state is not None
+    assert "update" in kept.state[1]
+    if not is_resumed:
+        assert len(result.contributions) == 1
+        assert EVALUATOR.evaluate(evaluator.asked[:1])[0].value == result.contributions[0].after
+        assert len(evaluator.asked) > 4
