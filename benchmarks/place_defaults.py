@@ -66,7 +66,7 @@ def place(model: Path, method: str, budget: str, out: Path) -> Answer:
                 first_s = time.perf_counter() - begin_s
         document = json.loads(process.communicate()[0])
     assert process.returncode == 0
-    (ratio,) = [row["ratio_to_best_single"] for row in document["rows"] if row["answer"]]
+    (ratio,) = [row["ratio"] for row in document["rows"] if row["is_answer"]]
     total_s = time.perf_counter() - begin_s
     print(
         f"  {method}, {budget}: first {first_s:.1f} s, {total_s:.0f} s in all, x{ratio:.3f}; {document['sentence']}",

@@ -9,12 +9,12 @@ from hsdag.version import __version__
 if TYPE_CHECKING:
     from hsdag.api import ExportResult, compile_work_conserving, explain, export, place, report, simulate, solve
     from hsdag.commands.bench import BenchResult, bench
-    from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.report import ReportResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
     from hsdag.reports.explanation import Explanation
+    from hsdag.search.result import PlaceResult
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
@@ -29,7 +29,7 @@ _HOMES = {
         "solve",
     ),
     "hsdag.commands.bench": ("BenchResult", "bench"),
-    "hsdag.commands.outcome": ("PlaceResult",),
+    "hsdag.search.result": ("PlaceResult",),
     "hsdag.commands.report": ("ReportResult",),
     "hsdag.commands.simulate": ("SimulateResult",),
     "hsdag.ir.errors": ("HsdagError",),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from hsdag.runtime.problems.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
-    from hsdag.commands.outcome import PlaceResult
     from hsdag.commands.report import ReportResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.placement import Placement
@@ -22,6 +21,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape, InputShapes
+    from hsdag.search.result import PlaceResult
     from hsdag.search.solution import SolveResult
 
 
@@ -65,6 +65,7 @@ def place(
     fresh: bool = False,
     run_folder: str | Path | None = None,
     resume: bool = False,
+    output: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> PlaceResult:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
@@ -77,7 +78,8 @@ def place(
     durations are texts such as ``"60s"``, or seconds;
     ``workers`` compute what is simulated, and measure on machines like this one; ``inputs`` is an .npz file
     with one array per input; ``fresh`` profiles the model even where the cache holds its
-    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. ``max_difference`` is a limit
+    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The placement is
+    written to ``output``. ``max_difference`` is a limit
     of the answer: how far its outputs may be from the reference's, over their largest value. What was found is the
     answer only if the 95% interval says that it is faster than the start and than the best single device, of those
     that keep the limits.
@@ -129,7 +131,8 @@ def place(
     is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
     source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
-    return run_place(source, options, run_folder=folder, resume=resume, watcher=watcher)
+    written = Path(output) if output is not None else None
+    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=watcher)
 
 
 def solve(

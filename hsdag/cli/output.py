@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsdag.placers.incumbent import Contribution
     from hsdag.runtime.problems.objectives import Objective
     from hsdag.runtime.simulator import Semantics
+    from hsdag.search.result import Member
 
 ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
@@ -95,16 +95,18 @@ def megabytes(size_bytes: int | None) -> str:
     return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e7 else f"{size_bytes / 1e6:.2g}"
 
 
-def print_members(contributions: Sequence[Contribution], objective: Objective) -> None:
+def print_members(members: Sequence[Member], objective: Objective) -> None:
     """What the methods of a portfolio contributed, in the order of their first turns."""
-    turns: dict[str, list[Contribution]] = {}
-    for each in contributions:
+    turns: dict[str, list[Member]] = {}
+    for each in members:
         turns.setdefault(each.method, []).append(each)
     rows = []
     for method, own in turns.items():
-        gains = [turn for turn in own if turn.after < turn.before]
-        found = [objective.figure(gains[-1].after), f"{gains[-1].ended_s:.1f}"] if gains else ["-", "-"]
-        bounds = [turn.bound.value_s for turn in own if turn.bound is not None]
+        found = ["-", "-"]
+        for turn in own:
+            if turn.after is not None and (turn.before is None or turn.after < turn.before):
+                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
+        bounds = [turn.bound for turn in own if turn.bound is not None]
         note = next((turn.failure for turn in own if turn.failure), "")
         seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
         rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])

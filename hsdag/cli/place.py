@@ -34,7 +34,7 @@ from hsdag.cli.options import (
 from hsdag.cli.output import print_json, print_members, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.outcome import PlaceResult
+    from hsdag.search.result import PlaceResult
 
 
 def place(
@@ -134,19 +134,21 @@ def place(
             fresh=fresh,
             run_folder=folder,
             resume=resume,
+            output=written,
             watcher=progress.watcher,
         )
-    outcome.save(written)
     if as_json:
-        print_json({"placement": str(written), **outcome.document()})
+        print_json(outcome.document())
     else:
         _show(outcome, written)
 
 
 def _show(outcome: PlaceResult, written: Path) -> None:
+    from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.session import in_bytes
 
-    objective, unit = outcome.objective, outcome.objective.shown_unit
+    objective = find_objective(outcome.objective)
+    unit = objective.shown_unit
     columns = [
         "candidate",
         f"median {unit}",
@@ -161,8 +163,8 @@ def _show(outcome: PlaceResult, written: Path) -> None:
             f"{row.name} *" if row.is_answer else row.name,
             objective.figure(row.median),
             objective.figure(row.p95),
-            f"{row.ratio.value:.3f}",
-            row.ratio.interval_text,
+            f"{row.ratio:.3f}",
+            row.interval_text,
             str(row.submodels),
             " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
         ]
@@ -180,12 +182,12 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         )
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
-    print_members(outcome.contributions, objective)
+    print_members(outcome.members, objective)
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     if outcome.tally.tried or outcome.tally.simulated:
         typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
-    if sum(held > 0 for held in outcome.held_bytes.values()) > 1:
-        held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.held_bytes.items())
+    if sum(size > 0 for size in outcome.weight_bytes.values()) > 1:
+        held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.weight_bytes.items())
         typer.echo(f"Weights and state of the placement: {held}")
     typer.echo(f"The placement is in {written}")
     if outcome.run_folder is not None:

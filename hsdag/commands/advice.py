@@ -18,7 +18,7 @@ def advice_of(run: KeptRun) -> tuple[Advice, ...]:
     placement, result = run.placement, run.result
     model = (result and result.model_path) or "MODEL"
     beside = run.path.with_suffix(".json")
-    if placement is None or result is None or result.answer.get("interrupted"):
+    if placement is None or result is None or result.interrupted:
         again = f"{command_of(run.record, model)} --resume --run {shlex.quote(str(run.path))}"
         return (Advice("The search can go on where it stopped.", again),)
     used = sorted(placement.used_devices)

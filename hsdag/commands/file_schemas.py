@@ -16,7 +16,7 @@ from hsdag.ir.placement import Placement, write_atomically
 from hsdag.runtime.measuring.profile import ProfileRecord
 from hsdag.runtime.platforms.reader import PlatformDocument
 from hsdag.runtime.problems.problem_file import ProblemDocument
-from hsdag.search.result_file import ResultRecord
+from hsdag.search.result import PlaceResult
 from hsdag.search.run_folder import EventRecord, PlanRecord, RunRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,7 +30,7 @@ FILES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "candidate": ("A line of candidates.jsonl of a run folder: a simulated plan that was kept.", PlanRecord),
     "graph": ("graph.json of a run folder: the model as a graph.", GraphRecord),
     "profile": ("profile.json of a run folder: what was measured before the search.", ProfileRecord),
-    "result": ("result.json of a run folder: how the search ended.", ResultRecord),
+    "result": ("result.json of a run folder: how the search ended.", PlaceResult),
 }
 """What each kind of file holds, and the model that reads it."""
 

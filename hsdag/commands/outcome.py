@@ -1,160 +1,297 @@
-"""PlaceResult: the result of a search as values, as the rows of a table, and in one sentence."""
+"""What a finished search says: its result, with the sentence on the answer. Legend: N ops."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from hsdag.evaluators.recording import Event
-from hsdag.ir.placement import Placement
-from hsdag.placers.incumbent import Contribution
-from hsdag.reports.html_table import html_summary
+import numpy as np
+import openvino as ov
+
+from hsdag.commands.measured_trace import measured_timeline
+from hsdag.ir.errors import SearchError
+from hsdag.ir.held import held_bytes
+from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.runtime.measuring.caches import identity, torch_identity
+from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
-from hsdag.runtime.problems.objectives import Objective, find_objective
+from hsdag.runtime.platforms.usable_cpus import usable_cpus
 from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.search.final import FinalResult
-from hsdag.search.verifying import Verdict
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
+from hsdag.search.barred import faster_but_barred, unheld
+from hsdag.search.driver import budget_shortage
+from hsdag.search.final import FinalResult, family_ratios
+from hsdag.search.options import PlaceOptions
+from hsdag.search.result import CostsRecord, Member, PlaceResult, Row, Tally, TimelineRecord
+from hsdag.search.run_folder import PlanRecord
+from hsdag.search.searching import Found
+from hsdag.search.session import Session
+from hsdag.version import __version__
 
 NO_SINGLE = "No single device runs the whole model"
 
-SHOWN_REASONS = 3
-"""Number of reasons that a count of failures names; the run folder has all."""
+UNDER_HETERO, BY_LEVEL = "HETERO:", "BARRIER:"
+"""What goes before the name of a placement that HETERO, or a bulk-synchronous loop, runs for comparison."""
+
+START = "start"
+"""The name of the placement that the search started with."""
+
+TIMELINE_SHARE, TIMELINE_RUNS = 0.2, 5
+"""A timeline of the answer is measured where compiling it takes at most this share of the budget; and its runs."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured candidate: values for the objective, ratio to the best single device, submodels, ops per device."""
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A finished comparison, from which the result is computed.
 
-    name: str
-    median: float
-    p95: float
-    runs: int
-    ratio: Ratio
-    submodels: int
-    ops: Mapping[str, int]
-    is_answer: bool
+    ``plans`` are the finalists by name, ``too_large`` says of devices that lack the memory for the model why they do.
+    ``found`` is None where there was one device only, so that nothing was searched.
+    """
 
+    session: Session
+    problem: Problem
+    options: PlaceOptions
+    found: Found | None
+    plans: Mapping[str, Plan]
+    result: FinalResult
+    too_large: Mapping[str, str]
 
-@dataclass(frozen=True)
-class Tally:
-    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
+    def place_result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
+        """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
+        found, result, objective = self.found, self.result, self.options.objective
+        subject, folder = self.session.subject, None if found is None else found.folder
+        sentence, warnings, rows = self.sentence(), self.warnings(), self.rows()
+        if interrupted and not self.plans:
+            sentence = (
+                f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
+            )
+        too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
+        return PlaceResult(
+            sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
+            objective=objective.name,
+            unit=objective.unit,
+            value=next(row.median for row in rows if row.is_answer),
+            placement=self.placement(),
+            placement_file=None if placement_file is None else str(placement_file),
+            rows=rows,
+            failures={**too_large, **result.comparison.failures},
+            turned_down=turned_down(result, list(self.plans)) | faster_but_barred(result),
+            verdict=result.verdicts[result.answer],
+            finalists={name: PlanRecord.of(plan, len(self.session.devices.all)) for name, plan in self.plans.items()},
+            tally=Tally() if found is None else Tally.of(found.recorder.events, found.num_simulated),
+            members=() if found is None else tuple(Member.of(each) for each in found.contributions),
+            search_s=0.0 if found is None else found.search_s,
+            budget_s=self.options.budget_s,
+            interrupted=interrupted,
+            warnings=warnings,
+            weight_bytes=self.weight_bytes(),
+            run_folder=None if folder is None else folder.path,
+            model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
+            environment=self.environment(),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            samples={name: [list(each) for each in own.rounds] for name, own in result.comparison.samples.items()},
+            costs=None if found is None else CostsRecord.of(found.costs),
+            timeline=None if folder is None or interrupted else self.timeline(answer),
+        )
 
-    tried: int = 0
-    failures: Mapping[str, int] = field(default_factory=dict)
-    simulated: int = 0
+    def placement(self) -> Placement:
+        """The answer, as a placement file holds it."""
+        options, result, graph = self.options, self.result, self.session.graph
+        ratio, versus, ops = result.ratios[result.answer], result.best_single, graph.canonical_names
+        devices = self._devices_of(result.answer) or [result.answer] * graph.num_ops
+        ranks, method, seed = None, options.method, options.seed
+        executor = options.executor if result.answer in self.plans or self.session.is_on_torch else "hetero"
+        if result.answer in self.plans and (order := self.plans[result.answer].order) is not None:
+            ranks = self.problem.expand(order).tolist()
+        elif result.answer == START and options.start is not None:
+            ranks, executor = options.start.priority_of(graph), options.start.executor
+            method, seed = options.start.method, options.start.seed
+        timed = result.comparison.samples if options.objective.unit == "s" else {}
+        records = {name: samples.record() for name, samples in timed.items()}
+        versions = {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
+        return Placement(
+            model=self.session.model_record,
+            devices=self.session.device_records,
+            affinity=dict(zip(ops, devices, strict=True)),
+            names=dict(zip(ops, graph.op_names, strict=True)),
+            method=method,
+            seed=seed,
+            objective=options.objective.name,
+            executor=executor,
+            latency=records.get(result.answer),
+            baselines={name: record for name, record in records.items() if name not in self.plans},
+            speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+            priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
+            created_with={**versions, "preset": options.preset},
+            data_shapes=tuple(scenario.text for scenario in self.session.scenarios) or None,
+        )
 
-    @staticmethod
-    def of(events: Sequence[Event], simulated: int = 0) -> Tally:
-        """Of a search's events."""
-        failed = Counter(e.score.failure for e in events if e.score.failure is not None)
-        return Tally(len(events), dict(failed.most_common()), simulated)
+    def _devices_of(self, name: str) -> list[str] | None:
+        """[N] the device of every op of a placement; None for what is none."""
+        if name in self.plans:
+            return [self.problem.devices[d] for d in self.problem.expand(self.plans[name].placement).tolist()]
+        if name == START and self.options.start is not None:
+            return self.options.start.devices_of(self.session.graph)
+        return None
 
-    @property
-    def num_failed(self) -> int:
-        """Placements that were tried and have no figure."""
-        return sum(self.failures.values())
+    def rows(self) -> tuple[Row, ...]:
+        """Every candidate that was measured, fastest first."""
+        rows = []
+        for name, samples in self.result.comparison.samples.items():
+            record, ratio = samples.record(), self.result.ratios[name]
+            row = Row(
+                name=name,
+                median=self.result.comparison.median_s(name),
+                p95=record.p95_s,
+                runs=record.runs,
+                ratio=ratio.value,
+                ci95=(ratio.low, ratio.high) if ratio.is_known else (None, None),
+                rounds=ratio.num_rounds,
+                submodels=self.result.opened[name].submodels,
+                ops=self._ops_of(name),
+                is_answer=name == self.result.answer,
+            )
+            rows.append(row)
+        return tuple(sorted(rows, key=lambda row: row.median))
 
-    @property
-    def words(self) -> str:
-        """The count in words; failed placements are not called measured."""
-        simulated = f", {self.simulated} simulated" if self.simulated else ""
-        if not self.failures:
-            return f"{_placements(self.tried)} measured{simulated}"
-        reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
-        measured = self.tried - self.num_failed
-        left = f"{measured} measured" if measured else "none was measured"
-        return f"{_placements(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
+    def _ops_of(self, name: str) -> dict[str, int]:
+        """Ops per device of a candidate; empty where OpenVINO does not tell."""
+        placed = self._devices_of(name.removeprefix(UNDER_HETERO).removeprefix(BY_LEVEL))
+        if placed is not None:
+            return {device: placed.count(device) for device in self.problem.devices}
+        shown = {device.openvino_name: device.name for device in self.session.devices.all}
+        if name.startswith("HETERO:"):
+            target = automatic_candidates(self.session)[name].target
+            chosen = Counter(shown.get(device, device) for device in self.session.automatic_ops(target))
+            return {device: count for device, count in chosen.items() if device}
+        devices = self.result.opened[name].devices
+        return {shown.get(devices[0], devices[0]): self.session.graph.num_ops} if len(devices) == 1 else {}
 
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        result, comparison = self.result, self.result.comparison
+        if self.found is None:
+            return self._alone()
+        over = family_ratios(comparison, list(automatic_candidates(self.session)), result.answer)
+        twin = f"{BY_LEVEL if self.session.is_on_torch else UNDER_HETERO}{result.answer}"
+        gain = comparison.ratio(result.answer, twin) if twin in comparison.samples else None
+        uncompared = self._why_uncompared(self.found)
+        ratio = result.ratios[result.answer]
+        gained = comparison.ratio(result.answer, START) if START in comparison.samples else None
+        return speed_sentence(
+            *(result.answer, result.best_single, ratio, over, turned_down(result, list(self.plans)), gain, uncompared),
+            over_start=gained,
+            barred=faster_but_barred(result),
+            unheld=unheld(self.options),
+            no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
+            twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
+            takes=self.options.objective.takes,
+        )
 
-@dataclass(frozen=True)
-class PlaceResult:
-    """A finished search, which can be used like its placement."""
+    def warnings(self) -> tuple[str, ...]:
+        """Why nothing was simulated, what was not measured, and idle devices; sentences without a full stop."""
+        unprofiled = self.found.unprofiled if self.found is not None else None
+        peaks = "peaks of memory are simulated, with the sizes of the profile"
+        counted = peaks if self.options.objective.counts_memory else None
+        return (*filter(None, [unprofiled, counted]), *self._idle())
 
-    placement: Placement
-    rows: tuple[Row, ...]
-    failures: Mapping[str, str]  # why candidates are missing from the rows
-    verdict: Verdict  # on the outputs
-    sentence: str
-    search_s: float = 0.0
-    tally: Tally = field(default_factory=Tally)
-    run_folder: Path | None = None
-    interrupted: bool = False
-    warnings: tuple[str, ...] = ()
-    held_bytes: Mapping[str, float] = field(default_factory=dict)  # weights and state, by device
-    contributions: tuple[Contribution, ...] = ()
-    turned_down: Mapping[str, str] = field(default_factory=dict)  # why faster candidates are not the answer
+    def _idle(self) -> tuple[str, ...]:
+        """Which devices of the list have nothing to do, and why; at most one sentence."""
+        result, answer = self.result, self.result.answer
+        better = better_word(self.options.objective.takes)
+        used = set(self._devices_of(answer) or [answer])
+        idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]
+        if not idle or len(self.session.devices.placed) == 1:
+            return ()
+        if answer in self.plans and self.too_large:
+            reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
+        elif answer in self.plans:
+            reason = f"no placement that was compared and uses every device is {better}"
+        elif set(idle) <= set(result.barred) and result.verdicts.keys() & set(idle):
+            reason = result.barred[idle[0]]
+        elif any(v.reason is not None for n, v in result.verdicts.items() if n not in (answer, *result.barred)):
+            reason = f"the {better} placements were rejected"
+        elif any(name in result.comparison.samples for name in self.plans):
+            reason = f"no split placement was measured to be {better} than {answer}"
+        else:
+            reason = "no split placement was compared"
+        return (idle_sentence(idle, reason),)
 
-    @property
-    def objective(self) -> Objective:
-        """What rows have values of."""
-        return find_objective(self.placement.objective)
+    def weight_bytes(self) -> dict[str, float]:
+        """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+        index = {name: d for d, name in enumerate(self.problem.devices)}
+        devices = self._devices_of(self.result.answer) or [self.result.answer] * self.session.graph.num_ops
+        if not set(devices) <= set(index):
+            return {}
+        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), self.session.widens)
+        return dict(zip(self.problem.devices, held.tolist(), strict=True))
 
-    def __getattr__(self, name: str) -> Any:
-        """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.placement, name)
+    def _why_uncompared(self, found: Found) -> str | None:
+        """Why no split placement has a figure in the comparison; None where one has."""
+        comparison = self.result.comparison
+        if any(name in comparison.samples for name in self.plans):
+            return None
+        if self.plans:
+            reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
+            return f"no split placement was compared ({reasons})"
+        if found.ruled_out is not None:
+            return found.ruled_out
+        split = Tally.of([event for event in found.recorder.events if event.plan.is_split])
+        if split.tried:
+            return split.words
+        compile_s = max(opened.compile_s for opened in self.result.opened.values())
+        shortage = budget_shortage(self.options.budget_s, compile_s, found.left_s)
+        reason = f", since the method {self.options.method} proposed none" if shortage is None else f": {shortage}"
+        return f"no split placement was tried{reason}"
 
-    def _repr_html_(self) -> str:
-        """The sentence and the comparison, as notebooks show it."""
-        unit = self.objective.shown_unit
-        columns = ["candidate", f"median {unit}", f"p95 {unit}", "x best device", "95% interval", "submodels"]
-        cells = [
-            [
-                row.name,
-                *(self.objective.figure(value) for value in (row.median, row.p95)),
-                f"{row.ratio.value:.3f}",
-                row.ratio.interval_text,
-                str(row.submodels),
-            ]
-            for row in self.rows
-        ]
-        chosen = next((i for i, row in enumerate(self.rows) if row.is_answer), None)
-        return html_summary(self.sentence, columns, cells, chosen)
+    def timeline(self, answer: Candidate) -> TimelineRecord | None:
+        """A measured run of the answer; None where that takes too long, or fails."""
+        if self.result.opened[self.result.answer].compile_s > TIMELINE_SHARE * self.options.budget_s:
+            return None
+        with suppress(SearchError):
+            return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))
+        return None
 
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag place``, beside the placement file."""
-        suffix = self.objective.suffix
-        rows = [
-            {
-                "name": row.name,
-                f"median_{suffix}": row.median,
-                f"p95_{suffix}": row.p95,
-                "runs": row.runs,
-                "ratio_to_best_single": row.ratio.value,
-                "ci95": row.ratio.interval,
-                "rounds": row.ratio.num_rounds,
-                "submodels": row.submodels,
-                "ops": dict(row.ops),
-                "answer": row.is_answer,
-            }
-            for row in self.rows
-        ]
+    def environment(self) -> dict[str, str]:
+        """Versions, and the hardware of every device by its full name."""
+        identify = torch_identity if self.session.is_on_torch else identity
+        devices = self.session.devices.all
         return {
-            "sentence": self.sentence,
-            "objective": self.objective.name,
-            "speedup": self.placement.speedup.model_dump() if self.placement.speedup else None,
-            "rows": rows,
-            "failures": dict(self.failures),
-            "difference": dict(self.verdict.difference) if self.verdict.difference is not None else None,
-            "reference": self.verdict.versus,
-            "tolerance": self.verdict.tolerance,
-            "objection": self.verdict.reason,
-            "evaluations": self.tally.tried,
-            "failed_evaluations": self.tally.num_failed,
-            "evaluation_failures": dict(self.tally.failures),
-            "simulated_evaluations": self.tally.simulated,
-            "search_s": self.search_s,
-            "run_folder": str(self.run_folder) if self.run_folder else None,
-            "interrupted": self.interrupted,
-            "warnings": list(self.warnings),
-            "held_bytes": dict(self.held_bytes),
-            "members": [each.document() for each in self.contributions],
-            "turned_down": dict(self.turned_down),
+            "hsdag": __version__,
+            "openvino": ov.get_version(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processors": str(usable_cpus()),
+            **{f"device {spec.name}": str(identify(spec).get("hardware", "")) for spec in devices},
         }
+
+    def _alone(self) -> str:
+        """The sentence where nothing was searched."""
+        only, name = self.session.devices.placed[0].name, self.result.answer
+        figure = f"{name} takes {self.options.objective.text(self.result.comparison.median_s(name))}"
+        advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+        if self.session.is_on_torch:
+            advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"
+        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
+
+
+def automatic_candidates(session: Session) -> dict[str, Candidate]:
+    """OpenVINO's own choices by the names users know; none over devices that it does not have."""
+    devices, candidates = session.devices, dict[str, Candidate]()
+    if session.is_on_torch:
+        return candidates
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    for target in automatic_targets(devices.placed, devices.rivals):
+        mode, _, names = target.partition(":")
+        label = ",".join(shown[name] for name in names.split(","))
+        candidates[f"{mode}:{label}"] = Candidate(target)
+    return candidates
 
 
 def idle_sentence(idle: Sequence[str], reason: str) -> str:
@@ -252,10 +389,6 @@ def turned_down(result: FinalResult, finalists: Sequence[str]) -> dict[str, str]
     reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
     found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
     return {name: why for name, why in found.items() if name not in result.barred}
-
-
-def _placements(count: int) -> str:
-    return "1 placement was" if count == 1 else f"{count} placements were"
 
 
 def _interval(ratio: Ratio) -> str:

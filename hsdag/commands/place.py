@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.commands.bench import placed_candidate
-from hsdag.commands.kept_result import keep_result
-from hsdag.commands.outcome import PlaceResult, Tally, turned_down
-from hsdag.commands.placed_answer import BY_LEVEL, START, UNDER_HETERO, PlacedAnswer, automatic_candidates
+from hsdag.commands.outcome import BY_LEVEL, START, UNDER_HETERO, Outcome, automatic_candidates
 from hsdag.evaluators.recording import Event, RecordingEvaluator
 from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import OptionError, SearchError
@@ -23,10 +21,12 @@ from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, with_values
 from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.barred import barred_devices, barred_start, check_start, faster_but_barred
+from hsdag.search.barred import barred_devices, barred_start, check_start
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import final_comparison
 from hsdag.search.options import PlaceOptions
+from hsdag.search.result import PlaceResult, write_result
+from hsdag.search.run_folder import RESULT
 from hsdag.search.searching import Found, search_placements
 from hsdag.search.session import Session
 from hsdag.search.verifying import check_of
@@ -52,9 +52,13 @@ def run_place(
     *,
     run_folder: Path | None = None,
     resume: bool = False,
+    output: Path | None = None,
     watcher: Watcher | None = None,
 ) -> PlaceResult:
-    """Place a model, a path or an ``ov.Model``, as ``hsdag.place`` does; with one device only nothing is searched."""
+    """Place a model, a path or an ``ov.Model``, as ``hsdag.place`` does; with one device only nothing is searched.
+
+    The placement is written to ``output``.
+    """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     options.check()
     watcher.on_phase("loading devices")
@@ -78,14 +82,14 @@ def run_place(
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
-            return _conclude(session, session.problem(), options, None, start, watcher, profile)
+            return _conclude(session, session.problem(), options, None, start, watcher, profile, output)
         read_s = time.monotonic() - begin_s
         telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         with pool_of(options.workers, watcher.note) as pool:
             found = search_placements(
                 session, options, run_folder=run_folder, resume=resume, watcher=telling, pool=pool
             )
-        outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile)
+        outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile, output)
         spent_s = time.monotonic() - begin_s - found.compiling_s
         if spent_s > options.budget_s:
             watcher.note(
@@ -152,8 +156,9 @@ def _conclude(
     start: Mapping[str, Candidate],
     watcher: Watcher,
     profile: ModelProfile | None,
+    output: Path | None,
 ) -> PlaceResult:
-    """Compare finalists with the baselines, and wrap up what came out. Nothing was searched with one device only."""
+    """Compare finalists with the baselines, and keep what came out. Nothing was searched with one device only."""
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     plans = {f"placement {rank}": plan for rank, plan in enumerate(found.finalists if found else (), start=1)}
@@ -189,26 +194,11 @@ def _conclude(
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
-    report = PlacedAnswer(session, problem, options, found, plans, result, too_large)
-    sentence, warnings = report.sentence(), report.warnings()
-    if interrupted and not plans:
-        sentence = f"The search was interrupted before it measured a split; the placement is all on {result.answer}."
-    outcome = PlaceResult(
-        placement=report.placement(),
-        rows=report.rows(),
-        failures={**{name: f"it was left out: {why}" for name, why in too_large.items()}, **result.comparison.failures},
-        verdict=result.verdicts[result.answer],
-        sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
-        search_s=found.search_s if found is not None else 0.0,
-        tally=Tally.of(found.recorder.events, found.num_simulated) if found is not None else Tally(),
-        run_folder=found.folder.path if found is not None and found.folder else None,
-        interrupted=interrupted,
-        warnings=warnings,
-        held_bytes=report.held_bytes(),
-        contributions=found.contributions if found is not None else (),
-        turned_down=turned_down(result, list(plans)) | faster_but_barred(result),
+    outcome = Outcome(session, problem, options, found, plans, result, too_large).place_result(
+        output, {**placed, **singles, **start, **baselines}[result.answer], interrupted=interrupted
     )
+    if output is not None:
+        outcome.placement.save(output)
     if found is not None and found.folder is not None:
-        answer = {**placed, **singles, **start}[result.answer]
-        keep_result(found, session, outcome, result, answer, options)
+        write_result(outcome, found.folder.path / RESULT)
     return outcome

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +19,8 @@ from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.timeline.timeline import Timeline
-from hsdag.search.kept_answer import kept_answer
 from hsdag.search.kept_run import KeptRun
+from hsdag.search.result import Member, PlaceResult, Row
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
@@ -81,37 +79,34 @@ def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
 def content_of(run: KeptRun) -> ReportContent:
     """What a report of a run shows. Raises FileFormatError where its files do not fit together."""
     objective = run.problem.objective
-    answer = kept_answer(run)
-    speedup = answer.get("speedup") or {}
-    versus = speedup.get("versus")
-    members: Sequence[Mapping[str, Any]] = answer.get("members", ())
+    result = run.result
+    versus = result.placement.speedup.versus if result is not None and result.placement.speedup else None
     return ReportContent(
         name=run.record.model.name,
-        sentence=answer.get("sentence") or _unfinished(run),
+        sentence=_unfinished(run) if result is None else result.sentence,
         subtitle=_subtitle(run),
         advice=advice_of(run),
         placed=_placed(run),
-        compared=tuple(_compared(row, versus, objective) for row in answer.get("rows", ())),
+        compared=() if result is None else tuple(_compared(row, versus, objective) for row in result.rows),
         versus=versus,
-        left_out=answer.get("failures", {}),
+        left_out={} if result is None else result.failures,
         value_name=objective.name,
         unit=objective.shown_unit,
         factor=objective.shown_factor,
         trials=tuple(_trial(event, objective.shown_factor) for event in run.events),
-        turns=tuple(_turn(member, objective.shown_factor) for member in members),
-        num_simulated=answer.get("simulated_evaluations", 0),
-        turned_down=_turned_down(answer),
-        why=_why(answer, versus),
+        turns=() if result is None else tuple(_turn(each, objective.shown_factor) for each in result.members),
+        num_simulated=0 if result is None else result.tally.simulated,
+        turned_down={} if result is None else _turned_down(result),
+        why="" if result is None else _why(result, versus),
         timelines=_timelines(run),
         explanation=_explanation(run),
         environment=_environment(run),
     )
 
 
-def _turned_down(answer: Mapping[str, Any]) -> dict[str, str]:
+def _turned_down(result: PlaceResult) -> dict[str, str]:
     """Without an objection to the answer itself, which its sentence has."""
-    chosen = {row["name"] for row in answer.get("rows", ()) if row["answer"]}
-    return {name: why for name, why in answer.get("turned_down", {}).items() if name not in chosen}
+    return {name: why for name, why in result.turned_down.items() if name != result.answer.name}
 
 
 def _trial(event: Event, factor: float) -> Trial:
@@ -119,24 +114,24 @@ def _trial(event: Event, factor: float) -> Trial:
     return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure)
 
 
-def _turn(member: Mapping[str, Any], factor: float) -> Turn:
-    before, after = (None if member[name] is None else factor * member[name] for name in ("before", "after"))
-    return Turn(member["method"], member["began_s"], member["ended_s"], before, after, member["failure"])
+def _turn(member: Member, factor: float) -> Turn:
+    before, after = (None if value is None else factor * value for value in (member.before, member.after))
+    return Turn(member.method, member.began_s, member.ended_s, before, after, member.failure)
 
 
-def _compared(row: Mapping[str, Any], versus: str | None, objective: Objective) -> Compared:
-    low, high = row["ci95"] if row["ci95"] is not None and row["name"] != versus else (None, None)
+def _compared(row: Row, versus: str | None, objective: Objective) -> Compared:
+    low, high = row.ci95 if row.name != versus else (None, None)
     return Compared(
-        name=row["name"],
-        median=objective.shown_factor * row[f"median_{objective.suffix}"],
-        p95=objective.shown_factor * row[f"p95_{objective.suffix}"],
-        runs=row["runs"],
-        ratio=row["ratio_to_best_single"],
+        name=row.name,
+        median=objective.shown_factor * row.median,
+        p95=objective.shown_factor * row.p95,
+        runs=row.runs,
+        ratio=row.ratio,
         low=low,
         high=high,
-        submodels=row["submodels"],
-        ops=row["ops"],
-        is_answer=row["answer"],
+        submodels=row.submodels,
+        ops=row.ops,
+        is_answer=row.is_answer,
     )
 
 
@@ -194,18 +189,16 @@ def _subtitle(run: KeptRun) -> str:
     return " · ".join([record.objective, f"{record.executor} executor", ", ".join(run.problem.devices), *day])
 
 
-def _why(answer: Mapping[str, Any], versus: str | None) -> str:
+def _why(result: PlaceResult, versus: str | None) -> str:
     """Why the answer won, in a sentence."""
-    chosen = next((row for row in answer.get("rows", ()) if row["answer"]), None)
-    if chosen is None:
-        return ""
-    if chosen["name"] == versus:
+    chosen = result.answer
+    if chosen.name == versus:
         return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
-    if versus is None or chosen["ci95"] is None:
-        return f"{chosen['name']} is the answer: it was the fastest that computes what the model computes."
-    low, high = chosen["ci95"]
+    low, high = chosen.ci95
+    if versus is None or low is None or high is None:
+        return f"{chosen.name} is the answer: it was the fastest that computes what the model computes."
     return (
-        f"{chosen['name']} is the answer: the whole of its 95% interval, {low:.3f} to {high:.3f}, is faster than "
+        f"{chosen.name} is the answer: the whole of its 95% interval, {low:.3f} to {high:.3f}, is faster than "
         f"{versus}, and its outputs are what the model computes."
     )
 

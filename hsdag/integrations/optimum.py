@@ -19,7 +19,7 @@ from hsdag.ir.placement import Placement
 if TYPE_CHECKING:
     from optimum.intel import OVModelForCausalLM
 
-    from hsdag.commands.outcome import PlaceResult
+    from hsdag.search.result import PlaceResult
 
 TOKENS = "128,1+128@4,1+1024@4"
 """What a model is placed for: a prompt of 128 tokens, and one more token behind 128 and behind 1,024."""

@@ -13,7 +13,8 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Opened
-from hsdag.search.verifying import Check, Verdict, Verifier
+from hsdag.search.result import Verdict
+from hsdag.search.verifying import Check, Verifier
 
 MOST_OVER = 2.0
 """A first finalist that takes this many times the comparison's time to compile is left out as well."""

@@ -30,7 +30,7 @@ from hsdag.runtime.problems.semantics import Semantics
 from hsdag.runtime.problems.units import problem_of, unit_ranks
 from hsdag.search.options import EXECUTION, parse_executor
 from hsdag.search.placed_model import PlacedModel
-from hsdag.search.result_file import ResultRecord, read_result
+from hsdag.search.result import PlaceResult, read_result
 from hsdag.search.run_folder import GRAPH, PROFILE, RESULT, RUN, RunRecord, read_events, read_run_record
 
 
@@ -43,7 +43,7 @@ class KeptRun:
     graph: ComputationGraph
     events: tuple[Event, ...]
     profile: ModelProfile | None = None
-    result: ResultRecord | None = None
+    result: PlaceResult | None = None
 
     @staticmethod
     def load(path: str | Path) -> KeptRun:
@@ -89,11 +89,6 @@ class KeptRun:
     def placement(self) -> Placement | None:
         """The answer; None where the search did not end."""
         return None if self.result is None else self.result.placement
-
-    @property
-    def answer(self) -> dict[str, object] | None:
-        """The JSON answer of ``hsdag place``; None where the search did not end."""
-        return None if self.result is None else self.result.answer
 
     @cached_property
     def problem(self) -> Problem:

@@ -90,6 +90,20 @@ class PlanRecord(BaseModel):
     placement: str | list[int]
     order: list[int] | None = None
 
+    @staticmethod
+    def of(plan: Plan, num_devices: int) -> PlanRecord:
+        """The record of a plan; with few devices the placement is a text, one character per unit."""
+        return PlanRecord(**_fields(plan, num_devices))
+
+    def plan(self, num_units: int, num_devices: int, where: str) -> Plan:
+        """The plan. Raises FileFormatError, which says ``where`` the record is, for one that does not fit."""
+        written, order = self.placement, self.order
+        devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
+        fits = len(devices) == num_units and 0 <= min(devices) <= max(devices) < num_devices
+        if not fits or (order is not None and len(order) != len(devices)):
+            raise FileFormatError(f"{where}: the placement does not fit the model")
+        return Plan(np.asarray(devices), None if order is None else np.asarray(order))
+
 
 class EventRecord(PlanRecord):
     """A plan that was evaluated: its value in the objective's unit, or why it has none.
@@ -180,7 +194,7 @@ class RunFolder:
         """Write one event to the disk. Raises OutputError."""
         score = event.score
         record = EventRecord(
-            **self._fields(event.plan),
+            **_fields(event.plan, len(self.record.devices)),
             value=score.value if score.failure is None else None,
             failure=score.failure,
             elapsed_s=event.elapsed_s,
@@ -193,12 +207,12 @@ class RunFolder:
 
     def keep(self, plans: Sequence[Plan]) -> None:
         """Write simulated plans to the disk. Raises OutputError."""
-        _append(self.candidates_path, [PlanRecord(**self._fields(plan)) for plan in plans])
+        _append(self.candidates_path, [PlanRecord.of(plan, len(self.record.devices)) for plan in plans])
 
     def kept(self) -> list[Plan]:
         """The simulated plans that were kept, in order. Raises FileFormatError."""
         records = _records(self.candidates_path, PlanRecord, "not a plan of a search", mends=True)
-        return [_plan(self.record, record, where) for where, record in records]
+        return [record.plan(self.record.num_units, len(self.record.devices), where) for where, record in records]
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the placer's state, weights and the rest in one atomic file."""
@@ -207,11 +221,6 @@ class RunFolder:
     def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         """The placer's state, or None before the first update. Raises FileFormatError."""
         return self._state.load()
-
-    def _fields(self, plan: Plan) -> dict[str, Any]:
-        devices: list[int] = plan.placement.tolist()
-        short = "".join(_ALPHABET[d] for d in devices) if len(self.record.devices) <= len(_ALPHABET) else devices
-        return {"placement": short, "order": None if plan.order is None else plan.order.tolist()}
 
 
 def read_run_record(path: Path) -> RunRecord:
@@ -225,16 +234,16 @@ def read_run_record(path: Path) -> RunRecord:
 def read_events(path: Path, record: RunRecord, *, mends: bool = False) -> list[Event]:
     """All events in a run folder; ``mends`` cuts a last line off that was never finished. Raises FileFormatError."""
     records = _records(path / EVENTS, EventRecord, "not an event of a search", mends=mends)
-    return [Event(_plan(record, written, where), written.score, written.elapsed_s) for where, written in records]
+    return [
+        Event(written.plan(record.num_units, len(record.devices), where), written.score, written.elapsed_s)
+        for where, written in records
+    ]
 
 
-def _plan(run: RunRecord, record: PlanRecord, where: str) -> Plan:
-    written, order = record.placement, record.order
-    devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
-    fits = len(devices) == run.num_units and 0 <= min(devices) <= max(devices) < len(run.devices)
-    if not fits or (order is not None and len(order) != len(devices)):
-        raise FileFormatError(f"{where}: the placement does not fit the model")
-    return Plan(np.asarray(devices), None if order is None else np.asarray(order))
+def _fields(plan: Plan, num_devices: int) -> dict[str, Any]:
+    devices: list[int] = plan.placement.tolist()
+    short = "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
+    return {"placement": short, "order": None if plan.order is None else plan.order.tolist()}
 
 
 def _append(path: Path, records: Sequence[BaseModel]) -> None:

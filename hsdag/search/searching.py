@@ -86,7 +86,7 @@ class Found:
     ``profile`` is what was measured of the model, and ``unprofiled`` why it was not where it should have been;
     ``costs`` is what the measurements of the search made of it.
     ``ruled_out`` says why nothing was searched, where the profile left no split to search for. ``compiling_s`` came
-    before the search, and is not part of the budget.
+    before the search, and is not part of the budget. ``left_s`` of the budget were left when the search began.
     """
 
     problem: Problem
@@ -98,6 +98,7 @@ class Found:
     ruled_out: str | None = None
     contributions: tuple[Contribution, ...] = ()
     compiling_s: float = 0.0
+    left_s: float = 0.0
     profile: ModelProfile | None = None
     unprofiled: str | None = None
     costs: PlacementCosts | None = None
@@ -173,7 +174,7 @@ def search_placements(
         watcher.note("; ".join(ground.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
             spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
-            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, ground.profile)
+            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, left_s, ground.profile)
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
@@ -192,7 +193,18 @@ def search_placements(
     num_simulated = 0 if hybrid is None else hybrid.num_simulated
     finalists = _finalists(driver.recorder, hybrid, options.finalists)
     contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
-    found = (problem, driver.recorder, num_simulated, finalists, search_s, folder, None, contributions, compiling_s)
+    found = (
+        problem,
+        driver.recorder,
+        num_simulated,
+        finalists,
+        search_s,
+        folder,
+        None,
+        contributions,
+        compiling_s,
+        left_s,
+    )
     return Found(*found, ground.profile, ground.unprofiled, None if hybrid is None else hybrid.costs)
 
 

@@ -12,6 +12,7 @@ from hsdag.ir.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.platforms.devices import reduces_precision
+from hsdag.search.result import Verdict
 
 if TYPE_CHECKING:
     from hsdag.search.session import Session
@@ -79,17 +80,6 @@ def check_of(session: Session, reference: ReferenceName = "cpu", max_difference:
         return Check.over(session.devices.all, reference, max_difference)
     own = "numpy" if session.subject.is_workload else reference
     return Check(session.subject.reduces_precision, own, max_difference)
-
-
-@dataclass(frozen=True, eq=False)
-class Verdict:
-    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is."""
-
-    versus: ReferenceName
-    tolerance: float
-    difference: Difference | None = None  # where they could be compared
-    reason: str | None = None
-    ran: bool = True  # whether the candidate ran at all
 
 
 class Verifier:

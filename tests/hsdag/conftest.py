@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.commands.outcome import PlaceResult
 from hsdag.commands.place import run_place
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
+from hsdag.search.result import PlaceResult
 
 
 @pytest.fixture(scope="session")

@@ -82,15 +82,15 @@ def test_a_model_is_placed_measured_and_exported(
     out = tmp_path / "placement.json"
     options = ["--executor", executor, "--reward", reward, "--method", method, "--max-evaluations", "6"]
     document = answer(capsys, "place", mixed, "--devices", devices, "--budget", "6s", *options, "-o", out)
-    assert document["difference"]["max_relative"] <= document["tolerance"]
+    assert document["verdict"]["difference"]["max_relative"] <= document["verdict"]["tolerance"]
     single = [row for row in document["rows"] if sum(n > 0 for n in row["ops"].values()) == 1]
-    chosen = next(row for row in document["rows"] if row["answer"])
+    chosen = next(row for row in document["rows"] if row["is_answer"])
     assert chosen in single or chosen["ci95"][0] > 1.0
     placement, model = Placement.load(out), ov.Core().read_model(mixed)
     inputs = [np.random.default_rng(0).standard_normal(tuple(model.inputs[0].shape)).astype(np.float32)]
     expected = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)[0]
     found = (compile_placed(model, placement) if executor != "hetero" else placement.compile(ov.Core(), model))(inputs)
-    assert np.abs(found[0] - expected).max() <= document["tolerance"] * np.abs(expected).max()
+    assert np.abs(found[0] - expected).max() <= document["verdict"]["tolerance"] * np.abs(expected).max()
     benched = answer(capsys, "bench", mixed, "-p", out, "--device", "CPU", "--time", "0.4s")
     assert {row["name"] for row in benched["rows"]} == {str(out), "CPU"}
     for form, suffix in (("csv", "csv"), ("python", "py")):

@@ -6,9 +6,9 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from hsdag.search.kept_answer import Member, Speedup
+from hsdag.search.result import Member
 
-__all__ = ["Ending", "Latency", "Member", "OpRun", "Semantics", "Speedup"]
+__all__ = ["Ending", "Latency", "Member", "OpRun", "Semantics"]
 
 
 class Latency(TypedDict):

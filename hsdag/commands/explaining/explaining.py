@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.kept_answer import kept_answer
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import input_scenarios
+from hsdag.search.run_folder import RESULT
 from hsdag.search.session import Session
 
 NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
@@ -134,16 +134,16 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
     chosen = placement or kept.placement
     if chosen is None:
         raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
-    answer = kept_answer(kept)
-    rows: list[Mapping[str, Any]] = answer.get("rows", [])
+    finalists = {} if result is None else result.finalists
+    where, sizes = str(kept.path / RESULT), (kept.record.num_units, len(kept.record.devices))
     is_answer = result is not None and chosen.affinity == result.placement.affinity
     measured = Measured(
         problem=kept.problem,
         events=kept.events,
+        finalists={name: each.plan(*sizes, where) for name, each in finalists.items()},
         comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
-        ops={str(row["name"]): row["ops"] for row in rows},
-        answer=next((str(row["name"]) for row in rows if row["answer"]), None),
-        barred=answer.get("turned_down", ()),
+        answer=None if result is None else result.answer.name,
+        barred=() if result is None else result.turned_down,
     )
     return Case(kept.problem, kept.costs, chosen, kept.executor, measured).explained(limit_s)
 

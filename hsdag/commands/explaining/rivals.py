@@ -16,43 +16,32 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir.graph import ComputationGraph, IntArray
 from hsdag.reports.explanation import Difference, Rival
 from hsdag.runtime.measuring.latency import Comparison
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-
-ANSWER = "placement"
-"""How the finalists of a search are called, before their numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """What a search measured: plans in the search, and by name in the final comparison, in common rounds.
 
-    ``answer`` is the candidate that became the placement, and ``ops`` are counts of ops by device of each candidate.
+    ``finalists`` are plans of the comparison, and ``answer`` is the candidate that became the placement.
     ``barred`` are candidates that could be no answer.
     """
 
     problem: Problem
     events: Sequence[Event]
     comparison: Comparison
-    ops: Mapping[str, Mapping[str, int]]
+    finalists: Mapping[str, Plan]
     answer: str | None
     barred: Collection[str] = ()
 
     def placements(self) -> dict[str, IntArray]:
-        """The placement [N] of candidates of the comparison: finalists, and devices that are placed on.
-
-        Finalists are the best split plans of the search in order; one whose counts of ops say otherwise is left out.
-        """
-        problem = self.problem
+        """The placement [N] of candidates of the comparison: finalists, and devices that are placed on."""
+        problem, samples = self.problem, self.comparison.samples
         num_ops = len(problem.units.partition.labels)
-        found = {name: np.full(num_ops, d) for d, name in enumerate(problem.devices) if name in self.comparison.samples}
-        split = [event for event in self.events if event.plan.is_split and event.score.failure is None]
-        for rank, event in enumerate(sorted(split, key=lambda e: e.score.value), start=1):
-            name, placement = f"{ANSWER} {rank}", problem.expand(event.plan.placement)
-            counts = np.bincount(placement, minlength=problem.num_devices)
-            expected = [self.ops.get(name, {}).get(device, 0) for device in problem.devices]
-            if name in self.comparison.samples and counts.tolist() == expected:
-                found[name] = placement
-        return found
+        found = {name: np.full(num_ops, d) for d, name in enumerate(problem.devices) if name in samples}
+        plans = {name: plan for name, plan in self.finalists.items() if name in samples}
+        return found | {name: problem.expand(plan.placement) for name, plan in plans.items()}
 
     def is_rival(self, name: str, placement: IntArray) -> bool:
         """Whether a candidate with this placement [N] could have been the answer: it keeps pins and was not barred."""

@@ -56,14 +56,15 @@ def test_place_writes_a_complete_placement_that_is_never_slower(
     )
     placement = Placement.load(out)
     assert set(placement.affinity) == set(read_graph(tiny_resnet).canonical_names)
-    assert document["evaluations"] == 12
-    assert document["difference"]["max_relative"] <= document["tolerance"]  # the CPU may compute in half precision
+    assert document["tally"]["tried"] == 12
+    verdict = document["verdict"]
+    assert verdict["difference"]["max_relative"] <= verdict["tolerance"]  # the CPU may compute in half precision
     assert placement.speedup is not None
     assert placement.speedup.ci95[0] >= 1.0
     assert {"FAST", "SLOW", "CPU", "HETERO:FAST,SLOW", "HETERO:SLOW,FAST", "AUTO:CPU"} <= set(placement.baselines)
-    (answers,) = [row for row in document["rows"] if row["answer"]]
+    (answers,) = [row for row in document["rows"] if row["is_answer"]]
     assert placement.latency is not None
-    assert answers["median_s"] == pytest.approx(placement.latency.median_s, rel=0.5)
+    assert answers["median"] == pytest.approx(placement.latency.median_s, rel=0.5)
 
 
 def test_place_with_one_device_says_that_nothing_can_be_gained(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.outcome import PlaceResult
+from hsdag.search.result import PlaceResult
 
 
 @pytest.mark.slow

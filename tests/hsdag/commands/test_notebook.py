@@ -9,8 +9,8 @@ import numpy as np
 
 import hsdag
 from hsdag.commands.compare import CompareOptions, compare
-from hsdag.commands.outcome import PlaceResult
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.search.result import PlaceResult
 
 PROBLEM = ScheduleProblem.from_arrays(
     [[1e-3, 2e-3], [2e-3, 1e-3]], [(0, 1)], name="<b>", device_names=("<i>", "B"), op_names=("a", "b")

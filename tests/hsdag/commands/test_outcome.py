@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.outcome import Tally, speed_sentence, too_few_rounds
+from hsdag.commands.outcome import speed_sentence, too_few_rounds
 from hsdag.commands.place import run_place, telling_what_it_takes
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
@@ -25,6 +25,7 @@ from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.runtime.problems.plan import Plan
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.options import PlaceOptions
+from hsdag.search.result import Tally
 from hsdag.search.session import Session
 
 DIED = "the worker was ended by SIGFPE"
@@ -84,7 +85,15 @@ def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -
     assert "No split placement was tried: a placement takes" in outcome.sentence
     assert "is enough for 10" in outcome.sentence
     assert outcome.tally.tried <= 1
-    assert outcome.document()["tolerance"] == outcome.verdict.tolerance
+
+
+def test_a_method_that_proposes_no_split_is_named_as_the_reason_for_there_being_none(tiny_bert: Path) -> None:
+    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
+    options = PlaceOptions(partition_cpu=2, method="best-device", reward="measured", budget_s=30.0, protocol=quick)
+    assert (
+        "No split placement was tried, since the method best-device proposed none"
+        in run_place(tiny_bert, options).sentence
+    )
 
 
 @pytest.mark.slow
@@ -148,8 +157,8 @@ def test_the_reference_and_the_tolerance_are_in_the_json_answer(
     arguments = ["place", str(tiny_bert), "--devices", "CPU", "--reference", "op-by-op", "--max-difference", "0.125"]
     assert run([*arguments, "--json", "-o", str(tmp_path / "out.json")]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["reference"], document["tolerance"]) == ("op-by-op", 0.125)
-    assert document["difference"]["max_relative"] <= 0.125
+    assert (document["verdict"]["versus"], document["verdict"]["tolerance"]) == ("op-by-op", 0.125)
+    assert document["verdict"]["difference"]["max_relative"] <= 0.125
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 
 from hsdag import place
 from hsdag.cli.app import run
-from hsdag.commands.outcome import PlaceResult, speed_sentence
+from hsdag.commands.outcome import speed_sentence
 from hsdag.ir import OptionError, SearchError
 from hsdag.models.networks import DecoderSizes
 from hsdag.models.stateful_graph import stateful_model
 from hsdag.runtime.measuring.latency import Ratio
 from hsdag.search.kept_run import KeptRun
+from hsdag.search.result import PlaceResult
 from tests.ir.growing import chain_model, saved
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")

@@ -9,7 +9,6 @@ import pytest
 
 from hsdag import place
 from hsdag.cli.app import run
-from hsdag.commands.outcome import PlaceResult
 from hsdag.ir import OptionError, graph_from_edges, read_graph
 from hsdag.ir.build import graph_of
 from hsdag.ir.held import held_bytes, widened
@@ -18,6 +17,7 @@ from hsdag.models.registry import build_model
 from hsdag.runtime.platforms.devices import resolve_devices
 from hsdag.search.barred import barred_start
 from hsdag.search.options import parse_memory
+from hsdag.search.result import PlaceResult
 from hsdag.search.session import Session
 from tests.ir.growing import chain_model, saved
 
@@ -47,7 +47,7 @@ def forced(chain: Path) -> PlaceResult:
 def test_a_model_that_no_device_holds_is_split_once_within_the_memory_of_both(forced: PlaceResult) -> None:
     answer = next(row for row in forced.rows if row.is_answer)
     assert answer.submodels == 2
-    held = [forced.held_bytes[name] / WEIGHT_BYTES for name in "AB"]
+    held = [forced.weight_bytes[name] / WEIGHT_BYTES for name in "AB"]
     assert sum(held) == LAYERS
     assert max(held) <= 9 < LAYERS
     assert forced.warnings == ()
@@ -64,11 +64,11 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
 @pytest.mark.slow
 def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Path, forced: PlaceResult) -> None:
     room = 3.5 * WEIGHT_BYTES
-    assert forced.held_bytes["A"] > room
+    assert forced.weight_bytes["A"] > room
     memory = f"A={room:.0f}," + ",".join(f"{name}={9.5 * WEIGHT_BYTES:.0f}" for name in ("B", "CPU"))
     given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
     found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", **given)  # type: ignore[arg-type]
-    assert found.held_bytes["A"] <= room
+    assert found.weight_bytes["A"] <= room
 
 
 def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:

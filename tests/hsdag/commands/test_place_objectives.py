@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.commands.outcome import PlaceResult
 from hsdag.commands.place import run_place
 from hsdag.ir import OptionError
 from hsdag.ir.build import read_graph
@@ -16,6 +15,7 @@ from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.device_values import EVERY
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.search.options import PlaceOptions
+from hsdag.search.result import PlaceResult
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
@@ -49,7 +49,7 @@ def test_the_answer_is_said_in_the_words_of_memory_and_that_it_is_simulated(for_
     assert "times the memory of the placement" in for_memory.sentence
     assert "peaks of memory are simulated" in for_memory.sentence
     assert "faster" not in for_memory.sentence
-    assert for_memory.document()["objective"] == "memory"
+    assert (for_memory.objective, for_memory.unit) == ("memory", "bytes")
 
 
 def test_candidates_whose_ops_nobody_knows_have_no_peak(for_memory: PlaceResult) -> None:

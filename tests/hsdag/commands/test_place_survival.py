@@ -114,7 +114,7 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
     assert process.returncode == 0, errors
     document = json.loads(answer)
     assert document["interrupted"]
-    assert document["evaluations"] >= 5
+    assert document["tally"]["tried"] >= 5
     placement = Placement.load(out)
     assert placement.latency is not None
     assert placement.latency.measured

@@ -13,12 +13,12 @@ import pytest
 import hsdag
 from hsdag.commands.advice import command_of
 from hsdag.commands.explorer import how_to_open
-from hsdag.commands.outcome import PlaceResult
 from hsdag.commands.report import content_of
 from hsdag.commands.simulated_trace import simulated_timeline
 from hsdag.ir import SearchError
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import parse_memory
+from hsdag.search.result import PlaceResult
 
 
 @pytest.fixture

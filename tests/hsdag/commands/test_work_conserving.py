@@ -17,7 +17,7 @@ import hsdag
 from hsdag.cli.app import run
 from hsdag.commands.bench import placed_candidate
 from hsdag.commands.measured_trace import measured_timeline
-from hsdag.commands.outcome import PlaceResult, speed_sentence
+from hsdag.commands.outcome import speed_sentence
 from hsdag.commands.place import run_place
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
@@ -39,6 +39,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import Execution
 from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions
+from hsdag.search.result import PlaceResult
 from hsdag.search.searching import prepare
 from hsdag.search.session import Session
 

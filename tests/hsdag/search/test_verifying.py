@@ -19,7 +19,8 @@ from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search import verifying
 from hsdag.search.options import PlaceOptions
-from hsdag.search.verifying import Check, Verdict, Verifier
+from hsdag.search.result import Verdict
+from hsdag.search.verifying import Check, Verifier
 from tests.runtime.measuring import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))

@@ -214,14 +214,12 @@ def measured_case(
         return Event(Plan(units), Score(value), 1.5)
 
     events = [event("AAABBB", 5.0), event("AABBBB", 6.0), event("AAAAAA", 8.0), event("BBBBBB", 9.0)]
-    ops = {
-        "placement 1": {"A": 3, "B": 3}, "placement 2": {"A": 2, "B": 4}, "A": {"A": 6, "B": 0}, "B": {"A": 0, "B": 6},
-    }  # fmt: skip
+    finalists = {"placement 1": events[0].plan, "placement 2": events[1].plan}
     samples = {
         name: Samples(tuple((seconds * (1 + r / 100),) for r in range(6))) for name, seconds in samples_s.items()
     }
     return replace(
-        case, measured=Measured(case.problem, events, Comparison(samples, {}), ops, answer, (barred,))
+        case, measured=Measured(case.problem, events, Comparison(samples, {}), finalists, answer, (barred,))
     ).explained()
 
 
