@@ -190,22 +190,20 @@ def search_placements(
     session.client.should_abandon = lambda: False
     verifier.close()
     inner.bench.close()
-    num_simulated = 0 if hybrid is None else hybrid.num_simulated
-    finalists = _finalists(driver.recorder, hybrid, options.finalists)
-    contributions, search_s = tuple(driver.contributions), time.monotonic() - begin_s
-    found = (
-        problem,
-        driver.recorder,
-        num_simulated,
-        finalists,
-        search_s,
-        folder,
-        None,
-        contributions,
-        compiling_s,
-        left_s,
+    return Found(
+        problem=problem,
+        recorder=driver.recorder,
+        num_simulated=0 if hybrid is None else hybrid.num_simulated,
+        finalists=_finalists(driver.recorder, hybrid, options.finalists),
+        search_s=time.monotonic() - begin_s,
+        folder=folder,
+        contributions=tuple(driver.contributions),
+        compiling_s=compiling_s,
+        left_s=left_s,
+        profile=ground.profile,
+        unprofiled=ground.unprofiled,
+        costs=None if hybrid is None else hybrid.costs,
     )
-    return Found(*found, ground.profile, ground.unprofiled, None if hybrid is None else hybrid.costs)
 
 
 def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
