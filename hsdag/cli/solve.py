@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -52,15 +53,12 @@ def solve(
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     if batch is not None or fixed_share:
-        if init is not None or start is not None:
-            raise OptionError("--init and --start do not go with --batch, whose schedules are not placements")
-        if workers is not None:
-            raise OptionError("--workers does not go with --batch, which is solved in this process")
-        if pins or memory is not None:
-            raise OptionError("--pin and --memory do not go with --batch, whose schedules are not placements")
-        _refuse_beside_batch(
-            batch, objective, execution, order, links, max_evaluations, bool(output or trace or gantt or curve)
-        )
+        writes = output or trace or gantt or curve
+        others = {"--init": init, "--start": start, "--workers": workers, "--pin": pins, "--memory": memory,
+                  "--set": changes, "--max-evaluations": max_evaluations, "--order": order,
+                  "--output, --trace, --gantt or --curve": writes,
+                  "--preset": None if preset == "default" else preset}  # fmt: skip
+        _refuse_beside_batch(batch, objective, execution, links, [name for name, value in others.items() if value])
         _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
         return
     from hsdag.cli.progress import SearchProgress
@@ -115,21 +113,18 @@ def _keep(output: Path, best: SolveResult) -> None:
         best.placement().save(output)
 
 
-def _refuse_beside_batch(
-    batch: int | None, objective: str, execution: str, order: str | None, links: str, most: int | None, writes: bool
-) -> None:
-    """Batches have one objective and one execution, and no placement file. Raises OptionError."""
+def _refuse_beside_batch(batch: int | None, objective: str, execution: str, links: str, others: Sequence[str]) -> None:
+    """Batches are divided in one way, in this process, and simulated. Raises OptionError for ``others`` and such."""
     if batch is None:
         raise OptionError("--fixed-share describes batches; give --batch too")
-    if writes:
-        raise OptionError("--batch divides inputs over devices, which no placement or timeline file holds; use --json")
-    if most is not None:
-        raise OptionError("--max-evaluations does not go with --batch; use --budget")
     given = [("--execution", execution, ["work-conserving"]), ("--links", links, ["independent"])]
-    given += [("--objective", objective, ["latency", "throughput"]), ("--order", order or "", [""])]
-    for name, value, known in given:
-        if value not in known:
-            raise OptionError(f"{name} {value} does not go with --batch, whose schedules are work-conserving")
+    given += [("--objective", objective, ["latency", "throughput"])]
+    others = [*others, *(f"{name} {value}" for name, value, known in given if value not in known)]
+    if others:
+        raise OptionError(
+            f"{others[0]} does not go with --batch, which divides inputs over devices and simulates work-conserving "
+            "schedules; it takes --method, --fixed-share, --budget, --seed and --json"
+        )
 
 
 def _solve_batch(

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.batching.bound import BatchedBounds
-from hsdag.batching.checking import makespan_s
 from hsdag.batching.incumbent import BatchIncumbent
-from hsdag.batching.lists import search_whole
-from hsdag.evaluators.base import SearchStopped
+from hsdag.batching.searches import METHODS, search
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule, BatchTable
-from hsdag.placers.incumbent import Limits, Status
+from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed
 from hsdag.search.solution import Solution, relative_gap
 
-METHODS: Mapping[str, tuple[str, str]] = {
-    "best-device": ("lists", "search_best_device"),
-    "met": ("lists", "search_met"),
-    "greedy": ("lists", "search_greedy"),
-    "heft": ("lists", "search_heft"),
-    "ea": ("lists", "search_ea"),
-    "sa": ("walks", "search_sa"),
-    "cpsat": ("solvers", "search_cpsat"),
-    "milp": ("solvers", "search_milp"),
-    "milp-split": ("split", "search_split"),
-    "auto": ("split", "search_split"),  # lists, annealing and the bound in turn: a portfolio already
-}
-
-_LISTS = ("met", "greedy", "heft")
-
-BOUND_SHARE, BOUND_S = 0.1, 1.0
-"""Time for the bound at the end where budget or patience is spent: a share of it, and at most this in seconds."""
 MOST_INPUTS = 1_000_000
 """Of a batch: sums of this many times and bytes are still right to ten digits."""
 
@@ -71,7 +49,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, eq=False)
 class BatchSolution(Solution):
-    """The end of a batched search; ``value_s`` is the makespan of the whole batch, checked op by op."""
+    """The end of a batched search; ``value_s`` is the makespan of the whole batch."""
 
     problem: BatchedProblem
     options: BatchOptions
@@ -143,46 +121,34 @@ def solve_batched(
         table = BatchTable.quarters(costs, options.num_inputs, options.fixed_share)
         assumption = f"t(b) = t(1) ({options.fixed_share:g} + {1 - options.fixed_share:g} b)"
     problem = BatchedProblem.of(costs, table)
-    if options.method in _LISTS and problem.most_shares < min(costs.num_devices, problem.num_groups):
+    if problem.most_shares < min(costs.num_devices, problem.num_groups):
         assumption += f"; ops divided over at most {problem.most_shares} of {costs.num_devices} devices"
-    incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
-    module, function = METHODS[options.method]
-    search: Callable[[BatchIncumbent], None] = getattr(importlib.import_module(f"hsdag.batching.{module}"), function)
     watcher.on_phase("searching")
-    try:
-        search(incumbent)
-    except SearchStopped:
-        if incumbent.best is None:
-            search_whole(incumbent)
-    left_s = 0.0 if incumbent.should_stop() else incumbent.left_s
-    end_s = incumbent.elapsed_s + max(left_s, min(BOUND_SHARE * options.budget_s, BOUND_S))
-    bounds = BatchedBounds(problem, Limits(), lambda: end_s - incumbent.elapsed_s, incumbent.best_s)
-    incumbent.prove(bounds.whole())
+    incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
+    search(incumbent, options.method)
     watcher.on_phase("done")
     return _concluded(incumbent, options, assumption, watcher.should_stop())
 
 
 def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str, interrupted: bool) -> BatchSolution:
-    problem, schedule = incumbent.problem, incumbent.best
-    value_s = None
-    if schedule is not None:
-        value_s = makespan_s(problem, schedule)
-        is_proven = relative_gap(value_s, incumbent.bound.value_s) == 0.0
-        ended = Status.TIME_LIMIT if incumbent.hit_limit and not interrupted else Status.FEASIBLE
-        status = Status.OPTIMAL if is_proven else ended
+    value_s = None if incumbent.best is None else incumbent.best_s
+    if value_s is not None and relative_gap(value_s, incumbent.bound.value_s) == 0.0:
+        status = Status.OPTIMAL
     elif np.isinf(incumbent.bound.value_s):
         status = Status.INFEASIBLE
-    elif incumbent.hit_limit or interrupted:
+    elif incumbent.hit_limit and not interrupted:
         status = Status.TIME_LIMIT
+    elif value_s is not None or interrupted:
+        status = Status.FEASIBLE if value_s is not None else Status.TIME_LIMIT
     else:
         raise SearchError(
             f"method {options.method!r} found no schedule of batches that fits into memory; try --method cpsat"
         )
     return BatchSolution(
-        problem=problem,
+        problem=incumbent.problem,
         options=options,
         status=status,
-        schedule=schedule,
+        schedule=incumbent.best,
         value_s=value_s,
         bound=incumbent.bound if np.isfinite(incumbent.bound.value_s) else Bound(0.0, incumbent.bound.argument),
         elapsed_s=incumbent.elapsed_s,
