@@ -6,12 +6,14 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic_core import core_schema
 from scipy.stats import t as student_t
 
 from hsdag.ir.device import DeviceSpec
@@ -22,6 +24,47 @@ from hsdag.runtime.problems.cost_model import CostModel, CostSource
 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""
+
+LARGEST = 1e24
+"""Bound of all figures: sums stay far from infinity."""
+
+Figure = Annotated[float, Field(ge=0, le=LARGEST)] | None
+"""A figure that is not negative; null where it is not known, or is infinite."""
+Table = list[list[Figure]]
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Count = Annotated[int, Field(ge=0, le=int(LARGEST))]
+
+
+def figures(table: FloatArray) -> Any:
+    """An array as nested lists, null for what is not finite."""
+    shown = table.astype(object)
+    shown[~np.isfinite(table)] = None
+    return shown.tolist()
+
+
+def numbers(table: Any, missing: float = np.nan) -> FloatArray:
+    """Nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
+    found = np.array(table, dtype=np.float64)
+    return np.where(np.isnan(found), missing, found)
+
+
+def _array(entries: Any, missing: float = np.nan) -> GetPydanticSchema:
+    """How an array is read from a file's lists of ``entries``, and written to it; null is ``missing``."""
+    return GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_after_validator_function(
+            partial(numbers, missing=missing),
+            handler(entries),
+            serialization=core_schema.plain_serializer_function_ser_schema(figures),
+        )
+    )
+
+
+Column = Annotated[FloatArray, _array(list[Figure])]
+Amounts = Annotated[FloatArray, _array(list[_Amount])]
+Square = Annotated[FloatArray, _array(Table)]
+Bandwidths = Annotated[FloatArray, _array(Table, np.inf)]
+Stack = Annotated[FloatArray, _array(list[Table])]
+_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +80,16 @@ class DeviceProfile:
     how long compiling took, ``first_s`` the first inference, 0 where that is not known.
     """
 
-    time_s: FloatArray  # [N]
-    fused: tuple[tuple[int, ...], ...]
-    latency_s: float | None
-    spread: float
-    runs: int
+    __pydantic_config__ = _STRICT
+    time_s: Column  # [N]
+    fused: tuple[tuple[_Count, ...], ...]
+    latency_s: _Amount | None
+    spread: _Amount
+    runs: _Count
     resident_bytes: int
-    memory_bytes: float | None
-    compile_s: float = 0.0
-    first_s: float = 0.0
+    memory_bytes: _Amount | None
+    compile_s: _Amount = 0.0
+    first_s: _Amount = 0.0
     device_bytes: int | None = None
 
 
@@ -62,11 +106,12 @@ class LinkProfile:
     all other pairs, and where there is no such way.
     """
 
-    launch_s: FloatArray  # [D]
-    latency_s: FloatArray  # [D, D]
-    bandwidth_bytes_per_s: FloatArray  # [D, D]
-    ordinary: FloatArray | None = None  # [3, D, D]
-    shared: FloatArray | None = None  # [3, D, D]
+    __pydantic_config__ = _STRICT
+    launch_s: Amounts  # [D]
+    latency_s: Square  # [D, D]
+    bandwidth_bytes_per_s: Bandwidths  # [D, D]
+    ordinary: Stack | None = None  # [3, D, D]
+    shared: Stack | None = None  # [3, D, D]
 
     def side_by_side(self) -> LinkProfile:
         """The links of the work-conserving executor: as it hands tensors on where that is known, else HETERO's."""
@@ -157,8 +202,9 @@ class Contention:
     one-sided intervals of Student's t on the logarithms of rounds' ratios, and no more than the factors.
     """
 
-    factor: Mapping[str, FloatArray]
-    least: Mapping[str, FloatArray]
+    __pydantic_config__ = _STRICT
+    factor: Mapping[str, Square]
+    least: Mapping[str, Square]
 
     @staticmethod
     def of(samples: Mapping[str, Sequence[Sequence[Rounds]]], num_devices: int) -> Contention:
@@ -193,115 +239,41 @@ def _factor(alone_s: FloatArray, beside_s: FloatArray) -> tuple[float, float]:
 
 FORMAT_NAME: Literal["hsdag-profile"] = "hsdag-profile"
 FORMAT_VERSION: Literal[1] = 1
-
-LARGEST = 1e24
-"""Bound of all figures: sums stay far from infinity."""
-
-Figure = Annotated[float, Field(ge=0, le=LARGEST)] | None
-"""A figure that is not negative; null where it is not known, or is infinite."""
-Table = list[list[Figure]]
 _HAND_OVERS = ("ordinary", "shared")
-_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
-_Count = Annotated[int, Field(ge=0, le=int(LARGEST))]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class DeviceTimes(_Record):
-    """What one device takes for the model, as ``DeviceProfile`` has it; ``time_s`` is [N], null for what it lacks.
-
-    Earlier versions could name another machine, ``box``, that has measured.
-    """
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeviceTimes(DeviceProfile):
+    """A device and its profile. Earlier versions could name another machine, ``box``, that has measured."""
 
     device: DeviceRecord
-    time_s: list[Figure]
-    fused: list[list[_Count]]
-    latency_s: _Amount | None
-    spread: _Amount
-    runs: _Count
-    resident_bytes: int
-    memory_bytes: _Amount | None
-    compile_s: _Amount
-    first_s: _Amount
-    device_bytes: int | None = None
-    box: str | None = Field(default=None, exclude=True)
+    box: Annotated[str | None, Field(exclude=True)] = None
 
 
-class LinkTimes(_Record):
-    """What it takes to go from one device to another, as ``LinkProfile`` has it; bandwidths are null for no limit."""
+class ProfileRecord(BaseModel):
+    """A ``ModelProfile`` as a file has it; null stands for what is not known, and for bandwidths without limit."""
 
-    launch_s: list[_Amount]
-    latency_s: Table
-    bandwidth_bytes_per_s: Table
-    ordinary: list[Table] | None = None
-    shared: list[Table] | None = None
-
-
-class ContentionFactors(_Record):
-    """How much devices slow each other down, as ``Contention`` has it."""
-
-    factor: dict[str, Table]
-    least: dict[str, Table]
-
-
-class ProfileRecord(_Record):
-    """A ``ModelProfile``."""
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal["hsdag-profile"] = FORMAT_NAME
     version: Literal[1] = FORMAT_VERSION
     devices: list[DeviceTimes] = Field(min_length=1)
-    links: LinkTimes
-    contention: ContentionFactors | None = None
+    links: LinkProfile
+    contention: Contention | None = None
 
     @staticmethod
     def of(profile: ModelProfile) -> ProfileRecord:
         """The record of a profile."""
-        devices = [
-            DeviceTimes(
-                device=DeviceRecord.of(spec),
-                **{**vars(times), "time_s": figures(times.time_s), "fused": [list(ops) for ops in times.fused]},
-            )
-            for spec, times in zip(profile.devices, profile.times, strict=True)
-        ]
-        tables = vars(profile.links).items()
-        links = LinkTimes.model_validate({name: None if t is None else figures(t) for name, t in tables})
-        known = profile.contention
-        factors = (
-            None
-            if known is None
-            else ContentionFactors(
-                factor={kind: figures(table) for kind, table in known.factor.items()},
-                least={kind: figures(table) for kind, table in known.least.items()},
-            )
-        )
-        return ProfileRecord(devices=devices, links=links, contention=factors)
+        both = zip(profile.devices, profile.times, strict=True)
+        devices = [DeviceTimes(device=DeviceRecord.of(spec), **vars(times)) for spec, times in both]
+        return ProfileRecord(devices=devices, links=profile.links, contention=profile.contention)
 
     def profile(self) -> ModelProfile:
         """The profile. Raises ValueError where its columns and tables do not fit together."""
         times = tuple(
-            DeviceProfile(
-                **{
-                    **{name: getattr(each, name) for name in DeviceTimes.model_fields if name not in ("device", "box")},
-                    "time_s": numbers(each.time_s),
-                    "fused": tuple(tuple(ops) for ops in each.fused),
-                }
-            )
-            for each in self.devices
+            DeviceProfile(**{f.name: getattr(each, f.name) for f in fields(DeviceProfile)}) for each in self.devices
         )
-        handed = {way: getattr(self.links, way) for way in _HAND_OVERS}
-        links = LinkProfile(
-            numbers(self.links.launch_s),
-            numbers(self.links.latency_s),
-            numbers(self.links.bandwidth_bytes_per_s, np.inf),
-            **{way: None if table is None else numbers(table) for way, table in handed.items()},
-        )
-        contention = None
-        if self.contention is not None:
-            factors = ({kind: numbers(t) for kind, t in side.items()} for side in vars(self.contention).values())
-            contention = Contention(*factors)
-        profile = ModelProfile(tuple(each.device.spec() for each in self.devices), times, links, contention)
+        profile = ModelProfile(tuple(each.device.spec() for each in self.devices), times, self.links, self.contention)
         _check(profile)
         return profile
 
@@ -345,16 +317,3 @@ def _check(profile: ModelProfile) -> None:
         raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
     profile.costs()
     profile.costs(side_by_side=True)
-
-
-def figures(table: FloatArray) -> Any:
-    """An array as nested lists, null for what is not finite."""
-    shown = table.astype(object)
-    shown[~np.isfinite(table)] = None
-    return shown.tolist()
-
-
-def numbers(table: Any, missing: float = np.nan) -> FloatArray:
-    """Nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
-    found = np.array(table, dtype=np.float64)
-    return np.where(np.isnan(found), missing, found)
