@@ -66,6 +66,8 @@ def solve(
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
+    if curve is not None and workers is not None:
+        raise OptionError("--curve does not go with --workers, whose processes learn apart; leave one of them out")
     check_files([output, trace, gantt, curve], [problem], [gantt, curve])
     points: list[CurvePoint]
     budget_s, points = parse_duration(budget), []

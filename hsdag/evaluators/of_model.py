@@ -72,7 +72,7 @@ def ranks_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
 def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
     """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
     units = placements_of(plans, problem.num_units)
-    peak_bytes = None
+    values_of, on, ranks = problem.objective.of_model, problem.expand(units), ranks_of(problem, plans)
     if problem.objective.counts_memory:
         assert problem.costs is not None, "a profile has the sizes, too"
         judge, legal = MemoryJudge(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
@@ -80,5 +80,5 @@ def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan])
             judge.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
             for plan, is_legal in zip(plans, legal, strict=True)
         ]
-        peak_bytes = np.array(peaks, dtype=np.float64)
-    return problem.objective.of_model(costs, problem.expand(units), ranks_of(problem, plans), peak_bytes)
+        return values_of(costs, on, ranks, np.array(peaks, dtype=np.float64))
+    return values_of(costs, on, ranks)  # most objectives know nothing of memory

@@ -87,6 +87,9 @@ def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture
     write_problem(find_family("enas").problem(3), problem)
     assert run(["solve", str(problem), "--curve", str(tmp_path / "curve.svg")]) == 2
     assert capsys.readouterr().err.strip() == "hsdag: method 'auto' does not learn, so that it has no learning curve"
+    asked = ["--method", "hsdag", "--workers", "local:2", "--budget", "5m", "--curve", str(tmp_path / "curve.svg")]
+    assert run(["solve", str(problem), *asked]) == 2
+    assert "--curve does not go with --workers" in capsys.readouterr().err
 
 
 def test_without_tensorboard_one_line_names_the_install_line(

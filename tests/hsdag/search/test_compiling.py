@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from numba.core import event
@@ -52,3 +56,32 @@ def test_annealing_prepares_the_loop_of_every_ground(monkeypatch: pytest.MonkeyP
     of_hetero, costs = random_problem(5, 30)
     make_placer("auto", is_cheap=True).prepare(replace(of_hetero, hetero=costs), takes_order=False)
     assert made == [Listed, Scheduled, UnderHetero]
+
+
+COLD = """
+from numba.core import event
+from hsdag import api
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
+
+class Late(event.Listener):
+    def on_start(self, _):
+        assert "searching" not in phases and "simulating every single device" not in phases, phases
+    def on_end(self, _):
+        pass
+
+phases = []
+problem = ScheduleProblem.from_arrays([[1.0, 2.0]] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], link_latency_s=0.1)
+with event.install_listener("numba:compile", Late()):
+    found = api.solve(problem, "heft", budget="0.5s", watcher=Watcher(on_phase=phases.append))
+print(found.status.value)
+"""
+
+
+@pytest.mark.slow
+def test_with_an_empty_cache_nothing_is_compiled_once_the_clock_runs(tmp_path: Path) -> None:
+    """A numba that compiles within the budget ends a search of half a second before its method has begun."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", COLD], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] != "time-limit"

@@ -132,6 +132,15 @@ def test_a_damaged_policy_is_a_clear_error(tmp_path: Path) -> None:
         folder.load()
 
 
+def test_a_resumed_run_has_no_result_until_it_ends_again(tmp_path: Path) -> None:
+    """That of the part before is no longer how the search ended, whatever becomes of the rest."""
+    started(tmp_path)
+    (tmp_path / "run" / "result.json").write_text("{}")
+    RunFolder.resume(tmp_path / "run", RECORD)
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert same(RunFolder.resume(tmp_path / "run", RECORD).events(), EVENTS)
+
+
 def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
     started(tmp_path)
     RunFolder.create(tmp_path / "run", RECORD)

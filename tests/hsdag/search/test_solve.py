@@ -336,6 +336,24 @@ def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_i
     assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
 
 
+class SaysOptimal(Proves):
+    """Ends with a proof of its own that its units have no better plan."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        super()._search(incumbent)
+        return Status.OPTIMAL
+
+
+def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
+    """Exact methods send all results of an op as one, so that their proofs are of another problem."""
+    plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 3, [(0, 1), (0, 2)])
+    ports = replace(plain, edge_port=np.array([0, 1]))
+    assert ports.has_ports
+    ended = [solve(p, SaysOptimal(), OPTIONS) for p in (plain, ports)]
+    assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE]
+    assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]
+
+
 def crossed() -> ScheduleProblem:
     """Two chains on one device: one after the other takes 12 bytes, side by side 21 of the 13 there are."""
     return ScheduleProblem.from_arrays(
