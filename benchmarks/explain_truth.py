@@ -31,7 +31,7 @@ import hsdag
 from hsdag.commands.bench import placed_candidate
 from hsdag.commands.explaining.explaining import explain_run
 from hsdag.ir.build import read_graph
-from hsdag.ir.held import widened
+from hsdag.ir.colocation import widened
 from hsdag.ir.placement import Placement
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol, Ratio, compare

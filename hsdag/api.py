@@ -91,7 +91,7 @@ def place(
     from hsdag.ir.reader import load_model
     from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
-    from hsdag.runtime.platforms.device_values import PRECISION_OPTION, parse_values
+    from hsdag.runtime.platforms.devices import PRECISION_OPTION, parse_values
     from hsdag.runtime.problems.pins import parse_pins
     from hsdag.search.options import (
         PlaceOptions,

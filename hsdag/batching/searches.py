@@ -23,7 +23,7 @@ from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.solving import cpsat_program
 from hsdag.placers.incumbent import Limits, Status
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.units import problem_of
 

@@ -13,7 +13,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.fleet.job import Exchange, Job
 from hsdag.fleet.pool import Pool
 from hsdag.learning.doppler.lesson import Lesson
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics

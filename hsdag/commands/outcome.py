@@ -14,13 +14,13 @@ import numpy as np
 import openvino as ov
 
 from hsdag.commands.measured_trace import measured_timeline
+from hsdag.ir.colocation import held_bytes
 from hsdag.ir.errors import SearchError
-from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement, SpeedupRecord
 from hsdag.runtime.measuring.caches import identity, torch_identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem

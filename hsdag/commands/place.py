@@ -18,8 +18,14 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, with_values
-from hsdag.runtime.platforms.devices import DeviceSet, make_core, resolve_devices
+from hsdag.runtime.platforms.devices import (
+    PRECISION,
+    PRECISION_OPTION,
+    DeviceSet,
+    make_core,
+    resolve_devices,
+    with_values,
+)
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.barred import barred_devices, barred_start, check_start
 from hsdag.search.driver import Watcher, budget_shortage

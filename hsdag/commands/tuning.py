@@ -11,7 +11,7 @@ from typing import Any
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.platforms.device_values import PRECISION, PRECISION_OPTION, parse_values, with_values
+from hsdag.runtime.platforms.devices import PRECISION, PRECISION_OPTION, parse_values, with_values
 from hsdag.runtime.problems.objectives.throughput import RUNS_IN_FLIGHT
 
 HINTS = {

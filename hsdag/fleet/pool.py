@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from hsdag.fleet.job import Exchange, Findings, Job, JobLost
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 A = TypeVar("A")
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from hsdag.fleet.pool import LocalHost, Pool
 from hsdag.ir.errors import DeviceError, OptionError
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 
 CHOICES = "local:N, ray or ray://HOST:PORT"
 MOST_LOCAL = 1024

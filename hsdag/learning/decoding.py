@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hsdag.ir.graph import IntArray
 from hsdag.learning.decoding_kernel import decode_many
 from hsdag.learning.decoding_records import ROOM, RULES, Episodes, Room, Scores
-from hsdag.runtime.platforms.usable_cpus import in_parts, usable_cpus
+from hsdag.runtime.platforms.usable import in_parts, usable_cpus
 from hsdag.runtime.problems.tables import Tables, lengths_of
 from hsdag.runtime.simulator.heaps import Records
 

@@ -15,7 +15,7 @@ import numpy as np
 from hsdag.evaluators.base import Checkpoint, Evaluator, Score, SearchStopped
 from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.bounds import Bound, largest
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryJudge
+from hsdag.ir.colocation import held_bytes
 from hsdag.ir.errors import OptionError
-from hsdag.ir.held import held_bytes
 from hsdag.ir.placement import Placement
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problems.pins import NOT_PINNED

@@ -18,7 +18,7 @@ from hsdag.placers.base import Placer, Preset
 from hsdag.placers.names import REWARDS
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.pins import Pin

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.measured import candidate_of
-from hsdag.ir.colocation import floating_ops
+from hsdag.ir.colocation import floating_ops, half_constants, widened
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.ir.graph import ComputationGraph, IntArray
-from hsdag.ir.held import half_constants, widened
 from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes

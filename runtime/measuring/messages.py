@@ -15,7 +15,7 @@ from typing import Any
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
 EXAMINER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.examiner")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.platforms.usable_cpus import in_parts, usable_cpus
+from hsdag.runtime.platforms.usable import in_parts, usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses

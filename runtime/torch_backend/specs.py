@@ -10,7 +10,7 @@ import torch
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import DeviceError
 from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.torch_backend.device import NO_LIMIT, LogicalDevice
 
 _NAMED = re.compile(r"(?:([A-Za-z]\w*)=)?(cpu|cuda:\d+)(?:\[([^\[\]]*)\])?")

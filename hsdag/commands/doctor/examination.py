@@ -21,7 +21,7 @@ from hsdag.ir.reader import Shapes, load_model
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import EXAMINER_COMMAND, ExaminerSetup, worker_client
 from hsdag.runtime.platforms.devices import cpu_topology, named_devices
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 
 @dataclass(frozen=True, eq=False)

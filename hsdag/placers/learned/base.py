@@ -20,7 +20,7 @@ from hsdag.placers.base import Placer, Preset
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.placers.lists.critical_path import CriticalPathPlacer
 from hsdag.placers.local.sa import SaPlacer
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.runtime.platforms.usable import usable_memory_bytes
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 

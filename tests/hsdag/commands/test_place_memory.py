@@ -11,7 +11,7 @@ from hsdag import place
 from hsdag.cli.app import run
 from hsdag.ir import OptionError, graph_from_edges, read_graph
 from hsdag.ir.build import graph_of
-from hsdag.ir.held import held_bytes, widened
+from hsdag.ir.colocation import held_bytes, widened
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models.registry import build_model
 from hsdag.runtime.platforms.devices import resolve_devices

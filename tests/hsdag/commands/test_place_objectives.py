@@ -12,7 +12,7 @@ from hsdag.commands.place import run_place
 from hsdag.ir import OptionError
 from hsdag.ir.build import read_graph
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.platforms.device_values import EVERY
+from hsdag.runtime.platforms.devices import EVERY
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.search.options import PlaceOptions
 from hsdag.search.result import PlaceResult

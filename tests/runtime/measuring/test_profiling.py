@@ -22,7 +22,7 @@ from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, Li
 from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hsdag.ir import DeviceSpec, OptionError
-from hsdag.runtime.platforms.device_values import PRECISION, parse_values, with_values
+from hsdag.runtime.platforms.devices import PRECISION, parse_values, with_values
 
 DEVICES = (*(DeviceSpec.parse(f"{name}=CPU") for name in "AB"), DeviceSpec("CPU", "CPU"))
 OPTION = "infer-precision"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.runtime.platforms.usable_cpus import usable_cpus
+from hsdag.runtime.platforms.usable import usable_cpus
 
 
 def groups(folder: Path, membership: str, files: dict[str, str]) -> int:

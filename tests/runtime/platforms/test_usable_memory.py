@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hsdag.runtime.platforms.usable_memory import usable_memory_bytes
+from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 
 def left(folder: Path, membership: str, files: Mapping[str, str]) -> float:

@@ -1,0 +1,97 @@
+"""What this process may use of the machine: processors and memory, within the limits of its control groups."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> list[Path]:
+    """The folders of this process's group and of the groups around it, of version 2 and of a version 1 controller.
+
+    Some may not exist: a container may see only the root. Empty where there are no control groups.
+    """
+    try:
+        memberships = own_groups.read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in memberships:
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            folder, relative = mount / controllers, Path(path.lstrip("/"))
+            found += [folder / relative, *(folder / above for above in relative.parents)]
+    return found
+
+
+def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
+    """How many processors this process may keep busy, at least 1.
+
+    The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
+    Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
+    """
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
+    return max(1, int(min([affinity, *(quota for quota in found if quota is not None)])))
+
+
+def in_parts(run: Callable[[slice], None], count: int, num_parts: int) -> None:
+    """Have ``run`` do 0 to ``count``, at most so many consecutive parts of it side by side on threads."""
+    num_parts = max(1, num_parts)
+    bounds = np.linspace(0, count, num_parts + 1).astype(int).tolist()
+    parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    if num_parts == 1:
+        run(parts[0])
+        return
+    with ThreadPoolExecutor(num_parts) as pool:
+        list(pool.map(run, parts))
+
+
+def _quota(group: Path) -> float | None:
+    """The processors that one group allows; None where it has no limit or does not exist."""
+    try:
+        if (group / "cpu.max").is_file():
+            quota_us, period_us = (group / "cpu.max").read_text().split()
+        else:
+            quota_us = (group / "cpu.cfs_quota_us").read_text().strip()
+            period_us = (group / "cpu.cfs_period_us").read_text().strip()
+    except OSError:
+        return None
+    return None if quota_us in ("max", "-1") else float(quota_us) / float(period_us)
+
+
+FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use of a control group, of version 2 and of version 1."""
+
+
+def usable_memory_bytes(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> float:
+    """The least of what the machine has available and what the control group and the groups around it leave.
+
+    File pages that a group could drop do not count as used.
+    """
+    found = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
+    available = float(psutil.virtual_memory().available)
+    return max(0.0, min([available, *(left for left in found if left is not None)]))
+
+
+def _left_bytes(group: Path) -> float | None:
+    """What one group leaves; None where it has no limit or does not exist."""
+    for limit, used in FILES:
+        try:
+            if (group / limit).read_text().strip() == "max":
+                return None
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            droppable = float(statistics.get("inactive_file", 0))
+            return float((group / limit).read_text()) - float((group / used).read_text()) + droppable
+        except OSError:
+            continue
+    return None
