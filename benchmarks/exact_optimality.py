@@ -19,7 +19,7 @@ import numpy as np
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
-from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.milp import MilpModel
 from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.registry import make_placer
@@ -81,7 +81,7 @@ def _cpsat_s(problem: ScheduleProblem) -> float:
 
 
 def _milp_s(problem: ScheduleProblem) -> float:
-    model = BatchedModel(Formulation(problem), generous_horizon_s(problem))
+    model = MilpModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_linear(model.linear, Limits(60.0, 1))
     return float(answer.solution[model.makespan]) * model.unit_s if answer.solution is not None else np.inf
 

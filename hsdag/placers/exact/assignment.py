@@ -32,13 +32,9 @@ class AssignmentModel:
         p, semantics = f.problem, problem.semantics
         self._f, self._p, self._links, self._of = f, p, semantics.links, of_seconds
         self.linear = LinearModel()
-        self.on = [{d: self.linear.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
-        for i, choices in enumerate(self.on):
-            if not choices:
-                raise ValueError(f"op {p.op_names[i]!r} fits on no device")
-            self.linear.row([(x, 1.0) for x in choices.values()], 1, 1)
+        self.on = self.linear.choices(f)
         self._keep_within_memory()
-        self._order_identical_devices()
+        self.linear.order_twins(f, self.on)
         if semantics.execution is Execution.SEQUENTIAL:
             self._charge_ops()
             self._charge_transfers()
@@ -164,8 +160,3 @@ class AssignmentModel:
                     self.linear.row([(self.on[i][d], float(room.running[i])), (beside, -1.0)], high=0)
             held = [(self.on[i][d], float(room.weights[i] + room.results[i])) for i in there]
             self.linear.row([*held, (beside, 1.0)], high=room.size)
-
-    def _order_identical_devices(self) -> None:
-        for a, b in self._f.twins:
-            terms = [(on[d], sign) for on in self.on for d, sign in ((a, 1.0), (b, -1.0)) if d in on]
-            self.linear.row(terms, low=0)

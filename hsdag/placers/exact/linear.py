@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from ortools.sat.python import cp_model
+
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.exact.formulation import Formulation
 
 INFINITE = float("inf")
 
@@ -48,6 +52,28 @@ class LinearModel:
         self.row_start.append(len(self.index))
         self.row_low.append(low)
         self.row_high.append(high)
+
+    def rows(self, index: IntArray, value: FloatArray, high: float) -> None:
+        """Add rows [K, W] of at most ``high``."""
+        self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
+        self.index.extend(index.ravel().tolist())
+        self.value.extend(value.ravel().tolist())
+        self.row_low.extend([-INFINITE] * len(index))
+        self.row_high.extend([high] * len(index))
+
+    def choices(self, f: Formulation) -> list[dict[int, int]]:
+        """(1): for each op a binary by device that may take it, of which one is 1. Raises ValueError for no device."""
+        on = [{d: self.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
+        for name, of_op in zip(f.problem.op_names, on, strict=True):
+            if not of_op:
+                raise ValueError(f"op {name!r} fits on no device")
+            self.row([(x, 1.0) for x in of_op.values()], 1, 1)
+        return on
+
+    def order_twins(self, f: Formulation, on: list[dict[int, int]]) -> None:
+        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
+        for a, b in f.twins:
+            self.row([(of_op[d], sign) for of_op in on for d, sign in ((a, 1.0), (b, -1.0)) if d in of_op], low=0)
 
 
 class WholeModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,15 +36,7 @@ SIDE_BY_SIDE = 8
 """Windows of one plan; the next ones see what became of them."""
 
 
-@dataclass(frozen=True)
-class MilpSplitOptions(CutRules):
-    """How modules are cut, and what solves them."""
-
-    use_milp: bool = False
-    """Solve modules without pinned ops by HiGHS, as DiviML does, and not by CP-SAT."""
-
-
-class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
+class MilpSplitPlacer(CpSatMethod[CutRules]):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
     One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
@@ -54,7 +45,7 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
 
     name = "milp-split"
     argument = "modules solved one by one"
-    options_type = MilpSplitOptions
+    options_type = CutRules
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
         return Program(lambda limits, _: self._split(formulation, limits, judge, deadline), unit_s=1.0)
@@ -76,7 +67,6 @@ class MilpSplitPlacer(CpSatMethod[MilpSplitOptions]):
         solving = ModuleSolver(
             of_module,
             limits.num_workers,
-            use_milp=self.options.use_milp,
             deadline=deadline,
             on_wait=judge.wake,
             pool=limits.pool,

@@ -20,8 +20,6 @@ from hsdag.fleet.pool import Pool
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
-from hsdag.placers.exact.highs import TOLERANCE, solve_linear
-from hsdag.placers.exact.milp_model import BatchedModel
 from hsdag.placers.exact.solving import POLL_S, solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.bounds import critical_path_s
@@ -60,12 +58,11 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
         limits: Limits,
         num_threads: int = 2,
         *,
-        use_milp: bool = False,
         deadline: float = np.inf,
         on_wait: Callable[[], None] = lambda: None,
         pool: Pool | None = None,
     ) -> None:
-        self._limits, self._use_milp, self._deadline, self._on_wait = limits, use_milp, deadline, on_wait
+        self._limits, self._deadline, self._on_wait = limits, deadline, on_wait
         self._threads, self._pool = ThreadPoolExecutor(num_threads), pool
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
         self.num_solved = 0
@@ -81,7 +78,7 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
         key = identity(module, pinned, order)
         if key not in self._known:
             self.num_solved += 1
-            self._known[key] = self._begun(ModuleJob(module, pinned, order, self._limits, self._use_milp))
+            self._known[key] = self._begun(ModuleJob(module, pinned, order, self._limits))
         return ModuleTask(self._known[key], module, order, self._on_wait, self._deadline)
 
     def _begun(self, job: ModuleJob) -> Future[ModuleAnswer]:
@@ -99,7 +96,6 @@ class ModuleJob(Job[ModuleAnswer]):
     pinned: dict[int, int]
     order: IntArray
     limits: Limits
-    use_milp: bool
 
     def run(self, exchange: Exchange) -> ModuleAnswer:  # noqa: ARG002
         """The answer on a worker."""
@@ -111,9 +107,8 @@ class ModuleJob(Job[ModuleAnswer]):
             return ModuleAnswer(float("inf"))
         if left_s <= 0:
             return ModuleAnswer(critical_path_s(self.module))
-        solve = _by_milp if self.use_milp and not self.pinned else _by_cpsat
         limits = replace(self.limits, seconds=min(self.limits.seconds, left_s))
-        return solve(self.module, self.pinned, limits).of_ops(self.order)
+        return _by_cpsat(self.module, self.pinned, limits).of_ops(self.order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,16 +139,6 @@ def _by_cpsat(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -
     if answer.solution is None or answer.value is None:
         return ModuleAnswer(bound_s)
     return ModuleAnswer(bound_s, answer.value * model.ticks.length_s, *answer.solution.of_single)
-
-
-def _by_milp(module: ScheduleProblem, pinned: dict[int, int], limits: Limits) -> ModuleAnswer:  # noqa: ARG001
-    model = BatchedModel(Formulation(module), generous_horizon_s(module))
-    answer = solve_linear(model.linear, limits)
-    bound_s = max(answer.bound * model.unit_s * (1 - TOLERANCE), 0.0)
-    if answer.solution is None:
-        return ModuleAnswer(bound_s)
-    value_s = float(answer.solution[model.makespan]) * model.unit_s
-    return ModuleAnswer(bound_s, value_s, *model.read(answer.solution).of_single)
 
 
 def canonical_order(module: ScheduleProblem, pinned: dict[int, int]) -> IntArray:

@@ -22,8 +22,7 @@ from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s
 from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
 from hsdag.placers.exact.linear import WholeModel
-from hsdag.placers.exact.milp import MilpPlacer
-from hsdag.placers.exact.milp_model import BatchedModel, num_entries
+from hsdag.placers.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.placers.exact.solving import solve_model
 from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
 from hsdag.placers.incumbent import Incumbent, Limits, Result, Status
@@ -222,7 +221,7 @@ def test_memory_that_cannot_bind_makes_no_row() -> None:
     f = Formulation(problem, MemoryRule.RESERVED)
     held = float(problem.weight_bytes.sum() + f.reserved_bytes.sum())
     wide = Formulation(replace(problem, memory_bytes=np.full(2, held)), MemoryRule.RESERVED)
-    assert BatchedModel(wide, 100.0).linear.row_high == BatchedModel(f, 100.0).linear.row_high
+    assert MilpModel(wide, 100.0).linear.row_high == MilpModel(f, 100.0).linear.row_high
 
 
 def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
@@ -249,7 +248,7 @@ def begun(*_: object, **__: object) -> NoReturn:
 
 def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((300, 8)), [])
-    monkeypatch.setattr(milp, "BatchedModel", begun)
+    monkeypatch.setattr(milp, "MilpModel", begun)
     assert num_entries(Formulation(problem)) > milp.ENTRIES_PER_S
     evaluator = ScheduleEvaluator(problem, Semantics())
     found = MilpPlacer().search(problem_of(problem), evaluator, Limits(seconds=1.0))
@@ -262,16 +261,16 @@ def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.Mon
 def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
     problem = random_problem(seed, 30, 3)
     problem = replace(problem, weight_bytes=np.full(30, 100.0), memory_bytes=np.full(3, 1500.0))
-    made = len(BatchedModel(Formulation(problem), 100.0).linear.index)
-    assert num_entries(Formulation(problem)) == pytest.approx(made, rel=0.2)
+    made = len(MilpModel(Formulation(problem), 100.0).linear.index)
+    assert 0.9 * made < num_entries(Formulation(problem)) < 2 * made
 
 
-@pytest.mark.parametrize("make", [BatchedModel, "cpsat"])
+@pytest.mark.parametrize("make", [MilpModel, "cpsat"])
 def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> None:
     problem, looks = random_problem(1, 12, 2), []
     f, horizon_s = Formulation(problem), generous_horizon_s(problem)
-    if make is BatchedModel:
-        BatchedModel(f, horizon_s, check=lambda: looks.append(1))
+    if make is MilpModel:
+        MilpModel(f, horizon_s, check=lambda: looks.append(1))
     else:
         IntervalModel(f, horizon_s, ticks=Ticks(1.0), check=lambda: looks.append(1))
     assert len(looks) >= 2 * problem.num_ops - 1

@@ -15,7 +15,7 @@ from hsdag.placers.exact.cuts import pivots
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
 from hsdag.placers.exact.linear import WholeModel
-from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.milp import MilpModel
 from hsdag.placers.exact.module_solving import ModuleSolver
 from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import solve_model
@@ -43,7 +43,7 @@ def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
 
 
 def milp_s(problem: ScheduleProblem) -> float:
-    model = BatchedModel(Formulation(problem), generous_horizon_s(problem))
+    model = MilpModel(Formulation(problem), generous_horizon_s(problem))
     answer = solve_linear(model.linear, LIMITS)
     assert answer.solution is not None
     return float(answer.solution[model.makespan]) * model.unit_s

@@ -16,8 +16,7 @@ from hsdag.placers.exact.batches import BatchTable
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cuts import CutRules, edge_connected_components, modules
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
-from hsdag.placers.exact.highs import solve_linear
-from hsdag.placers.exact.milp_model import BatchedModel
+from hsdag.placers.exact.milp import MilpModel
 from hsdag.placers.exact.module_solving import ModuleSolver, canonical_order, identity
 from hsdag.placers.exact.recursive_bound import split_bound_s
 from hsdag.placers.exact.ticks import Ticks
@@ -160,28 +159,10 @@ def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:
     assert np.all(solution.run.peak_memory_bytes <= problem.memory_bytes)
 
 
-@pytest.mark.parametrize("inputs", [2, 4])
-def test_inputs_are_divided_over_equal_devices(inputs: int) -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 1.0], [2.0, 2.0]], [(0, 1)])
-    sizes = tuple(range(1, inputs + 1))
-    model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, inputs, sizes, 0.0))
-    answer = solve_linear(model.linear, Limits(600.0, 1))
-    assert answer.solution is not None
-    assert answer.solution[model.makespan] * model.unit_s == pytest.approx(3.0 * inputs / 2)
-
-
-def test_only_batches_of_allowed_sizes_are_made() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 1.0]], [])
-    model = BatchedModel(Formulation(problem), 100.0, BatchTable.scaled(problem, 4, (3, 4), 0.0))
-    answer = solve_linear(model.linear, Limits(600.0, 1))
-    assert answer.solution is not None
-    assert answer.solution[model.makespan] * model.unit_s == pytest.approx(4.0)
-
-
 def test_the_milp_refuses_a_memory_rule_that_is_not_linear() -> None:
     problem = ScheduleProblem.from_arrays([[1.0]], [], memory_bytes=1.0)
     with pytest.raises(ValueError, match="'running' and 'reserved', not 'peak'"):
-        BatchedModel(Formulation(problem, MemoryRule.PEAK), 1.0)
+        MilpModel(Formulation(problem, MemoryRule.PEAK), 1.0)
 
 
 def test_a_batch_table_says_what_is_wrong_with_its_sizes() -> None:
