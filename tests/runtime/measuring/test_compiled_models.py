@@ -75,9 +75,9 @@ def test_a_killed_process_leaves_nothing_and_a_live_one_loses_nothing(tmp_path: 
 
 def test_the_files_unused_for_longest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "MOST_BYTES", 2)
-    for name, when_s in {"a": 1.0, "b": 3.0, "c": 2.0}.items():
+    for name, read_and_written_s in {"a": (1.0, 1.0), "b": (3.0, 0.5), "c": (2.0, 2.0)}.items():
         (tmp_path / name).write_bytes(b"x")
-        os.utime(tmp_path / name, (when_s, when_s))
+        os.utime(tmp_path / name, read_and_written_s)
     CompiledModels(Plugins(), [GPU], tmp_path)
     assert files_in(tmp_path) == ["b", "c"]
 

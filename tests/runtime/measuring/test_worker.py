@@ -43,26 +43,18 @@ def runner_for(model: Path, command: tuple[str, ...] = WORKER_COMMAND, limits: L
     return CandidateRunner(worker_client(WorkerSetup(model, (CPU,)), command), LATENCY, limits)
 
 
-def test_a_candidate_runs_as_often_as_asked(tiny_resnet: Path) -> None:
-    runner = runner_for(tiny_resnet)
-    with runner.client:
-        assert runner.open("a", ALONE).submodels == 1
-        times_s = runner.run("a", 5)
-    assert len(times_s) == 5
-    assert min(times_s) > 0
-
-
-def test_a_split_candidate_reports_its_submodels(tiny_resnet: Path) -> None:
+def test_a_candidate_runs_as_often_as_asked_and_a_split_one_reports_its_submodels(tiny_resnet: Path) -> None:
     graph = read_graph(tiny_resnet)
     specs = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
     with worker_client(WorkerSetup(tiny_resnet, specs)) as client:
         runner = CandidateRunner(client, LATENCY)
         relu = next(v for v in range(graph.num_ops) if graph.op_types[v] == "Relu")
         devices = ["CPU_P0" if graph.position[v] <= graph.position[relu] else "CPU_P1" for v in range(graph.num_ops)]
-        opened = runner.open("split", Candidate("HETERO:CPU_P0,CPU_P1", tuple(devices)))
-        runner.open("whole", Candidate("CPU_P0"))
-        difference = runner.difference("split", "whole")
-    assert opened.submodels == 2
+        assert runner.open("split", Candidate("HETERO:CPU_P0,CPU_P1", tuple(devices))).submodels == 2
+        assert runner.open("whole", Candidate("CPU_P0")).submodels == 1
+        times_s, difference = runner.run("split", 5), runner.difference("split", "whole")
+    assert len(times_s) == 5
+    assert min(times_s) > 0
     assert is_close(difference["max_relative"])
 
 
@@ -83,12 +75,12 @@ def test_a_lost_worker_is_replaced_and_the_reason_kept(tiny_resnet: Path, fault:
     assert runner.client.num_starts == 2
 
 
-@pytest.mark.slow
 def split_of(model: Path) -> Candidate:
     """The first op on A, the others on B."""
     return Candidate("HETERO:CPU_A,CPU_B", ("CPU_A", *["CPU_B"] * (read_graph(model).num_ops - 1)))
 
 
+@pytest.mark.slow
 def test_a_candidate_that_takes_all_memory_is_killed_before_the_machine_is_out_of_it(tiny_resnet: Path) -> None:
     runner = runner_for(tiny_resnet, faulty("eat", 1))
     runner.client.memory_bytes = 0.8e9
@@ -96,15 +88,6 @@ def test_a_candidate_that_takes_all_memory_is_killed_before_the_machine_is_out_o
         with pytest.raises(CandidateFailed, match=r"took more than 0\.8 GB of memory and was killed") as failure:
             runner.open("a", ALONE)
         assert failure.value.lost_worker
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's score is Linux's")
-def test_the_kernel_ends_the_worker_before_the_search_where_memory_runs_out(tiny_resnet: Path) -> None:
-    with worker_client(WorkerSetup(tiny_resnet, (CPU,))) as client:
-        client.call(Choices("CPU"), 60.0)
-        assert client._process is not None
-        score = Path(f"/proc/{client._process.pid}/oom_score_adj").read_text()
-    assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
 
 
 @pytest.mark.slow
@@ -147,13 +130,17 @@ def test_candidates_are_opened_again_in_the_next_worker(tiny_resnet: Path) -> No
     assert runner.client.num_starts == 2
 
 
-def test_a_refused_candidate_does_not_cost_the_worker(tiny_resnet: Path) -> None:
+def test_a_refused_candidate_costs_no_worker_which_the_kernel_would_end_before_the_search(tiny_resnet: Path) -> None:
     runner = runner_for(tiny_resnet, faulty("raise", 1))
     with runner.client:
         with pytest.raises(CandidateFailed, match="refuses this model") as failure:
             runner.open("a", ALONE)
         assert not failure.value.lost_worker
         runner.open("a", ALONE)
+        if sys.platform == "linux":
+            assert runner.client._process is not None
+            score = Path(f"/proc/{runner.client._process.pid}/oom_score_adj").read_text()
+            assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
     assert runner.client.num_starts == 1
 
 

@@ -35,7 +35,7 @@ def split(model: Path) -> Candidate:
     return Candidate.side_by_side([ORDER[int(second)] for second in late], ORDER)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(tiny_resnet: Path) -> Iterator[WorkerClient]:
     """A worker over tiny_resnet and two devices of one thread."""
     with worker_client(WorkerSetup(tiny_resnet, SPECS)) as client:
