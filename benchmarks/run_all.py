@@ -37,7 +37,6 @@ BENCHMARKS = {
     "auto_quality": Small(
         "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
     ),
-    "cuda_workloads": Small("--rounds 2 --workloads chainmm", r"chainmm .*\d", needs_cuda=True),
     "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
     "explain_truth": Small("--cases tiny_bert/hetero --budget 10s --for 3s", r"\d of \d cases meet the bar of 4 of 5"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
@@ -60,8 +59,7 @@ BENCHMARKS = {
     ),
     "real_models": Small("--models light-zfnet512 --placements 1", r"\d+ of \d+ placements right"),
     "speed": Small("--largest 1000", r"simulation, 261 ops, independent links +[\d.]+ us"),
-    "torch_engine_overhead": Small("--devices 2 --rounds 3", r"16 chains +\d+ +[\d.]+"),
-    "torch_ops_parity": Small("resnet50", r"largest of all: [\d.e-]+"),
+    "torch_engine": Small("overhead parity --rounds 3 --models resnet50", r"largest of all: [\d.e-]+"),
     "truth": Small("--models tiny_resnet --placements 5 --rounds 2", r"SIMULATED against measured: Spearman"),
 }
 

@@ -27,28 +27,36 @@ def doctor(
     cuda: bool = typer.Option(
         False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,... Default: all GPUs."
     ),
-    budget: str = typer.Option("60s", "--budget", help="Time for all that compiles: 60s, 5m."),
+    budget: str | None = typer.Option(None, "--budget", help="Time for all that compiles: 60s, 5m. Default: 60s."),
     as_json: Json = False,
 ) -> None:
     """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
     if cuda:
-        _check_cuda(model, devices, as_json=as_json)
+        others = {
+            str(model): model,
+            "--partition-cpu": partition_cpu,
+            "--shape": shape,
+            "--data-shape": data_shapes,
+            "--tokens": tokens,
+            "--budget": budget,
+        }
+        _check_cuda(devices, [name for name, value in others.items() if value is not None], as_json=as_json)
     else:
-        _examine(model, devices, partition_cpu, shape, data_shapes, tokens, budget, as_json=as_json)
+        _examine(model, devices, partition_cpu, shape, data_shapes, tokens, budget or "60s", as_json=as_json)
 
 
-def _check_cuda(model: Path | None, devices: str | None, *, as_json: bool) -> None:
-    from hsdag.commands.cuda_check import check_cuda
+def _check_cuda(devices: str | None, others: list[str], *, as_json: bool) -> None:
     from hsdag.ir import OptionError
 
-    if model is not None:
-        raise OptionError(f"--cuda checks the engine itself: leave out {model}")
+    if others:
+        raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(others)}")
+    from hsdag.commands.cuda_check import check_cuda
+
     report = check_cuda(devices, on_step=say)
     if as_json:
         print_json(report.document())
         return
     typer.echo(report.text())
-    typer.echo(f"\nTo paste into an issue:\n\n{report.markdown()}")
 
 
 def _examine(

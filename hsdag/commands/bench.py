@@ -208,7 +208,7 @@ def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placem
 
 def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
     """The devices to measure alone, also by names of placements; all CUDA devices where nothing at all is named."""
-    from hsdag.runtime.torch_backend.specs import parse_torch_devices  # only here: it loads torch
+    from hsdag.runtime.torch.devices import parse_torch_devices  # only here: it loads torch
 
     known = {device.name for placement in placements.values() for device in placement.devices}
     texts = [item for device in devices if isinstance(device, str) for item in split_devices(device)]

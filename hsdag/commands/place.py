@@ -17,6 +17,7 @@ from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.measuring.messages import LeftToOpenVino
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.devices import (
     PRECISION,
@@ -83,6 +84,12 @@ def run_place(
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
         executor=options.executor,
     ) as session:
+        if options.executor == "cuda":
+            types = session.client.call(LeftToOpenVino(), options.candidate_limit_s)
+            if types:
+                watcher.note(
+                    f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow"
+                )
         start = _start(session, options)
         if len(devices.placed) == 1:
             if resume:
@@ -118,7 +125,7 @@ def _devices(options: PlaceOptions) -> DeviceSet:
         raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
     if options.partition_cpu is not None:
         raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
-    from hsdag.runtime.torch_backend.specs import resolve_torch_devices  # only here: it loads torch
+    from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
 
     return resolve_torch_devices(options.devices)
 

@@ -159,6 +159,11 @@ class Choices(Request[list[str]]):
 
 
 @dataclass(frozen=True)
+class LeftToOpenVino(Request[list[str]]):
+    """The types of ops that the CUDA engine has OpenVINO evaluate on the CPU."""
+
+
+@dataclass(frozen=True)
 class OpTimes(Request[dict[str, Any]]):
     """Times of the model's ops on ``target``, with ``devices`` per op where it takes several.
 

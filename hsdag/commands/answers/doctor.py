@@ -92,7 +92,7 @@ class Check(TypedDict):
     """A check of the CUDA engine."""
 
     name: str
-    ending: str
+    passed: bool
     detail: str
     seconds: float
 

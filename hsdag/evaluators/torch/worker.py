@@ -8,24 +8,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hsdag.evaluators.torch.probing import probe_program, probed
-from hsdag.evaluators.torch.requests import TorchRequest
-from hsdag.evaluators.torch.sources import source_of
-from hsdag.evaluators.torch.workload_graph import random_inputs
+from hsdag.evaluators.torch.workload_graph import problem_graph, random_inputs
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.graph import Csr
 from hsdag.ir.processes import Request, main
+from hsdag.ir.reader import input_name
+from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.inferences import steady_period_s
+from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
     Difference,
     InFlight,
+    LeftToOpenVino,
     Opened,
     OpTimes,
     Probe,
@@ -35,18 +38,91 @@ from hsdag.runtime.measuring.messages import (
     Throughput,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import probe_model, times_beside
-from hsdag.runtime.measuring.worker import output_difference
+from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
+from hsdag.runtime.measuring.worker import Worker, output_difference
+from hsdag.runtime.platforms.inference import array_of
+from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.timeline.timeline import Timeline
-from hsdag.runtime.torch_backend import TorchExecutor, TorchGraph, build_program
-from hsdag.runtime.torch_backend.device import NO_LIMIT
-from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
-from hsdag.runtime.torch_backend.specs import logical_device
-from hsdag.runtime.torch_ops import allow_tf32
+from hsdag.runtime.torch import (
+    Feed,
+    LogicalDevice,
+    Program,
+    TorchExecutor,
+    TorchGraph,
+    TorchNode,
+    TorchRequest,
+    allow_tf32,
+    build_program,
+    openvino_graph,
+)
+from hsdag.runtime.torch.buffers import Inputs
+from hsdag.runtime.torch.devices import NO_LIMIT, logical_device
+
+Arrays = list[NDArray[Any]]
 
 WARM_UPS = 2
 BARRIER = "barrier"
 """The property of a candidate that runs level by level."""
+
+
+class ModelSource:
+    """An OpenVINO model; references are OpenVINO's.
+
+    Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
+    """
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._worker = Worker(replace(setup, devices=()))
+        model = self._worker.model
+        self.graph = openvino_graph(model)
+        named = zip(model.inputs, self._worker.courses[0].inferences[0], strict=True)
+        self.inputs: Inputs = {input_name(port): array_of(tensor) for port, tensor in named}
+
+    def reference(self, request: Open) -> Arrays:
+        """What OpenVINO computes: the whole model compiled for the CPU, or op by op; or ONNX Runtime."""
+        self._worker.open(request)
+        found = self._worker.outputs(request.key)
+        self._worker.close(Close(request.key))
+        return found
+
+
+class WorkloadSource:
+    """A problem file whose ops have expressions; the reference is NumPy in double precision.
+
+    Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
+    """
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._problem = read_problem(setup.model)
+        self.graph = problem_graph(self._problem)
+        self.inputs: Inputs = random_inputs(self.graph, setup.seed)
+        if setup.inputs is not None:
+            self.inputs = _read(setup.inputs, self.graph, self.inputs)
+
+    def reference(self, request: Open) -> Arrays:  # noqa: ARG002 - there is one alone
+        """What the expressions give."""
+        problem = self._problem
+        before = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+        sources = [before.of(v).tolist() for v in range(problem.num_ops)]
+        wide = {name: _widened(torch.as_tensor(x)) for name, x in self.inputs.items()}
+        wanted = [v for v, _ in self.graph.outputs.values()]
+        order = problem.topological_order.tolist()
+        values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
+        return [values[v] for v in wanted]
+
+
+def _read(path: Path, graph: TorchGraph, like: Inputs) -> Inputs:
+    """The arrays of a file, of the shapes of others."""
+    arrays = InputArrays(path)
+    lacking = [name for name in graph.inputs if name not in arrays.names]
+    if lacking:
+        raise HsdagError(f"{path} needs an array {lacking[0]!r}; the inputs are {', '.join(graph.inputs)}")
+    types = {node.feed.tensor: node.feed.dtype for node in graph.nodes if node.feed is not None}
+    return {name: torch.as_tensor(arrays.read(name, tuple(like[name].shape))).to(types[name]) for name in graph.inputs}
+
+
+def _widened(x: torch.Tensor) -> NDArray[Any]:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64).numpy()
 
 
 class TorchWorker:
@@ -55,10 +131,10 @@ class TorchWorker:
     def __init__(self, setup: WorkerSetup) -> None:
         allow_tf32(False)
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
-        self._source = source_of(setup)
+        self._source = (WorkloadSource if setup.model.suffix == ".json" else ModelSource)(setup)
         self._executors: dict[str, TorchExecutor] = {}
         self._requests: dict[str, TorchRequest] = {}
-        self._references: dict[str, list[NDArray[Any]]] = {}
+        self._references: dict[str, Arrays] = {}
 
     def handle(self, request: Request[Any]) -> Any:
         """The answer to a request, by its type."""
@@ -69,6 +145,7 @@ class TorchWorker:
             Close: self.close,
             Difference: lambda asked: output_difference(self.outputs(asked.key), self.outputs(asked.reference)),
             Choices: lambda asked: [asked.target] * self._source.graph.num_nodes,
+            LeftToOpenVino: lambda _: sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch}),
             OpTimes: self.op_times,
             Probe: self.probe,
             SideBySide: self.contention,
@@ -111,7 +188,7 @@ class TorchWorker:
     def throughput(self, request: Throughput) -> InFlight:
         """Several inferences of one executor in flight."""
         executor = self._executors[request.key]
-        requests = [TorchRequest(executor, None) for _ in range(request.requests)]
+        requests = [TorchRequest(executor) for _ in range(request.requests)]
         return InFlight(steady_period_s(requests, max(request.runs, request.requests)), request.requests)
 
     def close(self, request: Close) -> None:
@@ -122,7 +199,7 @@ class TorchWorker:
         if executor is not None:
             executor.close()
 
-    def outputs(self, key: str) -> list[NDArray[Any]]:
+    def outputs(self, key: str) -> Arrays:
         """[R] what a candidate computes."""
         if key in self._references:
             return self._references[key]
@@ -147,9 +224,9 @@ class TorchWorker:
         device = replace(self._devices[request.of], memory_bytes=NO_LIMIT)
         graph, begin_s = self._source.graph, time.perf_counter()
         program = build_program(graph, [0] * graph.num_nodes, [device])
-        with TorchExecutor(program, count_memory=True) as executor:
+        with TorchExecutor(program) as executor:
             executor.load(self._source.inputs)
-            infer = TorchRequest(executor, None)
+            infer = TorchRequest(executor)
             infer.infer()
             compile_s = time.perf_counter() - begin_s
             taken_s: list[NDArray[np.float64]] = []
@@ -162,7 +239,7 @@ class TorchWorker:
                 of_node[program.node_of[ran.op]] = ran.end_s - ran.start_s
                 taken_s.append(of_node)
                 latencies_s.append(infer.latency)
-            held_bytes = sum(executor.held_memory_bytes.values())
+            resident_bytes = executor.resident_bytes
         median_s, (low, middle, high) = np.median(taken_s, axis=0), np.quantile(latencies_s, [0.25, 0.5, 0.75])
         types = [node.op_type for node in graph.nodes]
         return {
@@ -170,7 +247,7 @@ class TorchWorker:
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
             "runs": len(latencies_s),
-            "resident_bytes": held_bytes,
+            "resident_bytes": resident_bytes,
             "memory_bytes": self._memory_bytes(request.of),
             "compile_s": compile_s,
         }
@@ -178,7 +255,7 @@ class TorchWorker:
     def probe(self, request: Probe) -> Probed:
         """Seconds that tensors take from one device to another, beside the ops at both ends."""
         devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in request.devices]
-        return probed(probe_program(devices, request.tensors, request.size_bytes), request.runs, request.for_s)
+        return _probed(probe_program(devices, request.tensors, request.size_bytes), request.runs, request.for_s)
 
     def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
         """Times of devices alone and side by side, each with the graph or a small model of its own."""
@@ -190,7 +267,7 @@ class TorchWorker:
         try:
             for executor in executors:
                 executor.load(inputs)
-            return times_beside([TorchRequest(executor, None) for executor in executors], request.for_s)
+            return times_beside([TorchRequest(executor) for executor in executors], request.for_s)
         finally:
             for executor in executors:
                 executor.close()
@@ -213,6 +290,37 @@ class TorchWorker:
             return device.memory_bytes if device.memory_bytes != NO_LIMIT else None
         sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
         return float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
+
+
+def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
+    """An op on the first device that makes ``tensors`` tensors, and one on the last that reads them all."""
+    given = TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,)))
+    near = TorchNode(
+        "near",
+        "Split",
+        ((0, 0),),
+        lambda xs: tuple(xs[0].clone() for _ in range(tensors)),
+        output_bytes=(float(size_bytes),) * tensors,
+    )
+    far = TorchNode("far", "Concat", tuple((1, k) for k in range(tensors)), lambda xs: (xs[0][:1].clone(),))
+    return build_program(TorchGraph("probe", (given, near, far), {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
+
+
+def _probed(program: Program, runs: int, for_s: float) -> Probed:
+    """What a probe's inferences take beside its two ops: the median and its standard error, and bytes of a tensor."""
+    (feed,) = program.feeds.values()
+    rest_s: list[float] = []
+    with TorchExecutor(program) as executor:
+        executor.load({feed.tensor: np.zeros(feed.shape, dtype=np.uint8)})
+        request = TorchRequest(executor)
+        for _ in range(3):
+            request.infer()
+        end_s = time.perf_counter() + for_s
+        while len(rest_s) < runs and (len(rest_s) < 5 or time.perf_counter() < end_s):
+            request.infer()
+            ops = request.timeline.ops
+            rest_s.append(request.latency - float((ops.end_s - ops.start_s).sum()))
+    return Probed(float(np.median(rest_s)), median_error_s(rest_s), feed.shape[0])
 
 
 def _names(candidate: Candidate) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,12 +43,29 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert capsys.readouterr().err.count("\nhsdag: ") == 2  # the first one is at the start
 
 
-@pytest.mark.slow
-def test_cuda_prints_the_check_of_the_engine(
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--partition-cpu", "99", "--shape", "nonsense", "--budget", "0.001s"], "--partition-cpu, --shape, --budget"),
+        (["model.xml", "--data-shape", "x", "--tokens", "1"], "model.xml, --data-shape, --tokens"),
+    ],
+)
+def test_what_the_check_of_the_cuda_engine_cannot_honour_is_refused(
+    capsys: pytest.CaptureFixture[str], given: list[str], named: str
+) -> None:
+    assert run(["doctor", "--cuda", *given]) == 2
+    assert capsys.readouterr().err == f"hsdag: --cuda checks the engine itself: leave out {named}\n"
+
+
+def test_the_check_of_the_cuda_engine_prints_its_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_check, "check_cuda", partial(cuda_check.check_cuda, only=["launch cost"]))
-    assert run(["doctor", "--cuda", "--devices", "A=cpu,B=cpu"]) == 0
-    shown = capsys.readouterr().out
-    assert "| launch cost | pass |" in shown
-    assert run(["doctor", "model.xml", "--cuda"]) == 2
+    item = cuda_check.Item("copy", False, "a copy is damaged", 0.1)
+    report = cuda_check.CudaReport(("A",), {"torch": "2"}, False, (item,))
+    monkeypatch.setattr(cuda_check, "check_cuda", lambda devices, on_step: report)  # noqa: ARG005
+    assert run(["doctor", "--cuda"]) == 0
+    assert (
+        "copy  FAIL  a copy is damaged\ntorch 2\n0 of 1 checks on A passed. There is no CUDA" in capsys.readouterr().out
+    )
+    assert run(["doctor", "--cuda", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"][0]["passed"] is False

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
 import torch
+from openvino import opset13 as ops
 
 from hsdag.cli.app import run
 from hsdag.ir.errors import PlacementError
@@ -67,6 +69,19 @@ def test_bench_runs_a_placement_of_the_workload_that_it_is_for(
     assert row["inferences_per_s"] > 0
     shown = json.loads(trace.read_text())
     assert {"A", "B"} <= {event["args"]["name"] for event in shown["traceEvents"] if event["ph"] == "M"}
+
+
+def test_ops_that_torch_lacks_are_placed_too_and_named_in_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = ops.parameter([1, 64], np.float32)
+    chosen = ops.topk(ops.tanh(x), np.int32(5), 1, "max", "value")
+    path, answer = tmp_path / "topk.xml", tmp_path / "p.json"
+    ov.save_model(ov.Model([ops.result(ops.relu(chosen.output(0)))], [x], "topk"), path)
+    arguments = ["place", str(path), "-o", str(answer), "--executor", "cuda", "--devices", "A=cpu[threads=1],B=cpu"]
+    assert run([*arguments, "--budget", "3s"]) == 0
+    assert "torch does not run TopK: OpenVINO evaluates these on the CPU" in capsys.readouterr().err
+    assert Placement.load(answer).executor == "cuda"
 
 
 def test_openvino_is_not_given_a_placement_for_torch(folder: Path, tiny_resnet: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.commands.workload import first_devices, workload_problem
-from hsdag.evaluators.torch import Mode, RunPlan, problem_graph, random_inputs, run_workload, workload_graph
+from hsdag.evaluators.torch import problem_graph, random_inputs, run_workload, workload_graph
 from hsdag.ir.errors import ExecutionError, ModelError, OptionError
 from hsdag.ir.graph import graph_from_edges
 from hsdag.models import Workload
@@ -29,8 +29,7 @@ from hsdag.models.sharded_workloads import (
 from hsdag.models.workload_numpy import execute as execute_in_double
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.torch_backend import TorchExecutor, build_program, logical_devices
-from hsdag.runtime.torch_backend.openvino_graph import openvino_graph
+from hsdag.runtime.torch import TorchExecutor, build_program, logical_devices, openvino_graph
 
 Array = NDArray[np.float64]
 K = 4
@@ -66,14 +65,14 @@ def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, Array], relativ
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_randomly_placed_workload_equals_numpy_in_double_precision(name: str, seed: int) -> None:
     workload, wanted = expected(name)
-    plan = RunPlan(widen=True, warm_ups=1, share=seed == 1, mode=Mode.BARRIER if seed == 2 else Mode.DYNAMIC)
-    run = run_workload(workload, random_placement(workload, seed), logical_devices(K), plan=plan)
+    placement = random_placement(workload, seed)
+    run = run_workload(workload, placement, logical_devices(K), widen=True, barrier=seed == 2)
     assert_close(dict(run.outputs), wanted, 1e-4)
 
 
 def test_a_llama_block_in_its_own_precision_is_near() -> None:
     workload, wanted = expected("llama-block")
-    run = run_workload(workload, random_placement(workload, 0), logical_devices(K), plan=RunPlan())
+    run = run_workload(workload, random_placement(workload, 0), logical_devices(K))
     assert_close(dict(run.outputs), wanted, 2e-2)
 
 
@@ -89,8 +88,7 @@ def test_a_placement_by_names_is_the_one_by_indices() -> None:
     workload, _ = expected("chainmm")
     placement = random_placement(workload, 0)
     names = {op: f"d{d}" for op, d in zip(workload.graph.op_names, placement.tolist(), strict=True)}
-    run = run_workload(workload, names, logical_devices(K), plan=RunPlan(runs=2))
-    assert run.timeline is not None
+    run = run_workload(workload, names, logical_devices(K), runs=2)
     ran_on = dict(zip(run.timeline.ops.op.tolist(), run.timeline.ops.device.tolist(), strict=True))
     assert {run.timeline.op_names[v]: f"d{d}" for v, d in ran_on.items()}.items() <= names.items()
     assert len(run.times_s) == 2
@@ -122,12 +120,6 @@ def test_an_op_on_an_unknown_device_is_named() -> None:
     workload, _ = expected("chainmm")
     with pytest.raises(OptionError, match=r"op 'A\[0,0\]' must be on one of d0, d1, not on None"):
         run_workload(workload, {}, logical_devices(2))
-
-
-def test_capturing_without_a_gpu_says_what_to_use_instead() -> None:
-    workload, _ = expected("chainmm")
-    with pytest.raises(ExecutionError, match=r"needs all devices on one GPU, but these are on cpu; use the dynamic"):
-        run_workload(workload, [0] * workload.graph.num_ops, logical_devices(2), plan=RunPlan(mode=Mode.CAPTURED))
 
 
 def test_a_workload_that_does_not_fit_names_op_and_device() -> None:

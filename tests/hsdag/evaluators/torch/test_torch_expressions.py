@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from hsdag.evaluators.torch.expressions import TORCH_ELEMENTS, build_expression, input_part
+from hsdag.evaluators.torch.workload_graph import TORCH_ELEMENTS, build_expression, input_part
 from hsdag.ir.errors import FileFormatError
 from hsdag.models import Expression, Workload
 from hsdag.models.sharded_workloads import (

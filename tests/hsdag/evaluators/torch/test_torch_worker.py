@@ -10,14 +10,22 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from hsdag.evaluators.torch.probing import probe_program, probed
-from hsdag.evaluators.torch.worker import TorchWorker
+from hsdag.evaluators.torch.worker import TorchWorker, _probed, probe_program
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, HsdagError, ModelError
+from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.models.sharded_workloads import ChainSizes, chainmm
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.messages import Close, Difference, OpTimes, Probe, SideBySide, Throughput, WorkerSetup
-from hsdag.runtime.torch_backend import logical_devices
+from hsdag.runtime.measuring.messages import (
+    Close,
+    Difference,
+    LeftToOpenVino,
+    OpTimes,
+    Probe,
+    SideBySide,
+    Throughput,
+    WorkerSetup,
+)
+from hsdag.runtime.torch import logical_devices
 from hsdag.search.subject import read_workload
 
 ONE = {"threads": "1"}
@@ -88,7 +96,7 @@ def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -
     assert sent.tasks.num_tasks == 2 + 4
     assert sent.tasks.size_bytes.sum() == 4 * 4096
     assert kept.tasks.num_tasks == 2
-    assert probed(kept, 5, 0.01).tensor_bytes == 4096
+    assert _probed(kept, 5, 0.01).tensor_bytes == 4096
     assert worker.handle(Probe(NAMES, "matrix", 4, 1 << 20, 5, 0.05)).rest_s > 0
 
 
@@ -135,12 +143,15 @@ def test_a_device_with_too_little_memory_fails_and_is_named(worker: TorchWorker)
     assert "tight" not in worker._executors
 
 
-def test_an_op_that_the_library_lacks_is_named(tmp_path: Path) -> None:
+def test_an_op_that_torch_lacks_is_listed_and_computed_by_openvino(tmp_path: Path) -> None:
     x = ops.parameter([4], np.float32)
     path = tmp_path / "sorted.xml"
-    ov.save_model(ov.Model([ops.topk(x, np.int32(2), 0, "max", "value").output(0)], [x], "sorted"), path)
-    with pytest.raises(ModelError, match="the torch op library does not run TopK"):
-        TorchWorker(WorkerSetup(path, (A,)))
+    ov.save_model(ov.Model([ops.topk(ops.tanh(x), np.int32(2), 0, "max", "value").output(0)], [x], "sorted"), path)
+    worker = TorchWorker(WorkerSetup(path, (A, B)))
+    assert worker.handle(LeftToOpenVino()) == ["TopK"]
+    worker.handle(Open("split", split(worker)))
+    worker.handle(Open("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})))
+    assert worker.handle(Difference("split", "reference"))["max_relative"] < 1e-6
 
 
 def test_a_file_of_inputs_that_lacks_one_is_refused(workload_file: Path, tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""The torch engine: cost of a task, parity of models op by op, workloads work-conserving against bulk-synchronous.
+
+overhead    microseconds per empty task, which hands its input on (bar: 15); 16 chains side by side over the devices in
+            turn, one chain, and "crossing", tasks placed at random, where copies of 16 bytes count as tasks too
+parity      models of the zoo op by op, each fed what OpenVINO's CPU computed in f32: the largest difference by op
+            type, relative to the largest magnitude (bar: 1e-4); and the ops that are left to OpenVINO
+workloads   sharded workloads of DOPPLER on four devices, placed by critical-path on the paper's platform (simulated):
+            the error against NumPy in f64, and medians of a run, work-conserving and level by level
+
+Devices are threads of the CPU, or with --cuda streams on cuda:0, at the paper's sizes. Exit status 1 where parity
+misses its bar.
+
+Usage: python benchmarks/torch_engine.py [overhead parity workloads] [--cuda] [--rounds 9] [--models resnet50 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import openvino as ov
+import torch
+from machine import machine
+from openvino import opset13
+
+from hsdag.commands.workload import workload_problem
+from hsdag.evaluators.torch import random_inputs, run_workload, workload_graph
+from hsdag.models import ModelSpec, Workload, build_model, find_model, list_models
+from hsdag.models.sharded_workloads import (
+    ChainSizes,
+    FeedForwardSizes,
+    LlamaSizes,
+    chainmm,
+    ffnn,
+    llama_block,
+    llama_layer,
+)
+from hsdag.models.workload_numpy import execute
+from hsdag.placers.registry import make_placer
+from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.torch import (
+    Feed,
+    LogicalDevice,
+    Program,
+    TorchExecutor,
+    TorchGraph,
+    TorchNode,
+    allow_tf32,
+    build_op,
+    build_program,
+    logical_devices,
+)
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
+
+BAR, BAR_US = 1e-4, 15.0
+K, CHAINS, SIZES = 4, 16, (1_000, 10_000)
+VOCABULARY = 100  # of the smallest model
+SMALL = LlamaSizes(tokens=256, width=512, heads=8, hidden=1024, vocabulary=2048)
+WORKLOADS: dict[str, tuple[Callable[[], Workload], Callable[[], Workload]]] = {  # for the CPU, of the paper
+    "chainmm": (lambda: chainmm(K, ChainSizes(1024)), lambda: chainmm(K)),
+    "ffnn": (lambda: ffnn(K, FeedForwardSizes(2048, 32, 4096)), lambda: ffnn(K)),
+    "llama-block": (lambda: llama_block(K, SMALL), lambda: llama_block(K)),
+    "llama-layer": (lambda: llama_layer(K, SMALL), lambda: llama_layer(K)),
+}
+
+
+def overhead(devices: Sequence[LogicalDevice], rounds: int) -> None:
+    """A line for each case and number of tasks."""
+    print(f"{'case':<12}{'tasks':>8}{'median':>9}{'least':>8}{'most':>8}   us per task (bar {BAR_US:g})")
+    for name, width, is_crossing in (("16 chains", CHAINS, False), ("one chain", 1, False), ("crossing", CHAINS, True)):
+        for size in SIZES:
+            program = chains(size, width, devices, is_crossing)
+            with TorchExecutor(program) as executor:
+                executor.load({"x": np.arange(4, dtype=np.float32)})
+                found = []
+                for _ in range(3 + rounds):
+                    request = executor.submit()
+                    assert all(x.tolist() == [0.0, 1.0, 2.0, 3.0] for x in request.wait().values())
+                    found.append(1e6 * request.latency / program.tasks.num_tasks)
+            median, least, most = np.median(found[3:]), min(found[3:]), max(found[3:])
+            print(f"{name:<12}{program.tasks.num_tasks:>8}{median:>9.1f}{least:>8.1f}{most:>8.1f}")
+
+
+def chains(num_tasks: int, width: int, devices: Sequence[LogicalDevice], is_crossing: bool) -> Program:
+    """``width`` chains of tasks that hand their input on, over the devices in turn or every task anywhere."""
+    reads = [0 if i < width else i - width + 1 for i in range(num_tasks)]
+    tasks = (TorchNode(f"t{i}", "Empty", ((u, 0),), lambda xs: (xs[0],)) for i, u in enumerate(reads))
+    fed = TorchNode("x", feed=Feed("x", torch.float32, (4,)))
+    graph = TorchGraph("empty", (fed, *tasks), {f"y{i}": (num_tasks - i, 0) for i in range(width)})
+    in_turn = np.array([0, *(i % width % len(devices) for i in range(num_tasks))])
+    anywhere = np.random.default_rng(0).integers(0, len(devices), num_tasks + 1)
+    return build_program(graph, anywhere if is_crossing else in_turn, devices)
+
+
+def parity(spec: ModelSpec, device: torch.device) -> float:
+    """A table of one model; its largest difference."""
+    model, rng = build_model(spec.name), np.random.default_rng(0)
+    inputs = [
+        rng.standard_normal(given.shape, dtype=np.float32)
+        if given.element_type == "f32"
+        else rng.integers(0, VOCABULARY if given.name == "input_ids" else 2, given.shape)
+        for given in spec.inputs
+    ]
+    nodes = [node for node in model.get_ordered_ops() if node.get_type_name() != "Result"]
+    read = [port for node in nodes for port in node.outputs() if port.get_target_inputs()]
+    built = {node.get_name(): build_op(node) for node in nodes}
+    probe = ov.Model([opset13.result(port) for port in read], model.get_parameters(), "probe")
+    compiled = ov.Core().compile_model(probe, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)
+    values = {(port.get_node().get_name(), port.get_index()): np.array(compiled[k]) for k, port in enumerate(read)}
+    counts, worst, left = Counter[str](), defaultdict[str, float](float), set[str]()
+    for node in nodes:
+        name, kind = node.get_name(), node.get_type_name()
+        if kind in ("Constant", "Parameter"):
+            continue
+        sources = [(source.get_node().get_name(), source.get_index()) for source in node.input_values()]
+        run, in_torch = built[name]
+        left |= set() if in_torch else {kind}
+        results = run([torch.from_numpy(values[key]).to(device) for key in sources])
+        counts[kind] += 1
+        for port, got in enumerate(results):
+            if (name, port) in values:
+                worst[kind] = max(worst[kind], difference(got, values[name, port]))
+    print(f"\n{spec.name}: {counts.total()} ops compared; left to OpenVINO: {', '.join(sorted(left)) or 'none'}")
+    for kind in sorted(counts):
+        print(f"  {kind:28}{counts[kind]:5d} ops  {worst[kind]:.1e}")
+    return max(worst.values())
+
+
+def difference(got: torch.Tensor, wanted: np.ndarray) -> float:
+    """The largest difference over the largest magnitude; infinite for other shapes."""
+    found, wide = got.cpu().to(torch.float64).numpy(), wanted.astype(np.float64)
+    if found.shape != wide.shape:
+        return float("inf")
+    finite = np.isfinite(wide)
+    scale = np.abs(wide[finite]).max(initial=0.0) or 1.0
+    return float(np.abs(found[finite] - wide[finite]).max(initial=0.0) / scale)
+
+
+def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
+    """A line for each workload."""
+    print(f"\n{'workload':<13}{'error':>10}{'dynamic ms':>12}{'barrier ms':>12}{'dyn/barrier':>13}")
+    platform = load_platform("p100x4")
+    for name, makers in WORKLOADS.items():
+        built = makers[devices[0].is_cuda]()
+        options = SolveOptions(method="critical-path", budget_s=10.0)
+        placement = solve(workload_problem(built, platform), make_placer("critical-path"), options).device
+        dynamic, barrier = (
+            run_workload(built, placement, devices, runs=rounds, barrier=by_level) for by_level in (False, True)
+        )
+        inputs = random_inputs(workload_graph(built))
+        wide = {key: x.to(torch.complex128 if x.is_complex() else torch.float64).numpy() for key, x in inputs.items()}
+        error = max(difference(dynamic.outputs[key], x) for key, x in execute(built, wide).items())
+        ratio = dynamic.median_s / barrier.median_s
+        print(f"{name:<13}{error:>10.1e}{1e3 * dynamic.median_s:>12.2f}{1e3 * barrier.median_s:>12.2f}{ratio:>13.2f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["overhead", "parity", "workloads"])
+    parser.add_argument("--cuda", action="store_true", help="devices on cuda:0 instead of threads of the CPU")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--models", nargs="*", default=[], help="names from 'hsdag models list'; default: all")
+    args = parser.parse_args()
+    allow_tf32(False)
+    devices = logical_devices(K, "cuda:0" if args.cuda else "cpu")
+    print(f"{machine()}; {K} logical devices on {devices[0].torch_device}")
+    largest = 0.0
+    if "overhead" in args.parts:
+        overhead(devices, args.rounds)
+    if "parity" in args.parts:
+        specs = [find_model(name) for name in args.models] or list(list_models())
+        with torch.inference_mode():
+            largest = max(parity(spec, devices[0].physical) for spec in specs)
+        print(f"\nlargest of all: {largest:.1e} (bar {BAR:.0e})")
+    if "workloads" in args.parts:
+        workloads(devices, args.rounds)
+    return 0 if largest <= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The tensors on devices: those that lie there before an inference begins, those of one inference, and limits.
+
+Legend: B buffers.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice
+from hsdag.runtime.torch.graph import Tensor
+from hsdag.runtime.torch.program import UNUSED, Program
+
+Inputs = Mapping[str, Tensor | NDArray[np.generic]]
+
+
+class DeviceMemoryError(ExecutionError):
+    """A device does not have the memory that an op or its constants need."""
+
+
+class Memory:
+    """What lies on a device with a limit; each storage counts once, however many tensors show it. Thread-safe."""
+
+    def __init__(self, device: LogicalDevice) -> None:
+        self._device = device
+        self.held_bytes = 0
+        self._holders: dict[int, int] = {}  # by address of the storage
+        self._lock = threading.Lock()
+
+    def take(self, tensor: Tensor) -> None:
+        """A tensor has come to the device. Raises DeviceMemoryError, and does not count it, beyond the limit."""
+        storage, limit = tensor.untyped_storage(), self._device.memory_bytes
+        address, size = storage.data_ptr(), storage.nbytes()
+        with self._lock:
+            holders = self._holders.get(address, 0)
+            if not holders:
+                if self.held_bytes + size > limit:
+                    raise DeviceMemoryError(
+                        f"out of memory: {size} bytes are needed, but device {self._device.name} holds "
+                        f"{self.held_bytes} of its limit of {limit:.0f}; place less on it or raise its memory"
+                    )
+                self.held_bytes += size
+            self._holders[address] = holders + 1
+
+    def give(self, tensor: Tensor) -> None:
+        """A tensor that was taken leaves; it must still be alive."""
+        storage = tensor.untyped_storage()
+        with self._lock:
+            holders = self._holders.pop(storage.data_ptr())
+            if holders > 1:
+                self._holders[storage.data_ptr()] = holders - 1
+            else:
+                self.held_bytes -= storage.nbytes()
+
+
+class Residents:
+    """Constants, from the start, and inputs, once loaded: ``values`` [B], None where a task writes.
+
+    ``memories`` [B] count what lies in the buffers of devices with a limit. Raises DeviceMemoryError that names
+    constant and device where there is no room.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        each = [Memory(device) if device.memory_bytes < NO_LIMIT else None for device in program.devices]
+        self.by_device = {device.name: memory for device, memory in zip(program.devices, each, strict=True) if memory}
+        self.memories = [each[d] for d in program.buffer_device]
+        self.values: list[Tensor | None] = [None] * len(program.buffer_device)
+        try:
+            for node, port, buffer in program.constants:
+                constant = program.graph.nodes[node].constants[port].detach()  # results keep no activations
+                with self._named(f"constant {program.graph.nodes[node].name!r}", buffer):
+                    self._keep(buffer, self._placed(constant, buffer))
+            self._synchronize()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def addresses(self) -> frozenset[int]:
+        """Where the storages lie."""
+        return frozenset(x.untyped_storage().data_ptr() for x in self.values if x is not None)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the storages, each counted once."""
+        storages = [x.untyped_storage() for x in self.values if x is not None]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+    def load(self, inputs: Inputs) -> None:
+        """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
+        graph = self._program.graph
+        for name in inputs:
+            if name not in graph.inputs:
+                raise ExecutionError(f"{graph.name!r} has no input {name!r}; it has {', '.join(graph.inputs)}")
+        for buffer, feed in self._program.feeds.items():
+            if feed.tensor in inputs:
+                try:
+                    part = feed.cut(_tensor_of(inputs[feed.tensor]).detach())
+                except (ValueError, TypeError) as error:
+                    raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
+                with self._named(f"input {feed.tensor!r}", buffer):
+                    placed = self._placed(part, buffer, feed.dtype, copy=True)
+                    self._drop(buffer)
+                    self._keep(buffer, placed)
+        self._synchronize()
+
+    def check(self) -> None:
+        """Raise ExecutionError where an input was never loaded."""
+        feeds = self._program.feeds.items()
+        lacking = dict.fromkeys(repr(feed.tensor) for buffer, feed in feeds if self.values[buffer] is None)
+        if lacking:
+            raise ExecutionError(f"{self._program.graph.name!r} has no value for its inputs {', '.join(lacking)}")
+
+    def close(self) -> None:
+        """Drop everything."""
+        for buffer in range(len(self.values)):
+            self._drop(buffer)
+
+    def _keep(self, buffer: int, tensor: Tensor) -> None:
+        memory = self.memories[buffer]
+        if memory is not None:
+            memory.take(tensor)
+        self.values[buffer] = tensor
+
+    def _drop(self, buffer: int) -> None:
+        tensor, memory = self.values[buffer], self.memories[buffer]
+        if tensor is not None and memory is not None:
+            memory.give(tensor)
+        self.values[buffer] = None
+
+    def _placed(self, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False) -> Tensor:
+        """A tensor on the device of a buffer, in memory of its own size."""
+        device = self._program.devices[self._program.buffer_device[buffer]].physical
+        placed = tensor.to(device, dtype, copy=copy, memory_format=torch.contiguous_format)
+        is_view = placed.untyped_storage().nbytes() > placed.nbytes  # would keep the whole alive
+        return placed.clone() if is_view else placed
+
+    @contextmanager
+    def _named(self, what: str, buffer: int) -> Iterator[None]:
+        """Raise DeviceMemoryError that names ``what`` and the device of its buffer where there is no room."""
+        try:
+            yield
+        except (RuntimeError, DeviceMemoryError) as error:
+            shown = task_error(error)
+            if isinstance(shown, DeviceMemoryError):
+                device = self._program.devices[self._program.buffer_device[buffer]]
+                raise DeviceMemoryError(f"{what} on device {device.name}: {shown}") from error
+            raise
+
+    def _synchronize(self) -> None:
+        """Wait until copies to GPUs, which ran on the caller's streams, are there."""
+        for physical in {device.physical for device in self._program.devices if device.is_cuda}:
+            torch.cuda.current_stream(physical).synchronize()
+
+
+class RunState:
+    """The buffers of one inference, filled and dropped by tasks from any thread."""
+
+    def __init__(self, program: Program, residents: Residents) -> None:
+        self.works = program.works
+        self.outputs: dict[str, Tensor] | None = None
+        self.is_cancelled = False
+        self._program = program
+        self._resident = residents.addresses
+        self._memories = residents.memories
+        self._values = list(residents.values)
+        self._is_own = [x is None for x in residents.values]
+        self._left = list(program.uses)
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def inputs(self, task: int) -> list[Tensor]:
+        """What a task reads; the engine starts it when all of it is there."""
+        values = self._values
+        return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
+
+    def perform(self, task: int) -> None:
+        """Run a task from reading to dropping, where its results are there when it returns."""
+        self.store(task, self.works[task].run(self.inputs(task)))
+        self.release(task)
+
+    def store(self, task: int, results: Sequence[Tensor]) -> None:
+        """Keep those results of a task that are read later. Raises DeviceMemoryError where there is no room."""
+        writes = self.works[task].writes
+        if len(results) < len(writes):
+            raise RuntimeError(f"{len(writes)} results are expected, but it returned {len(results)}")
+        with self._lock:
+            for buffer, tensor in zip(writes, results, strict=False):
+                if buffer != UNUSED and not self._is_over:
+                    memory = self._memories[buffer]
+                    if memory is not None:
+                        memory.take(tensor)
+                    self._values[buffer] = tensor
+
+    def release(self, task: int) -> None:
+        """A task has read its inputs; those that no other task reads are dropped."""
+        left = self._left
+        with self._lock:
+            for buffer in self.works[task].reads:
+                left[buffer] -= 1
+                if not left[buffer] and self._is_own[buffer] and not self._is_over:
+                    self._drop(buffer)
+
+    def own_outputs(self) -> dict[str, Tensor]:
+        """The results after a good end; those that show memory of inputs or constants are copied, at the first call.
+
+        So whoever asks may change what they get. On GPUs copies are made on the present stream of the caller.
+        """
+        with self._lock:
+            assert self.outputs is not None
+            for name, tensor in self.outputs.items():
+                if tensor.is_cuda:  # whoever reads it works on a stream of their own
+                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
+                if tensor.untyped_storage().data_ptr() in self._resident:
+                    self.outputs[name] = tensor.clone()
+                    if tensor.is_cuda:  # another thread may ask next
+                        torch.cuda.current_stream(tensor.device).synchronize()
+            self._resident = frozenset()
+            return dict(self.outputs)
+
+    def end(self) -> None:
+        """Drop everything; the results stay in ``outputs`` where all of them are there."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = self.is_cancelled = True
+            found = {name: self._values[buffer] for name, buffer in self._program.outputs.items()}
+            results = {name: x for name, x in found.items() if x is not None}
+            self.outputs = results if len(results) == len(found) else None
+            for buffer, is_own in enumerate(self._is_own):
+                if is_own:
+                    self._drop(buffer)
+            self._values = [None] * len(self._values)
+
+    def _drop(self, buffer: int) -> None:
+        tensor, memory = self._values[buffer], self._memories[buffer]
+        if tensor is not None and memory is not None:
+            memory.give(tensor)
+        self._values[buffer] = None
+
+
+def _tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:
+    """The tensor of an array, in the same memory where that may be written to; torch has no other tensors."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values)
+
+
+def task_error(error: BaseException) -> BaseException:
+    """The error to report for a task that raised ``error``: one line, and one name for out of memory.
+
+    No tensor stays alive through it.
+    """
+    if error.__traceback__ is not None:
+        traceback.clear_frames(error.__traceback__.tb_next)
+    text = str(error).strip()
+    line = text.splitlines()[0] if text else repr(error)
+    if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text:
+        shown: Exception = DeviceMemoryError(f"out of memory: {line}")
+    elif line == text:
+        return error
+    else:
+        shown = RuntimeError(line)
+    shown.__cause__ = error
+    return shown

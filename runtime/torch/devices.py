@@ -1,0 +1,140 @@
+"""Torch devices to place ops on: a whole GPU, or a thread of the CPU; as text, as records and as values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.errors import DeviceError, OptionError
+from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.platforms.usable import usable_cpus
+
+NO_LIMIT = float("inf")
+_NAMED = re.compile(r"(?:([A-Za-z]\w*)=)?(cpu|cuda:\d+)(?:\[([^\[\]]*)\])?")
+
+
+@dataclass(frozen=True)
+class LogicalDevice:
+    """A name for people, the torch device behind it, and how much of that it may use.
+
+    Several may be on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker thread.
+    ``threads`` is what one op may use on the CPU. ``memory_bytes`` bounds the tensors that are live on the device,
+    constants and inputs included, without what kernels need inside.
+
+    Raises OptionError for figures out of range, DeviceError for a device that torch does not have here.
+    """
+
+    name: str
+    torch_device: str = "cpu"
+    memory_bytes: float = NO_LIMIT
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.memory_bytes > 0:
+            raise OptionError(f"the memory of device {self.name!r} must be positive, not {self.memory_bytes:g} bytes")
+        if self.threads < 1:
+            raise OptionError(f"device {self.name!r} needs at least one thread, not {self.threads}")
+        if self.torch_device == "cpu":
+            return
+        kind, _, index = self.torch_device.partition(":")
+        if kind != "cuda" or not index.isdecimal() or index != str(int(index)):
+            raise DeviceError(f"device {self.name!r} must be on 'cpu' or 'cuda:N', not {self.torch_device!r}")
+        count = torch.cuda.device_count()
+        if int(index) >= count:
+            found = ", ".join(f"cuda:{i}" for i in range(count)) or "none"
+            raise DeviceError(f"device {self.name!r}: torch finds no {self.torch_device} here; CUDA devices: {found}")
+
+    @property
+    def physical(self) -> torch.device:
+        """The torch device."""
+        return torch.device(self.torch_device)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.torch_device != "cpu"
+
+
+def logical_devices(
+    count: int, torch_device: str = "cpu", *, memory_bytes: float = NO_LIMIT
+) -> tuple[LogicalDevice, ...]:
+    """``count`` equal devices d0, d1, ... on one physical device."""
+    if count < 1:
+        raise OptionError(f"at least one device is needed, not {count}")
+    return tuple(LogicalDevice(f"d{i}", torch_device, memory_bytes) for i in range(count))
+
+
+def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
+    """Devices from a comma-separated list; None stands for all CUDA devices.
+
+    Each is ``cpu``, ``cuda:N`` or ``NAME=cpu[threads=1;memory=1e9]``. Raises DeviceError where one is unknown or occurs
+    twice, or a property is out of range.
+    """
+    if text is None:
+        text = ",".join(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+        if not text:
+            raise DeviceError(
+                "torch finds no CUDA device here; name logical devices of the CPU instead, for example "
+                "--devices 'A=cpu[threads=1],B=cpu[threads=1]'"
+            )
+    specs = parse_devices(text, _parse)
+    for spec in specs:
+        logical_device(spec)
+    return specs
+
+
+def resolve_torch_devices(text: str | None) -> DeviceSet:
+    """The devices of a list as ``parse_torch_devices`` takes it, and the whole devices that they are parts of.
+
+    Parts with a limit of memory stand for devices that are not here, and compete with no whole one.
+    """
+    specs = parse_torch_devices(text)
+    limited = {spec.plugin for spec in specs if "memory" in spec.properties}
+    names = {spec.name for spec in specs} | limited
+    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.plugin not in names)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
+
+
+def logical_device(spec: DeviceSpec) -> LogicalDevice:
+    """The device that a record stands for; one of the CPU takes all usable threads where it does not say how many.
+
+    Raises DeviceError where it is not here or a property is unknown or out of range.
+    """
+    taken = ("threads", "memory") if spec.plugin == "cpu" else ("memory",)
+    if not set(spec.properties) <= set(taken):
+        given = ", ".join(spec.properties)
+        raise DeviceError(f"device {spec.name!r}: a device over {spec.plugin} takes {' and '.join(taken)}, not {given}")
+    threads, memory_bytes = _number(spec, "threads", usable_cpus()), _number(spec, "memory", NO_LIMIT)
+    return LogicalDevice(spec.name, spec.plugin, memory_bytes, int(threads))
+
+
+def _number(spec: DeviceSpec, key: str, default: float) -> float:
+    if key not in spec.properties:
+        return default
+    text = spec.properties[key]
+    try:
+        value = int(text) if key == "threads" else float(text)
+    except ValueError as error:
+        raise DeviceError(f"device {spec.name!r}: {key} must be a number, not {text!r}") from error
+    if not 0 < value < NO_LIMIT:
+        raise DeviceError(f"device {spec.name!r}: {key} must be above 0, not {text}")
+    return value
+
+
+def _parse(text: str) -> DeviceSpec:
+    match = _NAMED.fullmatch(text.strip())
+    if match is None or (match[3] is not None and match[1] is None):
+        raise DeviceError(
+            f"device {text.strip()!r} is none that torch runs: write cuda:0, NAME=cuda:0[memory=8e9] or "
+            "NAME=cpu[threads=1]"
+        )
+    properties = {}
+    for item in filter(None, (part.strip() for part in (match[3] or "").split(";"))):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key or not value:
+            raise DeviceError(f"device {match[1]!r}: property {item!r} is not of the form KEY=VALUE")
+        properties[key] = value
+    return DeviceSpec(match[1] or match[2], match[2], properties)

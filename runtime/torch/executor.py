@@ -1,0 +1,215 @@
+"""TorchExecutor: a placed graph, ready to run inference after inference, work-conserving or level by level."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.ir.graph import FloatArray
+from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, Run
+from hsdag.runtime.executor.engine import GRACE_S
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
+from hsdag.runtime.torch.graph import Tensor
+from hsdag.runtime.torch.lanes import Lane, StreamLane, channel_lane, device_lane
+from hsdag.runtime.torch.program import Program
+
+
+class TorchBackend(Backend):
+    """One lane per device and channel: a thread on the CPU, streams on GPUs.
+
+    ``states`` are the inferences in flight by slot; whoever submits a run puts its state there first. Where there are
+    threads alone, the one that ends a task starts what waited for it.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.states: dict[int, RunState] = {}
+        self._lanes: list[Lane] = []
+        devices = program.devices
+        try:
+            for resource in program.tasks.resources:
+                here, to = devices[resource.device], resource.destination
+                self._lanes.append(device_lane(here) if to is None else channel_lane(here, devices[to]))
+        except BaseException:
+            self.close()
+            raise
+        self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
+        self.poll_s = 0.0 if self._polled else None
+        self.is_helped = not self._polled  # streams are enqueued to by one thread alone
+
+    def start(self, attempt: Attempt, inbox: Inbox) -> bool:
+        """Hand it to its lane."""
+        return self._lanes[attempt.resource].start(attempt, self.states[attempt.slot], inbox)
+
+    def poll(self, inbox: Inbox) -> None:
+        """Ask the events of all streams."""
+        for lane in self._polled:
+            lane.poll(inbox)
+
+    def cancel(self, attempt: Attempt) -> None:
+        """What is queued behind a running task is skipped; a kernel or torch op that runs goes on to its end."""
+        self.states[attempt.slot].is_cancelled = True
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Its lane goes on without it."""
+        self._lanes[attempt.resource].abandon(attempt)
+
+    def run_ended(self, slot: int) -> None:
+        """Drop its tensors but the results."""
+        state = self.states.pop(slot, None)
+        if state is not None:
+            state.end()
+
+    def close(self) -> None:
+        """End threads, wait for streams."""
+        for lane in self._lanes:
+            lane.close()
+
+
+class TorchExecutor:
+    """Runs a program. ``ranks`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
+
+    ``barrier`` runs level by level: bulk-synchronous, for comparison. Close it, or use it as a context manager.
+
+    Raises DeviceMemoryError where a device has no room for the constants of the ops on it.
+    """
+
+    def __init__(
+        self, program: Program, *, ranks: FloatArray | None = None, barrier: bool = False, grace_s: float = GRACE_S
+    ) -> None:
+        self.program = program
+        task_ranks = None if ranks is None else program.task_ranks(ranks)
+        self._residents = Residents(program)
+        self._backend = TorchBackend(program)
+        try:
+            self._engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+        except BaseException:
+            self._backend.close()
+            raise
+        self._is_closed = False
+        self._loading = threading.Lock()  # taken by callers alone, so that loading never holds up the engine
+        self._slots = itertools.count()
+
+    def __enter__(self) -> TorchExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def held_memory_bytes(self) -> dict[str, int]:
+        """The bytes that lie on each device with a limit, now."""
+        return {name: memory.held_bytes for name, memory in self._residents.by_device.items()}
+
+    @property
+    def resident_bytes(self) -> int:
+        """The bytes of constants and of inputs that were loaded, on all devices."""
+        return self._residents.held_bytes
+
+    def load(self, inputs: Inputs) -> None:
+        """Put inputs where they are read, for all inferences from now on.
+
+        Raises ExecutionError for a name or shape that does not fit, while an inference is in flight and where the
+        executor is closed, DeviceMemoryError where there is no room.
+        """
+        self._check_open()
+        with self._loading:
+            if self._backend.states:
+                raise ExecutionError(
+                    f"inputs of {self.program.graph.name!r} are loaded between inferences, but "
+                    f"{len(self._backend.states)} are in flight; wait for them"
+                )
+            self._residents.load(inputs)
+
+    def begin(self, limit_s: float | None = None) -> tuple[Run, RunState]:
+        """Start an inference, which fails after ``limit_s`` seconds; several may be in flight.
+
+        Raises ExecutionError where an input is missing or the executor is closed.
+        """
+        self._check_open()
+        with self._loading:
+            self._residents.check()
+            state, slot = RunState(self.program, self._residents), next(self._slots)
+            self._backend.states[slot] = state
+        try:
+            return self._engine.submit(slot, limit_s=limit_s), state
+        except BaseException:
+            self._backend.run_ended(slot)
+            raise
+
+    def submit(self, limit_s: float | None = None) -> TorchRequest:
+        """A request whose first inference has begun."""
+        request = TorchRequest(self, limit_s)
+        request.start_async()
+        return request
+
+    def infer(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> dict[str, Tensor]:
+        """Load inputs, if there are any, run an inference and wait for it; see ``TorchRequest.wait``."""
+        if inputs is not None:
+            self.load(inputs)
+        return self.submit(limit_s).wait()
+
+    def cancel(self, run: Run) -> None:
+        """End an inference early."""
+        self._engine.cancel(run)
+
+    def close(self) -> None:
+        """Cancel what is in flight and free threads and memory."""
+        self._is_closed = True
+        self._engine.close()
+        self._residents.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; create another")
+
+
+class TorchRequest:
+    """One inference at a time, called like a request of OpenVINO's.
+
+    Each fails after ``limit_s`` seconds with an ExecutionError that names op and device.
+    """
+
+    def __init__(self, executor: TorchExecutor, limit_s: float | None = None) -> None:
+        self._executor, self._limit_s = executor, limit_s
+        self._last: tuple[Run, RunState] | None = None
+
+    def infer(self, **_: object) -> None:
+        """Run and wait. Options of OpenVINO's have no meaning here."""
+        self.start_async()
+        self.wait()
+
+    def start_async(self) -> None:
+        """Start an inference."""
+        self._last = self._executor.begin(self._limit_s)
+
+    def wait(self, timeout_s: float | None = None) -> dict[str, Tensor]:
+        """The results by name, each on the device that made it, in memory apart from inputs and constants.
+
+        Raises ExecutionError where the inference ended badly; TimeoutError when it has not within ``timeout_s``.
+        """
+        if not self.run.wait(timeout_s):
+            raise TimeoutError(f"the inference has not ended within {timeout_s:g} s")
+        assert self._last is not None
+        return self._last[1].own_outputs()
+
+    def cancel(self) -> None:
+        """End the inference early."""
+        self._executor.cancel(self.run)
+
+    @property
+    def run(self) -> Run:
+        """The times of the last inference."""
+        assert self._last is not None
+        return self._last[0]
+
+    @property
+    def latency(self) -> float:
+        """Seconds that it took."""
+        return self.run.makespan_s
+
+    @property
+    def timeline(self) -> Timeline:
+        """What ran where and when in it."""
+        return self.run.timeline

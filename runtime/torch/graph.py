@@ -1,0 +1,151 @@
+"""TorchGraph: a computation op by op, before it has devices; that of an OpenVINO model. Legend: N nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import openvino as ov
+import torch
+
+from hsdag.ir.build import ordered_ops
+from hsdag.ir.graph import IntArray, topological_order
+from hsdag.ir.reader import input_name
+from hsdag.runtime.torch.op import Op, UnsupportedOpError
+from hsdag.runtime.torch.ops import build_op
+
+Tensor = torch.Tensor
+Ref = tuple[int, int]
+"""A result: the node that makes it, and the output port."""
+
+TensorFunction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""From the tensors a node reads to its results, on the device of what it reads; never waits for a device."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The part ``ranges`` (None for all) of an input called ``tensor``, in an element type and shape."""
+
+    tensor: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    ranges: tuple[tuple[int, int], ...] | None = None
+
+    def cut(self, whole: Tensor) -> Tensor:
+        """The part of ``whole``; raises ValueError where it does not fit."""
+        if self.ranges is not None:
+            if whole.dim() != len(self.ranges):
+                raise ValueError(f"{len(self.ranges)} axes are expected, not {tuple(whole.shape)}")
+            whole = whole[tuple(slice(first, last) for first, last in self.ranges)]
+        if tuple(whole.shape) != self.shape:
+            raise ValueError(f"shape {self.shape} is expected, not {tuple(whole.shape)}")
+        return whole
+
+
+@dataclass(frozen=True, eq=False)
+class TorchNode:
+    """An op: exactly one of ``run`` (it computes), ``feed`` (it is given) and ``constants`` (CPU, one per port).
+
+    ``output_bytes`` per port is only shown and used for ranks; ports beyond it count as 0. An op that does not run
+    ``in_torch`` is evaluated by OpenVINO on the CPU.
+    """
+
+    name: str
+    op_type: str = ""
+    reads: tuple[Ref, ...] = ()
+    run: TensorFunction | None = None
+    feed: Feed | None = None
+    constants: tuple[Tensor, ...] = ()
+    output_bytes: tuple[float, ...] = ()
+    in_torch: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.run is not None) + (self.feed is not None) + bool(self.constants) != 1:
+            raise ValueError(f"node {self.name!r} must either compute, or be fed, or be constant")
+        if self.reads and self.run is None:
+            raise ValueError(f"node {self.name!r} reads results but computes nothing")
+
+
+@dataclass(frozen=True, eq=False)
+class TorchGraph:
+    """Nodes, and the results that are wanted, by name.
+
+    Raises ValueError where a node reads, or a result names, one that is not there, or nodes read in a circle.
+    """
+
+    name: str
+    nodes: tuple[TorchNode, ...]
+    outputs: Mapping[str, Ref]
+
+    def __post_init__(self) -> None:
+        for node in self.nodes:
+            if any(not 0 <= u < len(self.nodes) for u, _ in node.reads):
+                raise ValueError(f"node {node.name!r} of graph {self.name!r} reads a node that is not there")
+        for name, (u, _) in self.outputs.items():
+            if not 0 <= u < len(self.nodes):
+                raise ValueError(f"output {name!r} of graph {self.name!r} names no node")
+        assert len(self.order) == len(self.nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.nodes)
+
+    @cached_property
+    def order(self) -> IntArray:
+        """[N] nodes such that each comes after all that it reads."""
+        edges = np.array([(u, v) for v, node in enumerate(self.nodes) for u, _ in node.reads], dtype=np.int64)
+        pairs = edges.reshape(-1, 2)
+        return topological_order(len(self.nodes), pairs[:, 0], pairs[:, 1])
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, each once, in order of first use."""
+        return tuple(dict.fromkeys(node.feed.tensor for node in self.nodes if node.feed is not None))
+
+
+def openvino_graph(model: ov.Model) -> TorchGraph:
+    """The torch graph of a model; node v is op v of its ComputationGraph (hsdag.ir.graph_of), inputs by tensor name.
+
+    Ops that depend on constants and fixed shapes alone are computed here and stay as constants.
+
+    Raises UnsupportedOpError for an op that neither torch nor OpenVINO's CPU device runs by itself.
+    """
+    named = ordered_ops(model)
+    index = {node.get_name(): v for v, (_, node) in enumerate(named)}
+    inputs = {port.get_node().get_name(): input_name(port) for port in model.inputs}
+    nodes: list[TorchNode] = []
+    for name, node in named:
+        reads = tuple((index[s.get_node().get_name()], s.get_index()) for s in node.input_values())
+        op_type, sizes = str(node.get_type_name()), tuple(_size_bytes(port) for port in node.outputs())
+        if op_type == "Parameter":
+            nodes.append(TorchNode(name, op_type, feed=_feed(node, inputs[node.get_name()]), output_bytes=sizes))
+            continue
+        run, in_torch = build_op(node)
+        known = [nodes[u].constants[port] for u, port in reads if nodes[u].constants]
+        if op_type == "ShapeOf" or (op_type != "Result" and len(known) == len(reads)):
+            with torch.no_grad():
+                constants = tuple(run(known or [torch.empty(0)]))
+            nodes.append(TorchNode(name, op_type, constants=constants, output_bytes=sizes))
+        else:
+            nodes.append(TorchNode(name, op_type, reads, run, output_bytes=sizes, in_torch=in_torch))
+    outputs: dict[str, Ref] = {}
+    for i, port in enumerate(model.outputs):
+        name = input_name(port)
+        outputs[f"{name}#{i}" if name in outputs else name] = (index[port.get_node().get_name()], 0)
+    return TorchGraph(model.get_friendly_name(), tuple(nodes), outputs)
+
+
+def _feed(node: ov.Node, name: str) -> Feed:
+    shape = node.get_output_partial_shape(0)
+    if not shape.is_static:
+        raise UnsupportedOpError(f"input {name!r} has the open shape {shape}; torch devices run fixed shapes")
+    return Feed(name, Op(node).dtype(), tuple(shape.to_shape()))
+
+
+def _size_bytes(port: ov.Output) -> float:
+    shape = port.get_partial_shape()
+    return prod(shape.to_shape() if shape.is_static else ()) * float(port.get_element_type().bitwidth) / 8

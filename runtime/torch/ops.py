@@ -1,0 +1,630 @@
+"""The table of builders: what runs each type of OpenVINO's ops on torch devices.
+
+What the table lacks, or has in another form (integers where torch wants floats, limits that are not constant, open
+shapes), is evaluated by OpenVINO on the CPU. Legend: N batch, C channels, G groups, S spatial axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import torch
+from torch.nn import functional
+
+from hsdag.runtime.torch.op import (
+    DeviceCopies,
+    NotInTorch,
+    Op,
+    Shape,
+    Tensor,
+    TorchOp,
+    by_openvino,
+    constant_tensor,
+)
+
+Builder = Callable[[Op], TorchOp]
+"""Raises NotInTorch for forms of an op that torch does not run."""
+
+ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
+    "Parameter": lambda x: x,  # takes the tensor that was fed
+    "Result": lambda x: x,
+    "Identity": lambda x: x,
+    "Relu": torch.relu,
+    "Abs": torch.abs,
+    "Negative": torch.neg,
+    "Sign": torch.sign,
+    "Floor": torch.floor,
+    "Ceiling": torch.ceil,
+    "LogicalNot": torch.logical_not,
+    "BitwiseNot": torch.bitwise_not,
+    "Add": torch.add,
+    "Subtract": torch.sub,
+    "Multiply": torch.mul,
+    "Maximum": torch.maximum,
+    "Minimum": torch.minimum,
+    "Mod": torch.fmod,
+    "FloorMod": torch.remainder,
+    "SquaredDifference": lambda a, b: torch.square(a - b),
+    "Equal": torch.eq,
+    "NotEqual": torch.ne,
+    "Greater": torch.gt,
+    "GreaterEqual": torch.ge,
+    "Less": torch.lt,
+    "LessEqual": torch.le,
+    "LogicalAnd": torch.logical_and,
+    "LogicalOr": torch.logical_or,
+    "LogicalXor": torch.logical_xor,
+    "BitwiseAnd": torch.bitwise_and,
+    "BitwiseOr": torch.bitwise_or,
+    "BitwiseXor": torch.bitwise_xor,
+    "Select": torch.where,
+}
+"""Functions of all operands, of any element type."""
+
+SAME_NAMES = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp IsFinite IsNaN Log Sigmoid Sin Sinh Sqrt Tan Tanh"
+ELEMENTWISE_FLOATS: dict[str, Callable[..., Tensor]] = {
+    **{name: getattr(torch, name.lower()) for name in SAME_NAMES.split()},
+    "Power": torch.pow,
+    "HSwish": functional.hardswish,
+    "HSigmoid": functional.hardsigmoid,
+    "HardSigmoid": lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1),
+    "Mish": functional.mish,
+    "Selu": lambda x, alpha, scale: scale * torch.where(x > 0, x, alpha * torch.expm1(x)),
+    "SoftPlus": functional.softplus,
+    "SoftSign": functional.softsign,
+    "Swish": lambda x, *beta: x * torch.sigmoid(x * beta[0]) if beta else functional.silu(x),
+}
+"""Functions of all operands where the first is of a floating type."""
+
+
+def _clamp(op: Op) -> TorchOp:
+    """Limits of integers are rounded into the interval."""
+    low, high = float(op.attribute("min")), float(op.attribute("max"))
+    if op.takes_reals:
+        return lambda xs: (torch.clamp(xs[0], low, high),)
+    limits = np.iinfo(op.node.get_output_element_type(0).to_dtype())
+    first = int(limits.min) if low <= limits.min else math.ceil(low)
+    last = int(limits.max) if high >= limits.max else math.floor(high)
+    return lambda xs: (torch.clamp(xs[0], first, last),)
+
+
+def _convert(op: Op) -> TorchOp:
+    """Numbers are cut towards zero; anything but zero is true."""
+    dtype = op.dtype()
+    if dtype is torch.bool:
+        return lambda xs: (xs[0] != 0,)
+    return lambda xs: (xs[0].to(dtype),)
+
+
+def _divide(op: Op) -> TorchOp:
+    """Integers are rounded down, or towards zero where the op does not ask for Python's way."""
+    rounding = None if op.takes_reals else "floor" if op.attribute("m_pythondiv") else "trunc"
+    return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
+
+
+def _elu(op: Op) -> TorchOp:
+    alpha = float(op.attribute("alpha"))
+    return lambda xs: (functional.elu(xs[0], alpha),)
+
+
+def _fake_quantize(op: Op) -> TorchOp:
+    """Data, the limits of the input and those of the output, which broadcast to the data.
+
+    The input's limits may be equal, which leaves the output's limits alone, or come in reverse.
+    """
+    steps = int(op.attribute("levels")) - 1
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        x, in_low, in_high, out_low, out_high = xs
+        low, high = torch.minimum(in_low, in_high), torch.maximum(in_low, in_high)
+        level = torch.round((x - in_low) / (in_high - in_low) * steps)
+        inner = level / steps * (out_high - out_low) + out_low
+        return (torch.where(x <= low, out_low, torch.where(x > high, out_high, inner)),)
+
+    return run
+
+
+def _gelu(op: Op) -> TorchOp:
+    exact = op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf"
+    return lambda xs: (functional.gelu(xs[0], approximate="none" if exact else "tanh"),)
+
+
+def _prelu(op: Op) -> TorchOp:
+    """A slope of one axis lies along the channels where it fits there."""
+    shape, slope_shape = op.shape(), op.shape(1)
+    if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] == shape[1]:
+        slope_shape = (slope_shape[0], *(1,) * (len(shape) - 2))
+    return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
+
+
+def _round(op: Op) -> TorchOp:
+    op.choice("mode", "half_to_even")
+    return lambda xs: (torch.round(xs[0]),)
+
+
+def _softmax(op: Op) -> TorchOp:
+    function, axis = torch.log_softmax if op.type == "LogSoftmax" else torch.softmax, int(op.attribute("axis"))
+    return lambda xs: (function(xs[0], axis),)
+
+
+def _matmul(op: Op) -> TorchOp:
+    turn_a, turn_b = (
+        bool(op.attribute(name)) and len(op.shape(port)) > 1  # a vector has nothing to transpose
+        for port, name in enumerate(("transpose_a", "transpose_b"))
+    )
+    return lambda xs: (torch.matmul(xs[0].mT if turn_a else xs[0], xs[1].mT if turn_b else xs[1]),)
+
+
+def _einsum(op: Op) -> TorchOp:
+    equation = str(op.attribute("equation"))
+    return lambda xs: (torch.einsum(equation, *xs),)
+
+
+def _attention(op: Op) -> TorchOp:
+    """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
+
+    A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
+    """
+    op.require(op.num_inputs <= 5)
+    causal, batch = bool(op.attribute("causal")), op.out_shape()[:-2]
+    masked = not causal and op.num_inputs > 3 and (len(op.shape(3)) > 0 or prod(op.shape(3)) > 1)
+    scale = float(op.value(4).item()) if op.num_inputs > 4 else None
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in xs[:3])
+        mask = xs[3] if masked else None
+        if mask is not None and mask.dtype is not torch.bool:
+            mask = mask.to(query.dtype)
+        return (functional.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale),)
+
+    return run
+
+
+def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
+    def build(op: Op) -> TorchOp:
+        axes, keep = op.axes(), bool(op.attribute("keep_dims"))
+        if not axes:  # torch would reduce all
+            return lambda xs: (xs[0],)
+        return lambda xs: (function(xs[0], axes, keep),)
+
+    return build
+
+
+def _sum(op: Op) -> TorchOp:
+    """Sums of small integers stop at the ends of their range in OpenVINO, which does them itself."""
+    op.require(op.takes_reals or op.dtype().itemsize > 2)
+    return _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))(op)
+
+
+def _product(x: Tensor, axes: Shape, keep: bool) -> Tensor:
+    for axis in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
+        x = torch.prod(x, axis, keep, dtype=x.dtype)
+    return x
+
+
+def _mvn(op: Op) -> TorchOp:
+    """Less the mean; over the deviation too where the op says so. Trailing axes go to one kernel."""
+    shape, eps, inside = op.shape(), float(op.attribute("eps")), True
+    if op.num_inputs == 1:  # opset 2
+        axes = tuple(int(axis) for axis in op.attribute("reduction_axes"))
+    else:
+        axes, inside = op.axes(), op.choice("eps_mode", "inside_sqrt", "outside_sqrt") == "inside_sqrt"
+    normalise = bool(op.attribute("normalize_variance"))
+    if normalise and inside and sorted(axes) == list(range(len(shape) - len(axes), len(shape))):
+        tail = shape[len(shape) - len(axes) :]
+        return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        centred = xs[0] - torch.mean(xs[0], axes, keepdim=True)
+        if not normalise:
+            return (centred,)
+        variance = torch.mean(centred * centred, axes, keepdim=True)
+        return (centred / (torch.sqrt(variance + eps) if inside else torch.sqrt(variance) + eps),)
+
+    return run
+
+
+def _batch_norm(op: Op) -> TorchOp:
+    """Data [N, C, ...]; scale, shift, mean and variance [C]. Opset 1 has the data third."""
+    eps, data = float(op.attribute("epsilon")), 2 if op.opset == "opset1" else 0
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        scale, shift, mean, variance = (x for port, x in enumerate(xs) if port != data)
+        return (functional.batch_norm(xs[data], mean, variance, scale, shift, eps=eps),)
+
+    return run
+
+
+def _group_norm(op: Op) -> TorchOp:
+    """Data [N, C, ...]; scale and shift [C]."""
+    groups, eps = int(op.attribute("num_groups")), float(op.attribute("epsilon"))
+    return lambda xs: (functional.group_norm(xs[0], groups, xs[1], xs[2], eps),)
+
+
+def _normalize_l2(op: Op) -> TorchOp:
+    axes, eps, adds = op.axes(), float(op.attribute("eps")), op.choice("eps_mode", "add", "max") == "add"
+    op.require(axes)
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        total = torch.sum(xs[0] * xs[0], axes, keepdim=True)
+        return (xs[0] / torch.sqrt(total + eps if adds else torch.clamp(total, min=eps)),)
+
+    return run
+
+
+def _lrn(op: Op) -> TorchOp:
+    """Over channels. OpenVINO's CPU device takes a bias of 1, whatever the op says."""
+    size, bias = int(op.attribute("size")), float(op.attribute("bias"))
+    op.require(op.axes() == (1,), size % 2, bias == 1)
+    alpha, beta = float(op.attribute("alpha")), float(op.attribute("beta"))
+    return lambda xs: (functional.local_response_norm(xs[0], size, alpha, beta, bias),)
+
+
+def _constant(op: Op) -> TorchOp:
+    tensor = constant_tensor(op.node)
+    return lambda _: (tensor,)
+
+
+def _shape_of(op: Op) -> TorchOp:
+    copies = DeviceCopies(torch.tensor(op.shape(), dtype=op.dtype()))
+    return lambda xs: (copies.on(xs[0].device),)
+
+
+def _reshape(op: Op) -> TorchOp:
+    """OpenVINO has worked out the shape already: zeros and -1 of a Reshape, the axes of a Squeeze."""
+    shape = op.out_shape()
+    return lambda xs: (xs[0].reshape(shape),)
+
+
+def _transpose(op: Op) -> TorchOp:
+    """Without an order the axes are turned round."""
+    order = op.value(1).tolist() or tuple(reversed(range(len(op.shape()))))
+    return lambda xs: (xs[0].permute(order),)
+
+
+def _concat(op: Op) -> TorchOp:
+    axis = int(op.attribute("axis"))
+    return lambda xs: (torch.cat(tuple(xs), axis),)
+
+
+def _split(op: Op) -> TorchOp:
+    """Also VariadicSplit, whose lengths are those of its outputs."""
+    axis = op.axis()
+    lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
+    return lambda xs: torch.split(xs[0], lengths, axis)
+
+
+def _broadcast(op: Op) -> TorchOp:
+    op.choice("mode", "numpy", "bidirectional")
+    shape = op.out_shape()
+    return lambda xs: (xs[0].expand(shape),)
+
+
+def _tile(op: Op) -> TorchOp:
+    repeats = op.value(1).tolist()
+    wide = [1] * (len(op.shape()) - len(repeats)) + repeats
+    return lambda xs: (xs[0].repeat(wide),)
+
+
+def _depth_to_space(op: Op) -> TorchOp:
+    op.choice("mode", "depth_first")
+    op.require(len(op.shape()) == 4)
+    block = int(op.attribute("block_size"))
+    return lambda xs: (functional.pixel_shuffle(xs[0], block),)
+
+
+def _cumsum(op: Op) -> TorchOp:
+    op.require(not op.attribute("exclusive"), not op.attribute("reverse"))
+    axis = op.axis()
+    return lambda xs: (torch.cumsum(xs[0], axis, dtype=xs[0].dtype),)
+
+
+def _slice(op: Op) -> TorchOp:
+    starts, stops, steps = (op.value(port).tolist() for port in (1, 2, 3))
+    axes = op.axes(4) if op.num_inputs > 4 else range(len(starts))
+    return _cutting(op, dict(zip(axes, map(slice, starts, stops, steps), strict=True)))
+
+
+def _strided_slice(op: Op) -> TorchOp:
+    """New axes and shrunk ones show in the output's shape alone."""
+    shape = op.shape()
+    begin, end = (op.value(port).tolist() for port in (1, 2))
+    steps = op.value(3).tolist() if op.num_inputs > 3 else [1] * len(begin)
+    masks = [list(op.attribute(f"{name}_mask")) for name in ("begin", "end", "new_axis", "shrink_axis", "ellipsis")]
+    marks = list(zip(*(mask[: len(begin)] + [0] * (len(begin) - len(mask)) for mask in masks), strict=True))
+    num_entries = sum(not is_new and not is_dots for _, _, is_new, _, is_dots in marks)
+    cuts: dict[int, slice] = {}
+    axis = 0
+    for first, last, step, (from_start, to_end, is_new, shrinks, is_dots) in zip(begin, end, steps, marks, strict=True):
+        if is_dots:
+            axis += len(shape) - num_entries
+        elif not is_new:
+            index = first % shape[axis] if shrinks else 0
+            ends = (None if from_start else first, None if to_end else last, step)
+            cuts[axis] = slice(index, index + 1) if shrinks else slice(*ends)
+            axis += 1
+    return _cutting(op, cuts)
+
+
+def _cutting(op: Op, cuts: Mapping[int, slice]) -> TorchOp:
+    """Cuts by axis. Python's own rules resolve a slice; torch has no negative steps: those are taken forwards."""
+    shape, result = op.shape(), op.out_shape()
+    slices, flips = [slice(None)] * len(shape), []
+    for axis, cut in cuts.items():
+        picked = range(*cut.indices(shape[axis]))
+        if picked.step < 0:
+            flips.append(axis)
+            picked = picked[::-1]
+        slices[axis] = slice(picked.start, picked.stop, picked.step) if picked else slice(0, 0)
+    index = tuple(slices)
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        x = xs[0][index]
+        return ((x.flip(flips) if flips else x).reshape(result),)
+
+    return run
+
+
+def _pad(op: Op) -> TorchOp:
+    """By a constant; negative widths cut."""
+    op.choice("pad_mode", "constant")
+    begin, end = (op.value(port).tolist() for port in (1, 2))
+    value, widths = op.value(3).item() if op.num_inputs > 3 else 0, _sides(begin, end)
+    return lambda xs: (functional.pad(xs[0], widths, value=value),)
+
+
+def _sides(begin: Sequence[int], end: Sequence[int]) -> list[int]:
+    """The argument of ``torch.nn.functional.pad``: last axis first."""
+    return [side for pair in zip(begin[::-1], end[::-1], strict=True) for side in pair]
+
+
+def _gather(op: Op) -> TorchOp:
+    """Slices of the data along one axis. Negative indices count from the end, but for opsets 1 and 7.
+
+    An index out of range gives zeros, as in OpenVINO, and never reaches a kernel: on CUDA that would end the process.
+    """
+    shape, indices_shape, result = op.shape(), op.shape(1), op.out_shape()
+    op.require(not op.node.get_attributes().get("batch_dims", 0))
+    axis, from_end = op.axis(2), op.opset not in ("opset1", "opset7")
+    size, last = shape[axis], shape[axis] - 1
+    along = (1,) * axis + (prod(indices_shape),) + (1,) * (len(shape) - axis - 1)
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        where = xs[1].reshape(-1).to(torch.int64)
+        where = torch.where(where < 0, where + size, where) if from_end else where
+        found = xs[0].index_select(axis, where.clamp(0, last))
+        return (found.masked_fill_(((where < 0) | (where > last)).reshape(along), 0).reshape(result),)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where windows lie along each spatial axis. Every tuple is [S].
+
+    ``end`` pads just as far as the last window reaches, and is negative where that is short.
+    """
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    begin: Shape
+    end: Shape
+
+    @staticmethod
+    def of(op: Op, kernel: Shape) -> Windows:
+        """Those of an op with strides, pads and perhaps dilations, along one to three axes."""
+        op.require(1 <= len(kernel) <= 3)
+        strides = tuple(op.attribute("strides"))
+        dilations = tuple(op.node.get_attributes().get("dilations", (1,) * len(kernel)))
+        begin = tuple(op.attribute("pads_begin"))  # OpenVINO has put in what auto_pad asks for
+        sizes = zip(op.shape()[2:], op.out_shape()[2:], kernel, strides, dilations, begin, strict=True)
+        end = tuple((out - 1) * stride + (k - 1) * step + 1 - size - pad for size, out, k, stride, step, pad in sizes)
+        return Windows(kernel, strides, dilations, begin, end)
+
+    def are_even(self, most: Shape | None = None) -> bool:
+        """Whether torch's own padding, the same on both sides and up to ``most``, gives these windows."""
+        sides = zip(self.begin, self.end, self.strides, most or self.begin, strict=True)
+        return all(e <= b <= limit and b - e < stride for b, e, stride, limit in sides)
+
+    def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
+        """The tensor with ``value`` around it, or cut where windows end before it does."""
+        return functional.pad(x, _sides(self.begin, self.end), value=value)
+
+
+def _weights(op: Op) -> tuple[int, Shape]:
+    """How many groups, and the weights' shape as torch has it."""
+    shape = op.shape(1)
+    return (shape[0], (shape[0] * shape[1], *shape[2:])) if op.type.startswith("Group") else (1, shape)
+
+
+def _convolution(op: Op) -> TorchOp:
+    """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
+    groups, weight_shape = _weights(op)
+    windows = Windows.of(op, weight_shape[2:])
+    functions = (functional.conv1d, functional.conv2d, functional.conv3d)
+    even = windows.are_even()
+    convolve: Callable[..., Tensor] = partial(
+        functions[len(windows.kernel) - 1],
+        stride=windows.strides,
+        padding=windows.begin if even else 0,
+        dilation=windows.dilations,
+        groups=groups,
+    )
+    return lambda xs: (convolve(xs[0] if even else windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
+
+
+def _transposed(op: Op) -> TorchOp:
+    """Data [N, C, S...] and weights [C, O, S...], or [G, C / G, O / G, S...]: the whole result, cut to its pads."""
+    groups, weight_shape = _weights(op)
+    strides, dilations = tuple(op.attribute("strides")), tuple(op.attribute("dilations"))
+    op.require(1 <= len(strides) <= 3)
+    functions = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
+    convolve: Callable[..., Tensor] = functions[len(strides) - 1]
+    sizes = zip(op.shape()[2:], weight_shape[2:], strides, dilations, strict=True)
+    whole = [(size - 1) * stride + (k - 1) * step + 1 for size, k, stride, step in sizes]
+    begin = [int(pad) for pad in op.attribute("pads_begin")]
+    end = [pad + kept - size for pad, kept, size in zip(begin, op.out_shape()[2:], whole, strict=True)]
+    pads = _sides([-pad for pad in begin], end)
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
+        x = convolve(xs[0], xs[1].reshape(weight_shape), stride=strides, dilation=dilations, groups=groups)
+        return (functional.pad(x, pads) if any(pads) else x,)
+
+    return run
+
+
+def _max_pool(op: Op) -> TorchOp:
+    """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
+    op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
+    windows = Windows.of(op, tuple(op.attribute("kernel")))
+    functions = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
+    pool: Callable[..., Tensor] = functions[len(windows.kernel) - 1]
+    if windows.are_even(tuple(k // 2 for k in windows.kernel)):  # torch pads at most by half a window
+        return lambda xs: (pool(xs[0], windows.kernel, windows.strides, windows.begin, windows.dilations),)
+    return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, windows.strides, 0, windows.dilations),)
+
+
+def _avg_pool(op: Op) -> TorchOp:
+    """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
+    windows = Windows.of(op, tuple(op.attribute("kernel")))
+    op.require(set(windows.dilations) == {1})
+    functions = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
+    pool: Callable[..., Tensor] = functions[len(windows.kernel) - 1]
+    is_same = str(op.attribute("auto_pad")).lower().startswith("same")
+    is_padded = any((*op.attribute("pads_begin"), *op.attribute("pads_end"), is_same))
+    exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
+    if windows.are_even(tuple(k // 2 for k in windows.kernel)):
+        return lambda xs: (pool(xs[0], windows.kernel, windows.strides, windows.begin, False, not exclude),)
+    op.require(not exclude)  # OpenVINO divides by the whole window even where it reaches beyond the padding
+    return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, windows.strides),)
+
+
+def _interpolate(op: Op) -> TorchOp:
+    """Data [N, C, S...] resized along its spatial axes, in those ways that torch has, too."""
+    op.require(op.opset in ("opset4", "opset11"), not op.attribute("antialias"))
+    op.require(not any((*op.attribute("pads_begin"), *op.attribute("pads_end"))))
+    shape, result = op.shape(), op.out_shape()
+    op.require(3 <= len(shape) <= 5, shape[:2] == result[:2])
+    if op.choice("shape_calculation_mode", "sizes", "scales") == "scales":
+        axes_port, scales_port = (3, 2) if op.opset == "opset4" else (2, 1)
+        axes = op.axes(axes_port) if op.num_inputs > axes_port else range(len(shape))
+        scales = zip(axes, op.value(scales_port).tolist(), strict=True)
+        op.require(*(math.isclose(scale * shape[axis], result[axis], rel_tol=1e-6) for axis, scale in scales))
+    ways = "half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
+    way, mode = op.choice("coordinate_transformation_mode", *ways), str(op.attribute("mode")).lower()
+    is_half = way == "half_pixel" or (way == "pytorch_half_pixel" and min(result[2:]) > 1)
+    grows = all(out % size == 0 for size, out in zip(shape[2:], result[2:], strict=True))
+    rounding = str(op.attribute("nearest_mode")).lower()
+    kinds = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    if mode == "nearest":
+        op.require(grows and ((way == "asymmetric" and rounding in ("floor", "simple")) or is_half))
+        op.require(not is_half or rounding in ("round_prefer_floor", "round_prefer_ceil"))
+        settings: dict[str, Any] = {"mode": "nearest"}  # of a whole multiple both are the same
+    elif mode == "cubic":
+        op.require(len(shape) == 4, float(op.attribute("cube_coeff")) == -0.75, is_half or way == "align_corners")
+        settings = {"mode": "bicubic", "align_corners": not is_half}
+    else:
+        op.require(mode in ("linear", "linear_onnx"), is_half or way == "align_corners")
+        settings = {"mode": kinds[len(shape) - 2], "align_corners": not is_half}
+    return lambda xs: (functional.interpolate(xs[0], size=result[2:], **settings),)
+
+
+BUILDERS: dict[str, Builder] = {
+    "Clamp": _clamp,
+    "Convert": _convert,
+    "ConvertLike": _convert,
+    "Divide": _divide,
+    "PRelu": _prelu,
+    "ReduceSum": _sum,
+    "ReduceMax": _reduction(torch.amax),
+    "ReduceMin": _reduction(torch.amin),
+    "ReduceProd": _reduction(_product),
+    "ReduceLogicalAnd": _reduction(torch.all),
+    "ReduceLogicalOr": _reduction(torch.any),
+    "Constant": _constant,
+    "ShapeOf": _shape_of,
+    "Reshape": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Split": _split,
+    "VariadicSplit": _split,
+    "Broadcast": _broadcast,
+    "Tile": _tile,
+    "DepthToSpace": _depth_to_space,
+    "CumSum": _cumsum,
+    "Slice": _slice,
+    "StridedSlice": _strided_slice,
+    "Pad": _pad,
+    "Gather": _gather,
+}
+"""Of any element type."""
+
+FLOAT_BUILDERS: dict[str, Builder] = {
+    "Elu": _elu,
+    "FakeQuantize": _fake_quantize,
+    "Gelu": _gelu,
+    "Round": _round,
+    "Softmax": _softmax,
+    "LogSoftmax": _softmax,
+    "MatMul": _matmul,
+    "Einsum": _einsum,
+    "ScaledDotProductAttention": _attention,
+    "ReduceMean": _reduction(torch.mean),
+    "ReduceL1": _reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep)),
+    "ReduceL2": _reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep))),
+    "MVN": _mvn,
+    "BatchNormInference": _batch_norm,
+    "GroupNormalization": _group_norm,
+    "NormalizeL2": _normalize_l2,
+    "LRN": _lrn,
+    "Convolution": _convolution,
+    "GroupConvolution": _convolution,
+    "ConvolutionBackpropData": _transposed,
+    "GroupConvolutionBackpropData": _transposed,
+    "MaxPool": _max_pool,
+    "AvgPool": _avg_pool,
+    "Interpolate": _interpolate,
+}
+"""Where the first input is of a floating type."""
+
+
+def supported_types() -> tuple[str, ...]:
+    """Every op type that torch runs, in alphabetical order; OpenVINO evaluates others."""
+    return tuple(sorted({*ELEMENTWISE, *ELEMENTWISE_FLOATS, *BUILDERS, *FLOAT_BUILDERS}))
+
+
+def in_torch(op: Op) -> TorchOp:
+    """What runs the op in torch. Raises NotInTorch for types and forms that the table does not have."""
+    reals = op.num_inputs > 0 and op.takes_reals
+    builder = BUILDERS.get(op.type) or (FLOAT_BUILDERS.get(op.type) if reals else None)
+    op.require(str(op.node.get_attributes().get("auto_broadcast", "numpy")).lower() in ("numpy", "none"))
+    if builder is not None:
+        return builder(op)
+    function = ELEMENTWISE.get(op.type) or (ELEMENTWISE_FLOATS.get(op.type) if reals else None)
+    if function is None:
+        raise NotInTorch
+    return lambda xs: (function(*xs),)
+
+
+def build_op(node: ov.Node) -> tuple[TorchOp, bool]:
+    """What runs the op on torch tensors (see TorchOp for the contract), and whether that is torch itself.
+
+    Raises UnsupportedOpError, which names the op, for state and for what OpenVINO does not run either.
+    """
+    op = Op(node)
+    for port in range(node.get_output_size()):
+        op.dtype(port)
+    try:
+        return in_torch(op), True
+    except NotInTorch:
+        return by_openvino(op), False

@@ -1,0 +1,98 @@
+"""The executor on a GPU, where there is one: streams, events, copies and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.torch import (
+    Feed,
+    LogicalDevice,
+    Program,
+    TorchExecutor,
+    TorchGraph,
+    TorchNode,
+    build_program,
+    logical_devices,
+)
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+SIZE = 128
+
+
+def product(xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return (torch.tanh(xs[0] @ xs[-1]),)
+
+
+def graph() -> TorchGraph:
+    reads = [(0,), (0, 1), (1,), (2, 3), (3, 1), (4, 5), (6, 0), (7, 5)]
+    nodes = [TorchNode("x", feed=Feed("x", torch.float32, (SIZE, SIZE)))]
+    nodes += [TorchNode(f"op{i}", "MatMul", tuple((u, 0) for u in rs), product) for i, rs in enumerate(reads)]
+    return TorchGraph("products", tuple(nodes), {"y": (8, 0), "z": (6, 0)})
+
+
+def given(seed: int = 0) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(seed).standard_normal((SIZE, SIZE)).astype(np.float32) / 8}
+
+
+def on_cpu(inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    with TorchExecutor(build_program(graph(), [0] * 9, logical_devices(1))) as executor:
+        return executor.infer(inputs)
+
+
+def gpu_program() -> Program:
+    return build_program(graph(), np.arange(9) % 3, logical_devices(3, "cuda:0", memory_bytes=1e9))
+
+
+def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert (got[name].cpu() - value).abs().max() < 1e-4 * value.abs().max()
+
+
+@on_gpu
+@pytest.mark.parametrize("barrier", [False, True])
+def test_the_dynamic_loop_equals_the_cpu(barrier: bool) -> None:
+    with TorchExecutor(gpu_program(), barrier=barrier) as executor:
+        for seed in range(3):
+            assert_close(executor.infer(given(seed)), on_cpu(given(seed)))
+
+
+@on_gpu
+def test_gpu_and_cpu_work_together() -> None:
+    devices = (LogicalDevice("gpu", "cuda:0"), LogicalDevice("cpu"))
+    with TorchExecutor(build_program(graph(), np.arange(9) % 2, devices)) as executor:
+        assert_close(executor.infer(given()), on_cpu(given()))
+
+
+@on_gpu
+def test_memory_of_the_gpu_returns_after_inferences() -> None:
+    with TorchExecutor(gpu_program()) as executor:
+        executor.load(given())
+        executor.infer()
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(50):
+            executor.infer()
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_allocated() == before
+
+
+@on_gpu
+def test_out_of_memory_on_the_gpu_names_op_and_device_and_the_next_inference_works() -> None:
+    is_huge = [True]
+
+    def huge(xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return (xs[0].repeat(1 << 30, 1),) if is_huge.pop() else (xs[0],)
+
+    nodes = (TorchNode("x", feed=Feed("x", torch.float32, (SIZE, SIZE))), TorchNode("huge", "Tile", ((0, 0),), huge))
+    program = build_program(TorchGraph("g", nodes, {"y": (1, 0)}), [0, 0], logical_devices(1, "cuda:0"))
+    with TorchExecutor(program) as executor:
+        with pytest.raises(ExecutionError, match=r"'huge' on device d0 failed: out of memory"):
+            executor.infer(given())
+        is_huge.append(False)
+        assert executor.infer(given())["y"].shape == (SIZE, SIZE)

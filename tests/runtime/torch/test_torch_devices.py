@@ -1,0 +1,54 @@
+"""Torch devices as text: what is taken, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
+from hsdag.runtime.platforms.usable import usable_cpus
+from hsdag.runtime.torch.devices import logical_device, parse_torch_devices, resolve_torch_devices
+
+
+def test_logical_devices_of_the_cpu_have_names_threads_and_memory() -> None:
+    a, b = map(logical_device, parse_torch_devices("A=cpu[threads=1;memory=1e9], B=cpu"))
+    assert (a.name, a.torch_device, a.threads, a.memory_bytes) == ("A", "cpu", 1, 1e9)
+    assert (b.threads, b.memory_bytes) == (usable_cpus(), float("inf"))
+
+
+def test_a_device_without_a_name_has_that_of_its_hardware() -> None:
+    assert parse_torch_devices("cpu") == (DeviceSpec("cpu", "cpu"),)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_cuda_the_error_says_what_to_write_instead() -> None:
+    with pytest.raises(DeviceError, match=r"no CUDA device here; name logical devices .*'A=cpu\[threads=1\],B=cpu"):
+        parse_torch_devices(None)
+    with pytest.raises(DeviceError, match="device 'cuda:0': torch finds no cuda:0 here; CUDA devices: none"):
+        parse_torch_devices("cuda:0,cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CPU", "device 'CPU' is none that torch runs: write cuda:0"),
+        ("GPU.0", "is none that torch runs"),
+        ("cpu[threads=1]", "is none that torch runs"),
+        ("A=cpu[threads]", "device 'A': property 'threads' is not of the form KEY=VALUE"),
+        ("A=cpu[threads=two]", "device 'A': threads must be a number, not 'two'"),
+        ("A=cpu[memory=-1]", "device 'A': memory must be above 0, not -1"),
+        ("A=cpu[streams=2]", "a device over cpu takes threads and memory, not streams"),
+        ("A=cpu,A=cpu", "a device occurs twice"),
+        ("", "no device given"),
+    ],
+)
+def test_a_mistake_is_named(text: str, message: str) -> None:
+    with pytest.raises(DeviceError, match=message.replace("[", r"\[")):
+        parse_torch_devices(text)
+
+
+def test_parts_compete_with_the_whole_device_unless_their_memory_is_limited() -> None:
+    assert resolve_torch_devices("A=cpu[threads=1],B=cpu[threads=1]").rivals == (DeviceSpec("cpu", "cpu"),)
+    assert resolve_torch_devices("A=cpu[memory=1e9],B=cpu").rivals == ()
+    assert resolve_torch_devices("A=cpu,cpu").rivals == ()

@@ -1,0 +1,498 @@
+"""The dynamic loop on logical CPU devices: results, transfers, memory, and what happens when things go wrong."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
+from hsdag.runtime.executor import Inbox, RunStatus
+from hsdag.runtime.torch import (
+    Feed,
+    LogicalDevice,
+    TensorFunction,
+    TorchExecutor,
+    TorchGraph,
+    TorchNode,
+    build_program,
+    logical_devices,
+)
+from hsdag.runtime.torch.buffers import Residents, RunState
+from hsdag.runtime.torch.lanes import StreamLane
+
+Tensor = torch.Tensor
+SIZE = 1000
+ZEROS = {"x": np.zeros(SIZE, dtype=np.float32)}
+
+
+def plus(amount: float) -> TensorFunction:
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (sum(xs[1:], xs[0]) + amount,)
+
+    return run
+
+
+def fed(name: str = "x") -> TorchNode:
+    return TorchNode(name, feed=Feed(name, torch.float32, (SIZE,)))
+
+
+def op(name: str, *reads: int, run: TensorFunction | None = None) -> TorchNode:
+    return TorchNode(name, "Add", tuple((u, 0) for u in reads), run or plus(1.0), output_bytes=(4.0 * SIZE,))
+
+
+def chain(length: int) -> TorchGraph:
+    nodes = (fed(), *(op(f"op{i}", i) for i in range(length)))
+    return TorchGraph("chain", nodes, {"y": (length, 0)})
+
+
+def run_on(graph: TorchGraph, placement: Sequence[int], count: int = 2, value: float = 0.0) -> dict[str, Tensor]:
+    with TorchExecutor(build_program(graph, placement, logical_devices(count))) as executor:
+        return executor.infer({"x": np.full(SIZE, value, dtype=np.float32)})
+
+
+def hanging(released: threading.Event) -> TensorFunction:
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        released.wait(20)
+        return (xs[0],)
+
+    return run
+
+
+def test_a_chain_across_devices_adds_up() -> None:
+    assert run_on(chain(6), [0, 1, 0, 1, 1, 0, 0], value=2.0)["y"].tolist() == [8.0] * SIZE
+
+
+@given(st.lists(st.integers(0, 2), min_size=9, max_size=9), st.booleans())
+def test_every_placement_gives_the_same_bits(placement: list[int], barrier: bool) -> None:
+    reads = [(0,), (0,), (1, 2), (1,), (3, 4), (2, 5), (5,), (6, 7, 3)]
+    nodes = (fed(), *(op(f"op{i}", *rs) for i, rs in enumerate(reads)))
+    graph = TorchGraph("diamonds", nodes, {"y": (8, 0), "z": (4, 0)})
+    program = build_program(graph, placement, logical_devices(3))
+    with TorchExecutor(program, barrier=barrier) as executor:
+        got = executor.infer({"x": np.linspace(0, 1, SIZE, dtype=np.float32)})
+    values = [torch.linspace(0, 1, SIZE)]
+    for rs in reads:
+        values.append(sum((values[u] for u in rs[1:]), values[rs[0]]) + 1.0)
+    assert torch.allclose(got["y"], values[8])
+    assert torch.allclose(got["z"], values[4])
+
+
+def test_a_result_is_sent_once_to_each_device_that_reads_it() -> None:
+    nodes = (fed(), op("a", 0), *(op(f"reader{i}", 1) for i in range(4)))
+    graph = TorchGraph("fan", nodes, {f"y{i}": (2 + i, 0) for i in range(4)})
+    program = build_program(graph, [0, 0, 1, 1, 2, 2], logical_devices(3))
+    sent = [name for name in program.tasks.task_names if " to " in name]
+    assert sent == ["a to d1", "a to d2"]
+
+
+def test_constants_lie_with_their_readers_and_are_never_sent() -> None:
+    nodes = (fed(), TorchNode("c", constants=(torch.ones(SIZE),)), op("a", 0, 1), op("b", 2, 1))
+    program = build_program(TorchGraph("g", nodes, {"y": (3, 0)}), [0, 0, 0, 1], logical_devices(2))
+    assert [name for name in program.tasks.task_names if name.startswith("c")] == []
+    with TorchExecutor(program) as executor:
+        assert executor.infer({"x": torch.zeros(SIZE)})["y"].tolist() == [4.0] * SIZE
+
+
+def test_a_transfer_has_the_rank_of_the_first_that_waits_for_it() -> None:
+    nodes = (fed(), op("a", 0), op("b", 1), op("c", 1))
+    program = build_program(TorchGraph("g", nodes, {"y": (3, 0), "z": (2, 0)}), [0, 0, 1, 1], logical_devices(2))
+    ranks = dict(zip(program.tasks.task_names, program.task_ranks(np.array([0.0, 9.0, 7.0, 3.0])), strict=True))
+    assert ranks == {"a": 9.0, "a to d1": 3.0, "b": 7.0, "c": 3.0}
+
+
+def test_a_tensor_is_dropped_after_its_last_use() -> None:
+    seen: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def watched(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        alive.append(sum(ref() is not None for ref in seen))
+        out = xs[0] + 1
+        seen.append(weakref.ref(out))
+        return (out,)
+
+    nodes = (fed(), *(op(f"op{i}", i, run=watched) for i in range(6)))
+    run_on(TorchGraph("g", nodes, {"y": (6, 0)}), [0] * 7)
+    assert max(alive) == 1
+
+
+@pytest.mark.parametrize("tensors", [3, 2.999])
+def test_a_chain_needs_its_input_and_two_tensors_and_may_fill_its_limit(tensors: float) -> None:
+    devices = logical_devices(1, memory_bytes=tensors * 4 * SIZE)
+    with TorchExecutor(build_program(chain(10), [0] * 11, devices)) as executor:
+        executor.load(ZEROS)
+        for _ in range(2):
+            if tensors == 3:
+                assert executor.infer()["y"].tolist() == [10.0] * SIZE
+            else:
+                with pytest.raises(ExecutionError, match="'op1' on device d0 failed: out of memory: 4000 bytes"):
+                    executor.infer()
+            assert executor.held_memory_bytes == {"d0": 4 * SIZE}
+        assert executor.resident_bytes == 4 * SIZE
+
+
+def test_views_of_one_storage_count_once() -> None:
+    def halves(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return xs[0][: SIZE // 2], xs[0][SIZE // 2 :]
+
+    nodes = (fed(), op("a", 0), TorchNode("halves", reads=((1, 0),), run=halves))
+    graph = TorchGraph("g", nodes, {"low": (2, 0), "high": (2, 1)})
+    devices = logical_devices(1, memory_bytes=2 * 4 * SIZE)  # as much as input and result
+    with TorchExecutor(build_program(graph, [0] * 3, devices)) as executor:
+        assert executor.infer(ZEROS)["high"].shape == (SIZE // 2,)
+        assert executor.held_memory_bytes == {"d0": 4 * SIZE}
+
+
+def test_beyond_a_memory_limit_op_and_device_are_named_and_the_next_inference_works() -> None:
+    wide = op("wide", 1, run=lambda xs: (xs[0].repeat(9),))
+    graph = TorchGraph("g", (fed(), op("a", 0), wide), {"y": (2, 0)})
+    devices = (LogicalDevice("big"), LogicalDevice("small", memory_bytes=4 * 4 * SIZE))
+    with TorchExecutor(build_program(graph, [0, 0, 1], devices)) as executor:
+        executor.load(ZEROS)
+        for _ in range(2):
+            with pytest.raises(ExecutionError, match=r"'wide' on device small failed: out of memory: 36000 bytes"):
+                executor.infer()
+            assert executor.held_memory_bytes == {"small": 0}
+
+
+def test_constants_beyond_a_memory_limit_are_named() -> None:
+    nodes = (fed(), TorchNode("weights", constants=(torch.ones(2 * SIZE),)), op("a", 0, 1))
+    devices = [LogicalDevice("small", memory_bytes=4.0 * SIZE)]
+    program = build_program(TorchGraph("g", nodes, {"y": (2, 0)}), [0] * 3, devices)
+    with pytest.raises(ExecutionError, match="constant 'weights' on device small: out of memory"):
+        TorchExecutor(program)
+
+
+def test_torchs_own_out_of_memory_is_told_in_one_line() -> None:
+    huge = op("huge", 0, run=lambda xs: (xs[0].repeat(1 << 50),))
+    with pytest.raises(ExecutionError, match=r"^'huge' on device d0 failed: out of memory: [^\n]+$"):
+        run_on(TorchGraph("g", (fed(), huge), {"y": (1, 0)}), [0, 0])
+
+
+def test_a_task_that_raises_is_named_and_keeps_no_tensor_alive() -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    def broken(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        kept.append(weakref.ref(xs[0]))
+        raise ValueError("no such luck")
+
+    graph = TorchGraph("g", (fed(), op("a", 0), op("bad", 1, run=broken)), {"y": (2, 0)})
+    with TorchExecutor(build_program(graph, [0, 0, 1], logical_devices(2))) as executor:
+        executor.load(ZEROS)
+        with pytest.raises(ExecutionError, match="'bad' on device d1 failed: no such luck"):
+            executor.infer()
+        gc.collect()
+        assert [ref() for ref in kept] == [None]
+
+
+def test_a_hanging_task_is_named_and_the_next_inference_gets_a_new_thread() -> None:
+    released, is_first = threading.Event(), [True]
+
+    def hangs_once(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if is_first.pop() if is_first else False:
+            released.wait(20)
+        return (xs[0] + 1,)
+
+    graph = TorchGraph("g", (fed(), op("stuck", 0, run=hangs_once), op("b", 1)), {"y": (2, 0)})
+    before = threading.active_count()
+    with TorchExecutor(build_program(graph, [0, 0, 0], logical_devices(1)), grace_s=0.05) as executor:
+        executor.load(ZEROS)
+        with pytest.raises(ExecutionError, match=r"more than 0.1 s; it waited for 'stuck' on device d0"):
+            executor.infer(limit_s=0.1)
+        assert executor.infer(limit_s=10)["y"].tolist() == [2.0] * SIZE
+        released.set()
+    wait_for(lambda: threading.active_count() == before)
+
+
+def test_a_cancelled_inference_skips_what_is_queued() -> None:
+    released = threading.Event()
+    ran: list[int] = []
+
+    def noted(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ran.append(1)
+        return (xs[0],)
+
+    nodes = (fed(), op("first", 0, run=hanging(released)), op("second", 0, run=noted))
+    graph = TorchGraph("g", nodes, {"y": (1, 0), "z": (2, 0)})
+    with TorchExecutor(build_program(graph, [0] * 3, logical_devices(1))) as executor:
+        executor.load(ZEROS)
+        inference = executor.submit()
+        inference.cancel()
+        wait_for(lambda: inference.run.status is RunStatus.CANCELLED)
+        released.set()
+        with pytest.raises(ExecutionError, match="was cancelled"):
+            inference.wait()
+        assert ran == []
+
+
+def test_a_hang_does_not_hold_up_another_inference_on_the_same_device() -> None:
+    released = threading.Event()
+    blocked = [True]
+
+    def hangs_once(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(hanging(released)(xs)) if blocked and blocked.pop() else (xs[0] + 1,)
+
+    graph = TorchGraph("g", (fed(), op("stuck", 0, run=hangs_once)), {"y": (1, 0)})
+    with TorchExecutor(build_program(graph, [0, 0], logical_devices(1)), grace_s=0.05) as executor:
+        executor.load(ZEROS)
+        first, second = executor.submit(limit_s=0.2), executor.submit()
+        with pytest.raises(ExecutionError, match="'stuck' on device d0"):
+            first.wait()
+        assert second.wait(60)["y"].tolist() == [1.0] * SIZE
+        released.set()
+
+
+def test_inferences_side_by_side_keep_their_tensors_apart() -> None:
+    program = build_program(chain(5), [0, 1, 0, 1, 0, 1], logical_devices(2))
+    with TorchExecutor(program) as executor:
+        executor.load(ZEROS)
+        results = [inference.wait()["y"] for inference in [executor.submit() for _ in range(8)]]
+    assert [x.tolist() for x in results] == [[5.0] * SIZE] * 8
+    assert len({x.data_ptr() for x in results}) == 8
+
+
+def test_no_thread_and_no_byte_is_left_after_many_inferences() -> None:
+    before = threading.active_count()
+    program = build_program(chain(4), [0, 1, 0, 1, 0], logical_devices(2, memory_bytes=1e9))
+    with TorchExecutor(program) as executor:
+        executor.load(ZEROS)
+        for _ in range(300):
+            executor.infer()
+        assert executor.held_memory_bytes == {"d0": 4 * SIZE, "d1": 0}
+    assert threading.active_count() == before
+    assert executor.held_memory_bytes == {"d0": 0, "d1": 0}
+
+
+def test_the_threads_of_torch_outside_are_as_before() -> None:
+    before = torch.get_num_threads()
+    run_on(chain(2), [0, 1, 0])
+    assert torch.get_num_threads() == before
+
+
+def test_intervals_of_one_device_do_not_overlap_though_tasks_queue_up() -> None:
+    def asleep(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        time.sleep(0.002)
+        return (xs[0],)
+
+    slow = [op(f"slow{i}", 0, run=asleep) for i in range(6)]
+    graph = TorchGraph("g", (fed(), *slow), {f"y{i}": (1 + i, 0) for i in range(6)})
+    with TorchExecutor(build_program(graph, [0] * 7, logical_devices(1))) as executor:
+        executor.load(ZEROS)
+        inference = executor.submit()
+        inference.wait()
+    ops = inference.timeline.ops
+    order = np.argsort(ops.start_s)
+    assert (ops.start_s[order][1:] >= ops.end_s[order][:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "has no value for its inputs 'x'"),
+        ({"y": np.zeros(SIZE)}, "has no input 'y'; it has x"),
+        ({"x": np.array([None] * SIZE)}, r"input 'x' of 'chain': can't convert np.ndarray of type numpy.object_"),
+        ({"x": np.zeros(3)}, r"input 'x' of 'chain': shape \(1000,\) is expected, not \(3,\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(inputs: dict[str, np.ndarray], message: str) -> None:
+    with (
+        TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1))) as executor,
+        pytest.raises(ExecutionError, match=message),
+    ):
+        executor.infer(inputs)
+
+
+def test_a_closed_executor_says_so() -> None:
+    executor = TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1)))
+    executor.close()
+    for call in (executor.infer, lambda: executor.load(ZEROS)):
+        with pytest.raises(ExecutionError, match="the executor of 'chain' is closed"):
+            call()
+
+
+def test_a_refused_limit_leaves_no_inference_and_no_byte_behind() -> None:
+    with TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1, memory_bytes=1e9))) as executor:
+        executor.load(ZEROS)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="limit_s must be a positive number"):
+                executor.submit(limit_s=-1.0)
+        assert executor.held_memory_bytes == {"d0": 4 * SIZE}
+        executor.load(ZEROS)  # refused while an inference is in flight
+
+
+def test_refused_ranks_leave_no_thread_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="ranks must be"):
+        TorchExecutor(build_program(chain(1), [0, 0], logical_devices(2)), ranks=np.full(2, np.nan))
+    assert threading.active_count() == before
+
+
+def test_a_task_that_was_brief_before_may_hang_without_holding_up_the_loop() -> None:
+    released, is_hanging = threading.Event(), [False]
+
+    def brief(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(hanging(released)(xs)) if is_hanging[0] else (xs[0],)
+
+    graph = TorchGraph("g", (fed(), op("a", 0, run=brief)), {"y": (1, 0)})
+    with TorchExecutor(build_program(graph, [0, 0], logical_devices(1)), grace_s=0.05) as executor:
+        executor.load(ZEROS)
+        for _ in range(5):
+            executor.infer()
+        is_hanging[0] = True
+        with pytest.raises(ExecutionError, match=r"more than 0.1 s; it waited for 'a' on device d0"):
+            executor.infer(limit_s=0.1)
+        released.set()
+
+
+def test_results_carry_no_gradients_whatever_the_inputs_do() -> None:
+    with TorchExecutor(build_program(chain(3), [0, 1, 0, 1], logical_devices(2))) as executor:
+        assert not executor.infer({"x": torch.zeros(SIZE, requires_grad=True)})["y"].requires_grad
+
+
+@pytest.mark.parametrize("size", [16, 1 << 16])
+def test_short_and_long_copies_are_both_made(size: int) -> None:
+    nodes = (TorchNode("x", feed=Feed("x", torch.float32, (size,))), op("a", 0), op("b", 1), op("c", 2))
+    program = build_program(TorchGraph("g", nodes, {"y": (3, 0), "z": (1, 0)}), [0, 0, 1, 0], logical_devices(2))
+    with TorchExecutor(program) as executor:
+        results = executor.infer({"x": torch.zeros(size)})
+        assert (results["y"] == 3).all()
+        assert results["y"].data_ptr() != results["z"].data_ptr()
+
+
+def test_a_placement_of_another_length_is_refused() -> None:
+    with pytest.raises(OptionError, match="gives each of its 3 ops a device below 2"):
+        build_program(chain(2), [0, 1], logical_devices(2))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LogicalDevice("d", "cuda:99"), "torch finds no cuda:99 here"),
+        (lambda: LogicalDevice("d", "cuda:00"), "must be on 'cpu' or 'cuda:N'"),
+        (lambda: LogicalDevice("d", "gpu"), "must be on 'cpu' or 'cuda:N'"),
+        (lambda: LogicalDevice("d", memory_bytes=0), "memory of device 'd' must be positive"),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused(make: object, message: str) -> None:
+    with pytest.raises((DeviceError, OptionError), match=message):
+        make()  # type: ignore[operator]
+
+
+def views() -> TorchGraph:
+    """The input, a constant, and a view of each, all of them results."""
+    nodes = (
+        TorchNode("x", feed=Feed("x", torch.float32, (4,))),
+        TorchNode("c", constants=(torch.ones(4, requires_grad=True),)),
+        op("v", 0, run=lambda xs: (xs[0].reshape(2, 2),)),
+        op("w", 1, run=lambda xs: (xs[0][1:],)),
+    )
+    return TorchGraph("views", nodes, {"x": (0, 0), "c": (1, 0), "v": (2, 0), "w": (3, 0)})
+
+
+def waiting(released: threading.Event) -> TorchGraph:
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        released.wait(20)
+        return (xs[0] + 1,)
+
+    return TorchGraph("g", (TorchNode("x", feed=Feed("x", torch.float32, (4,))), op("slow", 0, run=run)), {"y": (1, 0)})
+
+
+def test_writing_into_results_changes_neither_constants_nor_loaded_inputs() -> None:
+    with TorchExecutor(build_program(views(), [0] * 4, logical_devices(1))) as executor:
+        executor.load({"x": np.arange(4, dtype=np.float32)})
+        first = {name: x.clone() for name, x in executor.infer().items()}
+        for x in executor.infer().values():
+            x.zero_()
+        again = executor.infer()
+    assert all(torch.equal(again[name], x) for name, x in first.items())
+    assert again["w"].tolist() == [1.0] * 3
+
+
+def test_a_result_of_its_own_is_handed_out_without_a_copy() -> None:
+    made: list[Tensor] = []
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        made.append(xs[0] + 1)
+        return (made[0],)
+
+    graph = TorchGraph("g", (TorchNode("x", feed=Feed("x", torch.float32, (4,))), op("a", 0, run=run)), {"y": (1, 0)})
+    with TorchExecutor(build_program(graph, [0, 0], logical_devices(1))) as executor:
+        assert executor.infer({"x": np.zeros(4, dtype=np.float32)})["y"] is made[0]
+
+
+def test_a_constant_that_wants_gradients_gives_results_without() -> None:
+    with TorchExecutor(build_program(views(), [0] * 4, logical_devices(1))) as executor:
+        assert not any(x.requires_grad for x in executor.infer({"x": np.zeros(4, dtype=np.float32)}).values())
+
+
+def test_loading_while_an_inference_is_in_flight_is_refused_and_works_afterwards() -> None:
+    released, given = threading.Event(), {"x": np.zeros(4, dtype=np.float32)}
+    with TorchExecutor(build_program(waiting(released), [0, 0], logical_devices(1, memory_bytes=1e9))) as executor:
+        executor.load(given)
+        inference = executor.submit()
+        with pytest.raises(ExecutionError, match=r"inputs of 'g' are loaded between inferences, but 1 are in flight"):
+            executor.load(given)
+        released.set()
+        assert inference.wait()["y"].tolist() == [1.0] * 4
+        executor.load({"x": np.ones(4, dtype=np.float32)})
+        assert executor.infer()["y"].tolist() == [2.0] * 4
+        assert executor.held_memory_bytes == {"d0": 16}
+
+
+def test_inputs_that_may_not_be_written_are_read_without_a_warning() -> None:
+    given = np.arange(4, dtype=np.float32)
+    given.flags.writeable = False
+    with TorchExecutor(build_program(views(), [0] * 4, logical_devices(1))) as executor:
+        executor.load({"x": given})
+        given.flags.writeable = True
+        given[:] = -1
+        assert executor.infer()["x"].tolist() == [0.0, 1.0, 2.0, 3.0]
+        executor.load({"x": np.broadcast_to(np.float32(2), (4,))})
+        assert executor.infer()["v"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_a_backend_that_cannot_be_made_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no more streams")
+
+    program = build_program(views(), [0, 0, 1, 1], logical_devices(2))
+    before = threading.active_count()
+    monkeypatch.setattr("hsdag.runtime.torch.executor.channel_lane", fails)
+    with pytest.raises(RuntimeError, match="no more streams"):
+        TorchExecutor(program)
+    assert threading.active_count() == before
+
+
+def test_tasks_on_streams_run_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and events are stood in for: what is asked is what the enqueued op sees."""
+    seen: list[bool] = []
+
+    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        seen.append(torch.is_grad_enabled())
+        return (xs[0],)
+
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: SimpleNamespace())
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda _: None))
+    program = build_program(TorchGraph("g", (fed(), op("a", 0, run=run)), {"y": (1, 0)}), [0, 0], logical_devices(1))
+    residents = Residents(program)
+    residents.load(ZEROS)
+    lane = StreamLane((torch.device("cuda:0"),))
+    assert not lane.start(SimpleNamespace(task=0), RunState(program, residents), Inbox())  # type: ignore[arg-type]
+    assert seen == [False]
+
+
+def wait_for(is_so: object, limit_s: float = 60.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < end_s
+        time.sleep(0.005)

@@ -1,0 +1,497 @@
+"""The table of builders against OpenVINO's CPU device, op by op; what is left to OpenVINO, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from openvino import opset1, opset2, opset3, opset8, opset10, opset11, opset14
+from openvino import opset13 as ops
+
+from hsdag.models import build_model, list_models
+from hsdag.runtime.torch import UnsupportedOpError, build_op, openvino_graph, supported_types
+from hsdag.runtime.torch.op import DeviceCopies, constant_tensor, static_value
+
+Array = NDArray[Any]
+Build = Callable[..., ov.Node]
+
+BAR = 1e-4
+SOME = settings(suppress_health_check=[HealthCheck.filter_too_much])
+PADS = st.lists(st.integers(0, 2), min_size=2, max_size=2)
+STEPS = st.lists(st.integers(1, 3), min_size=2, max_size=2)
+LIMIT, STEP = st.integers(-9, 9), st.sampled_from([-3, -2, -1, 1, 2, 3])
+SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+
+
+def numbers(*shape: int, scale: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
+    return scale * np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def agrees(build: Build, *arrays: Array, in_torch: bool | None = True) -> None:
+    """An op computes what OpenVINO computes; ``in_torch`` is who must run it, None for either."""
+    read = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
+    node = build(*read)
+    parameters = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
+    results = [ops.result(port) for port in build(*parameters).outputs()]
+    compiled = ov.Core().compile_model(ov.Model(results, parameters), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    wanted = [np.array(x) for x in compiled(list(arrays)).values()]
+    run, is_torchs = build_op(node)
+    assert in_torch is None or is_torchs is in_torch
+    given = {parameter.get_name(): x for parameter, x in zip(read, arrays, strict=True)}
+    sources = [(source.get_node().get_name(), source) for source in node.input_values()]
+    values = [given[name] if name in given else np.array(static_value(source)) for name, source in sources]
+    xs = [torch.from_numpy(x) for x in values]
+    before = [x.clone() for x in xs]
+    for got, x in zip(run(xs), wanted, strict=False):
+        found = got.numpy()
+        assert (found.shape, found.dtype) == (x.shape, x.dtype)
+        finite = np.isfinite(x) if x.dtype.kind == "f" else np.ones(x.shape, np.bool_)
+        np.testing.assert_array_equal(found[~finite], x[~finite])
+        if finite.any():
+            scale = np.abs(x[finite].astype(np.float64)).max() or 1.0
+            assert np.abs(found[finite].astype(np.float64) - x[finite]).max() <= BAR * scale
+    for read_x, read_before in zip(xs, before, strict=True):
+        np.testing.assert_array_equal(read_x.numpy(), read_before.numpy())
+
+
+UNARY = ("relu sigmoid tanh exp erf abs negative floor ceiling sign hswish hsigmoid softplus softsign mish sin cos tan "
+         "atan sinh cosh asinh swish").split()  # fmt: skip
+REALS_TO = {"asin": (-0.9, 0.9), "acos": (-0.9, 0.9), "atanh": (-0.9, 0.9), "log": (1e-6, 9), "sqrt": (0, 9),
+            "acosh": (1.0, 1e3)}  # fmt: skip
+ARITHMETIC = "add subtract multiply maximum minimum squared_difference divide mod floor_mod".split()
+COMPARISONS = "equal not_equal greater greater_equal less less_equal".split()
+LOGIC = "logical_and logical_or logical_xor".split()
+
+
+@pytest.mark.parametrize("name", [*UNARY, *REALS_TO])
+@given(shape=SHAPES, seed=st.integers(0, 99))
+@settings(max_examples=4)
+def test_a_function_of_reals_agrees(name: str, shape: tuple[int, ...], seed: int) -> None:
+    low, high = REALS_TO.get(name, (-4, 4))
+    agrees(getattr(ops, name), np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+@pytest.mark.parametrize("name", [*ARITHMETIC, *COMPARISONS])
+@given(shape=SHAPES, broadcast=st.lists(st.booleans(), min_size=4, max_size=4), seed=st.integers(0, 99))
+@settings(max_examples=4)
+def test_an_op_of_two_operands_broadcasts_as_openvino_does(
+    name: str, kind: type[Any], shape: tuple[int, ...], broadcast: list[bool], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    other = tuple(1 if is_one else size for is_one, size in zip(broadcast, shape, strict=False))
+    first, least = rng.integers(-4 if name != "divide" else 1, 5, shape).astype(kind), -4
+    if name in ("divide", "mod", "floor_mod"):
+        least = 1
+    agrees(getattr(ops, name), first, rng.integers(least, 5, other[1:] or other).astype(kind))
+
+
+@pytest.mark.parametrize(
+    ("build", "arrays"),
+    [
+        *((getattr(ops, name), (np.array([[True], [False]]), np.array([True, False]))) for name in LOGIC),
+        (ops.logical_not, (np.array([True, False]),)),
+        *(
+            (getattr(ops, f"bitwise_{name}"), (np.array([[12], [-7]], np.int32), np.array([10, 5], np.int32)))
+            for name in ("and", "or", "xor")
+        ),
+        (ops.bitwise_not, (np.array([0, 5, -9], np.int32),)),
+        *((build, (np.array([np.inf, -np.inf, np.nan, 1.0], np.float32),)) for build in (opset10.is_nan,
+                                                                                        opset10.is_finite)),
+        (ops.select, (np.array([[True], [False]]), numbers(3, 1, 4), numbers(2, 4, seed=1))),
+        (ops.power, (np.abs(numbers(2, 3, 4)), numbers(3, 1, seed=1))),
+        (lambda x: ops.power(x, np.float32(3)), (numbers(4, 5),)),
+        *((ops.prelu, (numbers(2, 3, 4, 5), numbers(*slope, seed=1))) for slope in ((3,), (1,), (3, 1, 1), (5,))),
+        (
+            lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (2, -2, -3, 5)), 16),
+            (np.array([-5, -2, -1, 0, 1, 2, 5], np.float32),),
+        ),
+        (lambda x: ops.depth_to_space(x, "depth_first", 2), (numbers(2, 12, 3, 5),)),
+        (ops.convert_like, (np.array([-1.5, 2.7], np.float32), np.array([1], np.int32))),
+        (lambda x: ops.clamp(x, -1.5, 2.5), (np.arange(-5, 6, dtype=np.int32),)),
+        *((build, (np.arange(-5, 6, dtype=np.int32),)) for build in (ops.relu, ops.abs, ops.negative)),
+        *(
+            (lambda x, kind=kind: ops.convert(x, kind), (np.array([0.0, 0.4, 1.6, 2.5, 100.9], np.float32),))
+            for kind in ("i32", "i64", "f16", "boolean", "u8", "i8")
+        ),
+        *(
+            (lambda x: ops.convert(x, "f32"), (np.array([0, 1, 0, 1]).astype(kind),))
+            for kind in (np.int64, np.bool_, np.uint8, np.float16)
+        ),
+    ],
+)  # fmt: skip
+def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array, ...]) -> None:
+    agrees(build, *arrays)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: ops.gelu(x, "erf"),
+        lambda x: ops.gelu(x, "tanh"),
+        lambda x: ops.elu(x, 0.7),
+        lambda x: ops.clamp(x, -0.5, 0.8),
+        lambda x: ops.swish(x, np.float32(1.7)),
+        lambda x: ops.selu(x, np.array([1.6], np.float32), np.array([1.1], np.float32)),
+        lambda x: ops.hard_sigmoid(x, np.float32(0.3), np.float32(0.4)),
+        lambda x: ops.round(x, "half_to_even"),
+        lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-1, 1.5, -3, 5)), 16),
+        lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-2, 2, 5, -3)), 256),
+        lambda x: ops.softmax(x, -2),
+        lambda x: opset1.softmax(x, 1),
+        lambda x: ops.log_softmax(x, 2),
+        lambda x: ops.mvn(x, [2, 3], True, 1e-5, "inside_sqrt"),
+        lambda x: ops.mvn(x, [-1], True, 1e-2, "outside_sqrt"),
+        lambda x: ops.mvn(x, [1], True, 1e-5, "inside_sqrt"),
+        lambda x: ops.mvn(x, [2, 3], False, 1e-5, "inside_sqrt"),
+        lambda x: opset2.mvn(x, True, True, 1e-3),
+        lambda x: opset2.mvn(x, False, True, 1e-3),
+        lambda x: ops.normalize_l2(x, [1], 1e-2, "add"),
+        lambda x: ops.normalize_l2(x, [1, 2, 3], 9.0, "max"),
+        lambda x: ops.lrn(x, [1], 2.0, 0.75, 1.0, 3),
+        lambda x: ops.group_normalization(x, numbers(6, seed=1), numbers(6, seed=2), 3, 1e-3),
+        *(
+            lambda x, opset=opset: opset.batch_norm_inference(
+                x, *(numbers(6, seed=seed) for seed in (1, 2, 3)), np.abs(numbers(6, seed=4)) + 0.1, 1e-3
+            )
+            for opset in (opset1, ops)
+        ),
+        lambda x: ops.reshape(x, [0, -1], special_zero=True),
+        lambda x: ops.reshape(x, [4, 1, 60], special_zero=False),
+        lambda x: ops.unsqueeze(x, [0, -1]),
+        lambda x: ops.transpose(x, [2, 0, 3, 1]),
+        lambda x: ops.transpose(x, np.array([], np.int64)),
+        lambda x: ops.split(x, 1, 3),
+        lambda x: ops.split(x, -1, 2),
+        lambda x: ops.variadic_split(x, -1, [1, -1, 2]),
+        lambda x: ops.concat([x, x], -2),
+        lambda x: ops.tile(x, [2, 1]),
+        lambda x: ops.tile(x, [2, 1, 3, 1, 1]),
+        lambda x: ops.broadcast(x, [5, 2, 6, 5, 4]),
+        lambda x: opset3.broadcast(x, [1, 4], broadcast_spec="BIDIRECTIONAL"),
+        lambda x: ops.cum_sum(x, -1),
+        lambda x: ops.pad(x, [0, 0, 1, 2], [1, 0, 0, 3], "constant"),
+        lambda x: ops.pad(x, [0, 0, -1, 2], [0, 1, 0, -1], "constant", np.float32(1.5)),
+        lambda x: ops.slice(x, [1, -3], [2, 1000], [1, 2]),
+        lambda x: ops.slice(x, [0], ops.gather(ops.shape_of(x), np.array([3]), np.array(0)), [1], [1]),
+        lambda x: opset1.max_pool(x, [2, 2], [0, 0], [0, 0], [3, 2], "floor", "same_upper"),
+    ],
+)  # fmt: skip
+def test_an_op_with_attributes_agrees(build: Build) -> None:
+    agrees(build, numbers(2, 6, 5, 4, scale=2.0))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("axes", [[1], [0, -1], [0, 1, 2]])
+@pytest.mark.parametrize("name", "mean sum max min prod l1 l2".split())
+def test_a_reduction_agrees(name: str, axes: list[int], keep: bool, kind: type[Any]) -> None:
+    x = np.random.default_rng(0).integers(1, 9, (2, 3, 4)).astype(kind) - (0.5 if kind is np.float32 else 0)
+    agrees(lambda p: getattr(ops, f"reduce_{name}")(p, axes, keep), x.astype(kind), in_torch=None)
+
+
+@pytest.mark.parametrize("name", ["and", "or"])
+def test_a_logical_reduction_agrees(name: str) -> None:
+    x = np.array([[True, True], [True, False], [False, False]])
+    agrees(lambda p: getattr(ops, f"reduce_logical_{name}")(p, [1], False), x)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "turn_a", "turn_b"),
+    [
+        ((3, 4), (4, 5), False, False),
+        ((4, 3), (5, 4), True, True),
+        ((4,), (4, 5), False, False),
+        ((4,), (5, 4), True, True),
+        ((2, 3, 4), (4,), False, False),
+        ((2, 1, 4, 3), (6, 4, 5), True, False),
+    ],
+)
+def test_a_product_agrees(a: tuple[int, ...], b: tuple[int, ...], turn_a: bool, turn_b: bool) -> None:
+    agrees(lambda x, y: ops.matmul(x, y, turn_a, turn_b), numbers(*a), numbers(*b, seed=1))
+
+
+def test_an_einsum_agrees() -> None:
+    agrees(lambda x, y: ops.einsum([x, y], "abc,bd->adc"), numbers(2, 3, 4), numbers(3, 5, seed=1))
+
+
+@pytest.mark.parametrize("kind", ["plain", "causal", "bias", "shared_bias", "seen", "scale"])
+def test_attention_agrees(kind: str) -> None:
+    query, key, value = numbers(2, 3, 5, 4), numbers(2, 3, 7, 4, seed=1), numbers(2, 3, 7, 6, seed=2)
+    masks = {
+        "bias": numbers(2, 3, 5, 7, seed=3),
+        "shared_bias": numbers(1, 1, 1, 7, seed=3),
+        "seen": np.random.default_rng(0).random((5, 7)) < 0.7,
+        "scale": numbers(5, 7, seed=3),
+    }
+
+    def build(*inputs: ov.Node) -> ov.Node:
+        scale = {"scale": ops.constant(np.float32(0.3))} if kind == "scale" else {}
+        return ops.scaled_dot_product_attention(*inputs, causal=kind == "causal", **scale)
+
+    agrees(build, query, key, value, *([masks[kind]] if kind in masks else []))
+
+
+@SOME
+@given(limits=st.lists(st.tuples(LIMIT, LIMIT, STEP), min_size=2, max_size=2))
+def test_slice_agrees_for_any_limits_and_steps(limits: list[tuple[int, int, int]]) -> None:
+    assume(all(range(*slice(a, b, c).indices(n)) for (a, b, c), n in zip(limits, (6, 5), strict=True)))
+    start, stop, step = (list(column) for column in zip(*limits, strict=True))
+    agrees(lambda x: ops.slice(x, start, stop, step, [2, -2]), numbers(2, 5, 6))
+
+
+@SOME
+@given(
+    limits=st.lists(st.tuples(LIMIT, LIMIT, STEP), min_size=2, max_size=2),
+    masks=st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=2), min_size=2, max_size=2),
+)
+def test_strided_slice_agrees_for_any_limits_and_masks(
+    limits: list[tuple[int, int, int]], masks: list[list[int]]
+) -> None:
+    for axis, ((a, b, c), n) in enumerate(zip(limits, (5, 6), strict=True)):
+        assume(range(*slice(None if masks[0][axis] else a, None if masks[1][axis] else b, c).indices(n)))
+    begin, end, steps = (list(column) for column in zip(*limits, strict=True))
+    agrees(lambda x: ops.strided_slice(x, begin, end, steps, *masks), numbers(5, 6, 2))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "masks"),
+    [
+        ([0, 1], [0, 2], {"new_axis_mask": [1, 0]}),
+        ([-1, 1], [0, 2], {"shrink_axis_mask": [1, 0]}),
+        ([0, 1], [0, 3], {"ellipsis_mask": [1, 0]}),
+        ([1, 0, 1], [2, 0, 3], {"ellipsis_mask": [0, 1, 0], "shrink_axis_mask": [1, 0, 0]}),
+        ([0, 0, 2], [0, 0, 3], {"ellipsis_mask": [1, 0, 0], "new_axis_mask": [0, 1, 0]}),
+    ],
+)
+def test_strided_slice_with_new_lost_and_skipped_axes_agrees(
+    begin: list[int], end: list[int], masks: dict[str, list[int]]
+) -> None:
+    none = [0] * len(begin)
+    agrees(lambda x: ops.strided_slice(x, begin, end, [1] * len(begin), none, none, **masks), numbers(3, 4, 5))
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+@pytest.mark.parametrize("opset", [opset1, ops])
+@given(axis=st.integers(-3, 2), shape=st.lists(st.integers(1, 3), min_size=1, max_size=2), seed=st.integers(0, 99))
+@settings(max_examples=6)
+def test_gather_agrees_and_gives_zeros_for_indices_out_of_range(
+    opset: Any, is_constant: bool, axis: int, shape: list[int], seed: int
+) -> None:
+    indices = np.asarray(np.random.default_rng(seed).integers(-6, 7, shape), np.int32)
+    build = (lambda x: opset.gather(x, indices, np.int64(axis))) if is_constant else (
+        lambda x, i: opset.gather(x, i, np.int64(axis)))  # fmt: skip
+    agrees(build, numbers(2, 4, 3), *([] if is_constant else [indices]))
+
+
+@SOME
+@given(
+    strides=STEPS, dilations=STEPS, begin=PADS, end=PADS, kernel=STEPS, groups=st.sampled_from([0, 1, 2]),
+    auto=st.sampled_from(["explicit", "same_upper", "same_lower", "valid"]),
+)  # fmt: skip
+def test_convolution_agrees_whatever_its_window(auto: str, groups: int, kernel: list[int], **window: list[int]) -> None:
+    order = [window[name] for name in ("strides", "begin", "end", "dilations")]
+    build, shape = (ops.group_convolution, (groups, 3, 4 // groups)) if groups else (ops.convolution, (3, 4))
+    weights = numbers(*shape, *kernel, seed=1)
+    agrees(lambda x: build(x, weights, *order, auto), numbers(1, 4, 9, 8))
+
+
+@pytest.mark.parametrize(("sizes", "kernel"), [((11,), (3,)), ((5, 6, 7), (2, 3, 1))])
+def test_windows_of_one_and_three_axes_agree(sizes: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    weights, ones, x = numbers(4, 2, *kernel, seed=1), [1] * len(sizes), numbers(2, 2, *sizes)
+    agrees(lambda x: ops.convolution(x, weights, ones, ones, [0] * len(sizes), ones), x)
+    agrees(lambda x: opset8.max_pool(x, ones, ones, ones, ones, [2] * len(sizes)).output(0).get_node(), x)
+
+
+@SOME
+@given(strides=STEPS, dilations=STEPS, begin=PADS, end=PADS, extra=PADS, groups=st.sampled_from([0, 2]))
+def test_transposed_convolution_agrees_whatever_its_window(groups: int, **window: list[int]) -> None:
+    extra = window.pop("extra")
+    assume(all(e < s for e, s in zip(extra, window["strides"], strict=True)))
+    sides = zip((3, 2), window["dilations"], window["begin"], window["end"], strict=True)
+    assume(all((k - 1) * step + 1 + 3 - b - e > 0 for k, step, b, e in sides))
+    named = {"strides": window["strides"], "dilations": window["dilations"], "output_padding": extra,
+             "pads_begin": window["begin"], "pads_end": window["end"]}  # fmt: skip
+    build = ops.group_convolution_backprop_data if groups else ops.convolution_backprop_data
+    weights = numbers(*([groups, 1] if groups else [2]), 3, 3, 2, seed=1)
+    agrees(lambda x: build(x, weights, **named), numbers(1, 2, 4, 4))
+
+
+def pool_window(window: dict[str, list[int]]) -> dict[str, Any]:
+    """OpenVINO refuses padding as wide as the window; windows without any element have no value."""
+    for axis, size in enumerate((9, 8)):
+        k, b, e = (window[name][axis] for name in ("kernel", "begin", "end"))
+        assume(b < k and e < k)
+        step, wide = window["strides"][axis], (k - 1) * window.get("dilations", [1, 1])[axis] + 1
+        assume(-(-(size + b + e - wide) // step) * step < size + b)  # where the last window starts, rounded up
+    return {"pads_begin": window["begin"], "pads_end": window["end"], "kernel_shape": window["kernel"]}
+
+
+ROUNDING = st.sampled_from(["floor", "ceil", "ceil_torch"])
+SHORT_STEPS = st.lists(st.integers(1, 2), min_size=2, max_size=2)
+
+
+@SOME
+@given(strides=STEPS, dilations=SHORT_STEPS, begin=PADS, end=PADS, kernel=STEPS, rounding=ROUNDING)
+def test_max_pool_agrees_whatever_its_window(rounding: str, **window: list[int]) -> None:
+    common, steps = pool_window(window), (window["strides"], window["dilations"])
+    agrees(lambda x: opset14.max_pool(x, *steps, **common, rounding_type=rounding), numbers(2, 3, 9, 8))
+
+
+@SOME
+@given(strides=STEPS, begin=PADS, end=PADS, kernel=STEPS, exclude=st.booleans(), rounding=ROUNDING)
+def test_avg_pool_agrees_with_and_without_its_padding(rounding: str, exclude: bool, **window: list[int]) -> None:
+    common = pool_window(window)
+    agrees(
+        lambda x: opset14.avg_pool(x, window["strides"], **common, exclude_pad=exclude, rounding_type=rounding),
+        numbers(1, 2, 9, 8),
+        in_torch=None,
+    )
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("auto", ["valid", "same_upper", "same_lower"])
+@pytest.mark.parametrize("rounding", ["floor", "ceil"])
+def test_avg_pool_agrees_whatever_its_auto_pad(rounding: str, auto: str, exclude: bool) -> None:
+    def build(x: ov.Node) -> ov.Node:
+        return opset14.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], exclude, rounding, auto)
+
+    agrees(build, numbers(1, 2, 9, 10), in_torch=None)
+
+
+@pytest.mark.parametrize("places", "half_pixel pytorch_half_pixel asymmetric align_corners".split())
+@pytest.mark.parametrize("sizes", [[8, 12], [7, 9], [3, 2]])
+@pytest.mark.parametrize("mode", ["nearest", "linear_onnx", "cubic"])
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "floor", "ceil"])
+def test_interpolate_agrees(mode: str, sizes: list[int], places: str, rounding: str) -> None:
+    def build(x: ov.Node) -> ov.Node:
+        return opset11.interpolate(x, sizes, mode, "sizes", None, None, places, rounding, axes=[2, 3])
+
+    agrees(build, numbers(1, 2, 4, 6), in_torch=None)
+
+
+@pytest.mark.parametrize(
+    ("build", "arrays"),
+    [
+        (lambda x: ops.topk(x, np.int32(2), 1, "max", "value"), (numbers(3, 5),)),
+        (lambda x: ops.reverse_sequence(x, np.array([1, 2, 2]), 0, 1), (numbers(3, 5),)),
+        (lambda x, i: ops.gather_elements(x, i, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int64))),
+        (lambda x, i: ops.gather(x, i, 1, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int32))),
+        (lambda x: ops.pad(x, [1, 2], [0, 3], "reflect"), (numbers(3, 5),)),
+        (lambda x: ops.cum_sum(x, 0, True, True), (numbers(3, 5),)),
+        (lambda x: ops.round(x, "half_away_from_zero"), (np.array([0.5, 1.5, -2.5], np.float32),)),
+        (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
+        (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
+        (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
+        (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
+        (lambda: ops.topk(ops.relu(ops.constant(numbers(2, 3))), np.int32(2), 1, "max", "value"), ()),
+    ],
+)
+def test_what_the_table_lacks_is_evaluated_by_openvino(build: Build, arrays: tuple[Array, ...]) -> None:
+    agrees(lambda *xs: _read(build(*xs)), *arrays, in_torch=False)
+
+
+def _read(node: ov.Node) -> ov.Node:
+    """The node, with a reader that stays at each of its results."""
+    _READERS.extend(ops.result(port) for port in node.outputs())
+    return node
+
+
+_READERS: list[ov.Node] = []
+
+
+def test_division_of_negative_integers_rounds_down_as_the_op_is_defined() -> None:
+    """OpenVINO's CPU device cuts towards zero instead; its own reference evaluation rounds down."""
+    a, b = np.array([7, -9, -7, 9], np.int32), np.array([2, 4, -2, -4], np.int32)
+    run, _ = build_op(ops.divide(ops.parameter([4], np.int32), ops.parameter([4], np.int32)))
+    assert run([torch.from_numpy(a), torch.from_numpy(b)])[0].tolist() == (a // b).tolist()
+
+
+def test_fake_quantize_of_equal_input_limits_gives_the_limits_of_the_output() -> None:
+    """As the op is defined; OpenVINO's CPU device gives NaN."""
+    run, _ = build_op(ops.fake_quantize(ops.parameter([3], np.float32), *map(np.float32, (1, 1, -3, 5)), 256))
+    given = [torch.tensor(values) for values in ([0.0, 1.0, 2.0], 1.0, 1.0, -3.0, 5.0)]
+    assert run(given)[0].tolist() == [-3.0, -3.0, 5.0]
+
+
+def test_reduction_over_no_axes_changes_nothing() -> None:
+    """As the op is defined; OpenVINO's CPU device refuses it."""
+    run, _ = build_op(ops.reduce_sum(ops.parameter([2, 3], np.float32), np.array([], np.int64), False))
+    assert torch.equal(run([torch.ones(2, 3)])[0], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: ops.constant(np.array([1], np.uint16)), "Constant .* has element type u16; .* f64, f32"),
+        (lambda: opset3.assign(opset3.read_value(ops.parameter([1], np.float32), "v"), "v"), "Assign .* keeps state"),
+        (lambda: ops.convert(ops.parameter([1], np.float32), "u16"), "Convert .* has element type u16"),
+    ],
+)
+def test_what_runs_nowhere_is_refused_by_name(build: Callable[[], ov.Node], words: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=words):
+        build_op(build())
+
+
+def test_an_input_of_an_open_shape_is_refused() -> None:
+    x = ops.parameter([-1, 3], np.float32)
+    with pytest.raises(UnsupportedOpError, match=r"has the open shape \[\?,3\]"):
+        openvino_graph(ov.Model([ops.result(ops.relu(x))], [x], "open"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [spec.name for spec in list_models() if spec.is_tiny])
+def test_every_op_of_the_zoo_runs_in_torch_without_reading_a_value(name: str) -> None:
+    """Meta tensors have shapes and no contents: a branch on data or a wait for it would fail."""
+    graph = openvino_graph(build_model(name))
+    values: dict[tuple[int, int], torch.Tensor] = {}
+    for v in graph.order.tolist():
+        node = graph.nodes[v]
+        assert node.in_torch
+        assert node.constants or node.op_type in supported_types()
+        made = node.constants or ((torch.empty(node.feed.shape, dtype=node.feed.dtype),) if node.feed else ())
+        results = made if node.run is None else node.run([values[read] for read in node.reads])
+        assert node.run is None or {x.device.type for x in results} == {"meta"}
+        values |= {(v, port): x.to("meta") for port, x in enumerate(results)}
+
+
+def test_same_ops_run_in_half_and_in_double_precision() -> None:
+    for element_type, dtype in ((np.float16, torch.float16), (np.float64, torch.float64)):
+        run, _ = build_op(ops.softmax(ops.parameter([1, 3], element_type), 1))
+        assert run([torch.zeros(1, 3, dtype=dtype)])[0].dtype is dtype
+
+
+def test_a_value_is_known_where_it_follows_from_constants_and_fixed_shapes() -> None:
+    x = ops.parameter([2, 7], np.int64)
+    value = static_value(ops.multiply(ops.shape_of(x), ops.shape_of(x)).output(0))
+    assert value is not None
+    assert value.tolist() == [4, 49]
+    assert static_value(ops.add(x, np.array([1])).output(0)) is None
+
+
+VALUES = [1, 0, 5, 7, 3]
+
+
+@pytest.mark.parametrize("name", "f64 f32 f16 bf16 i64 i32 i16 i8 u8 i4 u4 boolean".split())
+def test_a_constant_keeps_its_values(name: str) -> None:
+    tensor = constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([5]), VALUES))
+    assert tensor.tolist() == ([bool(x) for x in VALUES] if name == "boolean" else VALUES)
+
+
+@pytest.mark.parametrize(("name", "values"), [("i4", [-8, 7, -1]), ("u4", [15, 8, 1]), ("bf16", [-2.5, 0.75, 384.0])])
+def test_narrow_numbers_keep_their_sign_and_size(name: str, values: list[float]) -> None:
+    assert constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([3]), values)).tolist() == values
+
+
+def test_a_tensor_is_copied_once_to_each_device() -> None:
+    copies = DeviceCopies(torch.ones(3))
+    first, second = ([copies.on(torch.device(name)) for name in ("cpu", "meta")] for _ in range(2))
+    assert [x.device.type for x in first] == ["cpu", "meta"]
+    assert all(a is b for a, b in zip(first, second, strict=True))
