@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.search.options import DataShape, InputShapes
     from hsdag.search.result import PlaceResult
     from hsdag.search.solution import SolveResult
+
+
+_UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher")
+"""Parameters of ``place`` that commands like it leave out, or name anew."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def place(
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
+    given = {name: value for name, value in locals().items() if name not in _UNSAID}
     from hsdag.commands.place import run_place
     from hsdag.ir.placement import Placement
     from hsdag.ir.reader import load_model
@@ -95,6 +101,7 @@ def place(
     from hsdag.runtime.problems.pins import parse_pins
     from hsdag.search.options import (
         PlaceOptions,
+        command_words,
         input_scenarios,
         input_shapes,
         parse_duration,
@@ -103,7 +110,9 @@ def place(
     )
 
     is_file = isinstance(model, str | Path)
+    defaults = {name: parameter.default for name, parameter in signature(place).parameters.items()}
     options = PlaceOptions(
+        arguments=command_words(given, defaults),
         devices=devices if devices is None or isinstance(devices, str) else ",".join(devices),
         partition_cpu=partition_cpu,
         method=method,

@@ -121,6 +121,8 @@ class PlaceOptions(SearchOptions):
     start: Placement | None = None
     """A placement, such as the one that serves at present, that the answer must not be slower than."""
     protocol: Protocol = field(default_factory=Protocol)
+    arguments: tuple[str, ...] | None = None
+    """The words of a command line that asks for the same, without the model and the budget; None where none can."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +163,33 @@ class PlaceOptions(SearchOptions):
         self.objective.check_machine()
         placer = self.placer(is_cheap=False)
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
+
+
+def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Keyword arguments of ``hsdag.place`` that are not its ``defaults`` as words of a command line.
+
+    None where an argument has no text, such as a placement in memory.
+    """
+    words: list[str] = []
+    for name, value in given.items():
+        if value == defaults[name] or (not value and not defaults[name]):
+            continue
+        flag = {"settings": "--set", "pins": "--pin", "inputs": "--input"}.get(name, f"--{name.replace('_', '-')}")
+        if isinstance(value, bool):
+            words.append(flag)
+        elif name == "shape" and isinstance(value, Mapping):
+            words += [flag, ",".join(f"{port}[{','.join(map(str, size))}]" for port, size in value.items())]
+        elif name == "devices" and not isinstance(value, str):
+            words += [flag, ",".join(value)]
+        elif isinstance(value, str | int | float | Path):
+            words += [flag, str(value)]
+        elif isinstance(value, Mapping):
+            words += [word for key, text in value.items() for word in (flag, f"{key}={text}")]
+        elif isinstance(value, list | tuple):
+            words += [word for text in value for word in (flag, str(text))]
+        else:
+            return None
+    return tuple(words)
 
 
 def check_budget(budget_s: float) -> None:

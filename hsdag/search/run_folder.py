@@ -43,6 +43,9 @@ _SAID = {
 }
 """How a field of the record is called in a message, where its name does not say it."""
 
+_SAYING = ("model_path", "arguments")
+"""Fields that say how a search was begun, which another command can go on with."""
+
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
@@ -73,6 +76,9 @@ class RunRecord(BaseModel):
     pins: tuple[str, ...] = ()
     max_difference: float | None = None
     reference: str | None = None  # where there is a largest difference from it
+    model_path: str | None = None
+    arguments: tuple[str, ...] | None = None
+    """Words of the command line that began the search, without the model and the budget; None where none could."""
 
     @model_validator(mode="after")
     def _placed_devices_are_listed(self) -> RunRecord:
@@ -175,7 +181,7 @@ class RunFolder:
             raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
         found = read_run_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
-        for name in (name for name in names if getattr(found, name) != getattr(record, name)):
+        for name in (name for name in names if name not in _SAYING and getattr(found, name) != getattr(record, name)):
             raise SearchError(
                 f"{path} is a search with {_SAID.get(name, f'another {name}')}; resume it with the settings it was "
                 "started with, or start again without --resume"

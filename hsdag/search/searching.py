@@ -349,7 +349,8 @@ def _open_folder(
 ) -> RunFolder | None:
     if path is None:
         return None
-    labels = session.subject.labels
+    subject, labels = session.subject, session.subject.labels
+    source = subject.name if subject.is_workload or subject.name is None else subject.path.resolve()
     record = RunRecord(
         model=session.model_record,
         devices=session.device_records,
@@ -368,6 +369,8 @@ def _open_folder(
         pins=tuple(pin.text for pin in options.pins),
         max_difference=options.max_difference,
         reference=None if options.max_difference is None else options.reference,
+        model_path=None if source is None else str(source),
+        arguments=options.arguments,
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 

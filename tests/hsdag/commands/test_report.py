@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import shutil
 from dataclasses import replace
@@ -11,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import hsdag
-from hsdag.commands.advice import command_of
+from hsdag.cli.app import run
+from hsdag.commands.advice import advice_of
 from hsdag.commands.explorer import how_to_open
 from hsdag.commands.report import content_of
 from hsdag.commands.simulated_trace import simulated_timeline
 from hsdag.ir import SearchError
 from hsdag.search.kept_run import KeptRun
-from hsdag.search.options import parse_memory
+from hsdag.search.options import command_words
 from hsdag.search.result import PlaceResult
 
 
@@ -64,33 +64,51 @@ def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tm
     content = content_of(KeptRun.load(unfinished))
     assert content.trials
     assert content.placed is not None
-    assert "--resume" in str(content.advice[0].code)
+    assert "resume" in content.advice[0].text
 
 
-def test_the_advice_to_search_on_keeps_the_limits(unfinished: Path) -> None:
-    run = KeptRun.load(unfinished)
-    limits = {"pins": (".*=CPU_0",), "memory_bytes": {"CPU_0": 1e9}, "max_difference": 1e-3}
-    limited = replace(run, record=run.record.model_copy(update=limits))
-    words = shlex.split(str(content_of(limited).advice[0].code))
-    given = dict(itertools.pairwise(words))
-    assert (given["--pin"], given["--memory"], given["--max-difference"]) == (".*=CPU_0", "CPU_0=1000000000", "0.001")
+def test_a_search_goes_on_by_the_command_that_its_report_suggests(
+    tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = ["place", str(tiny_resnet), "--partition-cpu", "2", "--shape", "2,3,32,32", "--method", "sa"]
+    begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
+    assert run(["place", *begun[1:], "-o", "out.json", "--run", "my run"]) == 0
+    (tmp_path / "my run" / "result.json").unlink()
+    (advice,) = content_of(KeptRun.load("my run")).advice
+    words = shlex.split(str(advice.code))
+    assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
+    assert run([*words[1:], "--budget", "20s"]) == 0
+    ended = KeptRun.load("my run").result
+    assert ended is not None
+    assert ended.placement_file == "out.json"
 
 
-def test_the_command_that_goes_on_has_the_limits_of_the_search(unfinished: Path) -> None:
-    record = KeptRun.load(unfinished).record
-    limits = {"memory_bytes": {"CPU_0": 62914560.0}, "pins": ("a b.*=CPU_1",), "max_difference": 0.001}
-    more = {"changes": {"chains": "2"}, "reward": "simulated", "data_shapes": ("x[1,8]",)}
-    command = command_of(record.model_copy(update=limits | more), "m.xml")
-    for option in (
-        "--memory CPU_0=62914560",
-        "--pin 'a b.*=CPU_1'",
-        "--max-difference 0.001",
-        "--set chains=2",
-        "--reward simulated",
-        "--data-shape 'x[1,8]'",
-    ):
-        assert option in command
-    assert parse_memory("CPU_0=62914560") == limits["memory_bytes"]
+def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever names the placement file and the run folder were given."""
+    monkeypatch.chdir(tmp_path)
+    hsdag.place(tiny_resnet, partition_cpu=2, budget="4s", max_evaluations=2, run_folder="myrun", output="out.json")
+    kept = KeptRun.load("myrun")
+    assert kept.result is not None
+    split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}
+    placement = kept.result.placement.model_copy(update={"affinity": split})
+    deploy, check = advice_of(replace(kept, result=kept.result.model_copy(update={"placement": placement})))
+    assert "'out.json'" in str(deploy.code)
+    words = shlex.split(str(check.code))
+    assert all(Path(name).is_file() for name in (words[2], words[4]))
+
+
+def test_arguments_are_written_as_at_the_command_line() -> None:
+    given = {
+        "devices": ["CPU", "GPU.0"], "settings": {"chains": 2}, "pins": ("a b.*=CPU_1", "c=CPU_0"), "fresh": True,
+        "shape": {"x": (1, 8)}, "max_difference": 0.001, "seed": 0, "tokens": None,
+    }  # fmt: skip
+    defaults = dict.fromkeys(given) | {"pins": (), "fresh": False, "seed": 0}
+    assert shlex.join(command_words(given, defaults) or ()) == (
+        "--devices CPU,GPU.0 --set chains=2 --pin 'a b.*=CPU_1' --pin c=CPU_0 --fresh --shape 'x[1,8]' "
+        "--max-difference 0.001"
+    )
+    assert command_words({"start": object()}, {"start": None}) is None
 
 
 def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
