@@ -38,6 +38,7 @@ from hsdag.runtime.measuring.messages import (
     RunBeside,
 )
 from hsdag.runtime.measuring.probes import probe_model, probe_transfer, times_beside
+from hsdag.runtime.measuring.references import alone
 from hsdag.runtime.measuring.worker import device_memory_bytes, output_difference
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import device_calls
@@ -93,16 +94,17 @@ class Examiner:
             read = inputs_of(self.model, request.op)
             excerpt = up_to(self.model, read)
             arrays = self.outputs(second, {}, excerpt) if read else []
-            keys = [(name, k) for name in read for k in range(len(self._node(name).outputs()))]
-            tensors = {key: _tensor(array) for key, array in zip(keys, arrays, strict=False)}  # of the first inference
-            model, given = alone(self.model, request.op, tensors)
+            read_keys = [(name, k) for name in read for k in range(len(_node(self.model, name).outputs()))]
+            first_inference = zip(read_keys, arrays, strict=False)
+            tensors = {key: _tensor(array) for key, array in first_inference}
+            node = _node(self.model.clone(), request.op)
+            sources = [port.get_source_output() for port in node.inputs()]
+            keys = [(source.get_node().get_friendly_name(), source.get_index()) for source in sources]
+            model, given = alone(node, {port: tensors[key] for port, key in enumerate(keys) if key in tensors})
             courses = (Course((tuple(given),)),)
             return output_difference(*(_outputs(spec, model, courses, {}) for spec in (first, second)))
         model = self.model if request.op is None else up_to(self.model, (request.op,))
         return output_difference(*(self.outputs(spec, {}, model) for spec in (first, second)))
-
-    def _node(self, name: str) -> ov.Node:
-        return next(node for node in self.model.get_ordered_ops() if node.get_friendly_name() == name)
 
     def distribution(self, request: AskHetero) -> list[str]:
         """HETERO's own answer: it runs the same code when it compiles a model."""
@@ -244,8 +246,7 @@ def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
     Ops bear unique names. Raises ModelError for a name that the model does not have.
     """
     excerpt = model.clone()
-    found = {node.get_friendly_name(): node for node in excerpt.get_ordered_ops()}
-    ports = [port for name in names for port in _op(found, name).outputs()]
+    ports = [port for name in names for port in _node(excerpt, name).outputs()]
     for result in excerpt.get_results():
         excerpt.remove_result(result)
     excerpt.add_results([opset13.result(port) for port in ports])
@@ -254,38 +255,12 @@ def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
 
 def inputs_of(model: ov.Model, name: str) -> tuple[str, ...]:
     """The ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
-    nodes = {node.get_friendly_name(): node for node in model.get_ordered_ops()}
     found: dict[str, None] = {}
-    for port in _op(nodes, name).inputs():
+    for port in _node(model, name).inputs():
         source = port.get_source_output().get_node()
         if _depends_on_data(source):
             found[source.get_friendly_name()] = None
     return tuple(found)
-
-
-def alone(model: ov.Model, name: str, values: Mapping[tuple[str, int], ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
-    """Op ``name`` as a model, and the tensors of its inputs.
-
-    ``values`` are those of ops that depend on data, by name and output port. Real numbers become inputs, others
-    constants, for plugins may have to know a shape or an axis.
-    """
-    clone = model.clone()
-    node = _op({each.get_friendly_name(): each for each in clone.get_ordered_ops()}, name)
-    parameters: dict[tuple[str, int], Any] = {}
-    given: list[ov.Tensor] = []
-    for port in node.inputs():
-        source = port.get_source_output()
-        key = source.get_node().get_friendly_name(), source.get_index()
-        if key not in values:
-            continue
-        if not source.get_element_type().is_real():
-            port.replace_source_output(opset13.constant(values[key]).output(0))
-            continue
-        if key not in parameters:
-            parameters[key] = opset13.parameter(values[key].shape, source.get_element_type())
-            given.append(values[key])
-        port.replace_source_output(parameters[key].output(0))
-    return ov.Model([opset13.result(port) for port in node.outputs()], list(parameters.values()), name), given
 
 
 def _depends_on_data(node: Any) -> bool:
@@ -301,10 +276,11 @@ def _depends_on_data(node: Any) -> bool:
     return False
 
 
-def _op(nodes: Mapping[str, Any], name: str) -> Any:
-    if name not in nodes:
+def _node(model: ov.Model, name: str) -> Any:
+    found = next((node for node in model.get_ordered_ops() if node.get_friendly_name() == name), None)
+    if found is None:
         raise ModelError(f"the model has no op {name!r}")
-    return nodes[name]
+    return found
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import importlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -131,24 +131,37 @@ def _is_large_product(node: ov.Node) -> bool:
 
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
-    """An op cut out of its model and compiled; other inputs than floating-point ones are constants in it."""
-    parameters, given = [], []
-    for port, tensor in zip(node.inputs(), inputs, strict=True):
-        is_data = (
-            port.get_element_type().is_real() and port.get_source_output().get_node().get_type_name() != "Constant"
-        )
-        source = opset13.parameter(tensor.get_shape(), port.get_element_type()) if is_data else opset13.constant(tensor)
-        if is_data:
-            parameters.append(source)
-            given.append(tensor)
-        port.replace_source_output(source.output(0))
-    alone = ov.Model([opset13.result(port) for port in node.outputs()], parameters, "op")
-    compiled = core.compile_model(alone, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    """An op cut out of its model and compiled in single precision."""
+    sources = [port.get_source_output().get_node().get_type_name() for port in node.inputs()]
+    model, given = alone(node, {k: tensor for k, tensor in enumerate(inputs) if sources[k] != "Constant"})
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     request = compiled.create_infer_request()
     for port, tensor in zip(compiled.inputs, given, strict=True):
         request.set_tensor(port, tensor)
     infer_checked(request)
     return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]
+
+
+def alone(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
+    """Op ``node``, cut out of its model, as a model of its own, and the tensors of that one's inputs.
+
+    ``tensors`` are what the op reads, by input port; ports without one keep what they read. Real numbers become inputs,
+    one for each output that they come from, others constants, for plugins may have to know a shape or an axis.
+    """
+    parameters: dict[tuple[ov.Node, int], Any] = {}
+    given: list[ov.Tensor] = []
+    for k, tensor in tensors.items():
+        port = node.input(k)
+        source = port.get_source_output()
+        if not source.get_element_type().is_real():
+            port.replace_source_output(opset13.constant(tensor).output(0))
+            continue
+        if _key(source) not in parameters:
+            parameters[_key(source)] = opset13.parameter(tensor.get_shape(), source.get_element_type())
+            given.append(tensor)
+        port.replace_source_output(parameters[_key(source)].output(0))
+    results = [opset13.result(port) for port in node.outputs()]
+    return ov.Model(results, list(parameters.values()), node.get_friendly_name()), given
 
 
 def _import_onnxruntime(model: Path | None) -> Any:
