@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
     from hsdag.commands.bench import BenchResult
-    from hsdag.commands.per_op import OpReport
     from hsdag.ir import DeviceSpec
 
 _TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
@@ -61,20 +60,6 @@ def bench(
     data_shapes: DataShapes = None,
     tokens: Tokens = None,
     inputs: Inputs = None,
-    report_type: str | None = typer.Option(
-        None,
-        "--report-type",
-        "-report_type",
-        autocompletion=completion.reports,
-        help="Write benchmark_app's files: no_counters, average_counters or detailed_counters.",
-    ),
-    report_folder: Path | None = typer.Option(
-        None, "--report-folder", "-report_folder", metavar="FOLDER", help="Where to. Default: the current folder."
-    ),
-    json_stats: bool = typer.Option(False, "--json-stats", "-json_stats", help="Write them as JSON, not CSV."),
-    per_op: bool = typer.Option(False, "--per-op", help="Report the heaviest ops and the best device for each."),
-    fresh: bool = typer.Option(False, "--fresh", help="With --per-op: measure again and ignore the cache."),
-    top: int = typer.Option(20, "--top", min=1, help="With --per-op: how many ops to list."),
     trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of a single candidate."),
     gantt: Path | None = typer.Option(None, "--gantt", help="Draw a single candidate's run: FILE.png or FILE.svg."),
     as_json: Json = False,
@@ -82,7 +67,6 @@ def bench(
     """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
     from hsdag.commands.bench import bench as run_bench
     from hsdag.commands.bench import runs_on_torch
-    from hsdag.commands.counting import COUNTED_RUNS, check_report, write_reports
     from hsdag.commands.tuning import Tuning
     from hsdag.ir import OptionError, Placement
     from hsdag.search.options import parse_executor
@@ -92,32 +76,22 @@ def bench(
     model = model or model_option
     assert model is not None
     tuning = Tuning(hint, streams, threads, pinning, precision, cache_dir, requests, iterations)
-    check_report(report_type, report_folder, json_stats=json_stats)
     engine = parse_executor(executor) if executor is not None else None
     if engine not in (None, "cuda") and not placement:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
-    on_torch = runs_on_torch(engine, {str(path): Placement.load(path) for path in placement})
+    placements = {str(path): Placement.load(path) for path in placement}
+    on_torch = runs_on_torch(engine, placements)
     named = _candidates(devices, device, on_torch=on_torch)
-    if per_op:
-        if on_torch or placement:
-            raise OptionError("--per-op reports on OpenVINO's devices: leave out --executor cuda and --placement")
-        if trace or gantt:
-            raise OptionError("--per-op draws nothing: leave out --trace and --gantt")
-        if tuning != Tuning() or report_type is not None:
-            raise OptionError("--per-op profiles ops: leave out --niter, --hint, --report-type and the like")
-        _per_op(model, named, shape, inputs, data_shapes, tokens, seed, fresh, top, as_json)
-        return
     if (trace or gantt) and len(named) + len(placement) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     check_files([trace, gantt], [*model_files(model, inputs), *placement], [gantt])
     result = run_bench(
         model,
-        placement,
+        placements,
         named,
         executor=executor,
         time=time,
         tuning=tuning,
-        counted_runs=COUNTED_RUNS if report_type in ("average_counters", "detailed_counters") else 0,
         seed=seed,
         shape=shape,
         inputs=inputs,
@@ -126,13 +100,8 @@ def bench(
         with_timeline=bool(trace or gantt),
     )
     write_timeline(result.timeline, trace, gantt)
-    if report_type is not None:
-        options: dict[str, object] = {"m": model, "t": time, "shape": shape, **tuning.given()}
-        settings = {name: value for name, value in options.items() if value is not None}
-        for path in write_reports(result, settings, report_type, report_folder or Path(), as_json=json_stats):
-            say(f"wrote {path}")
     if as_json:
-        print_json(result.document())
+        print_json(result.model_dump(mode="json"))
     else:
         _show(result)
 
@@ -148,49 +117,23 @@ def _candidates(devices: str | None, device: list[str], *, on_torch: bool) -> li
     return [devices, *device] if _TARGET.match(devices) else [*parse_devices(devices), *device]
 
 
-def _per_op(
-    model: Path,
-    named: list[str | DeviceSpec],
-    shape: str | None,
-    inputs: Path | None,
-    data_shapes: list[str] | None,
-    tokens: str | None,
-    seed: int,
-    fresh: bool,
-    top: int,
-    as_json: bool,
-) -> None:
-    from hsdag.commands.bench import split_targets
-    from hsdag.commands.per_op import run_per_op
-    from hsdag.ir.errors import OptionError
-    from hsdag.runtime.measuring.caches import ProfileCache
-    from hsdag.search.options import input_scenarios, input_shapes
-
-    specs, targets = split_targets(named, or_cpu=True)
-    if targets:
-        raise OptionError("--per-op reports on devices: leave out targets such as AUTO")
-    cache, scenarios = ProfileCache(None) if fresh else None, input_scenarios(data_shapes or (), tokens)
-    given: dict[str, Any] = {"shapes": input_shapes(shape), "inputs": inputs, "scenarios": scenarios, "seed": seed}
-    _show_ops(run_per_op(model, specs, **given, cache=cache, on_step=say), top, as_json)
-
-
 def _show(result: BenchResult) -> None:
     columns = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {result.versus}", "95% interval"]
     cells = [
         [
             row.name,
-            milliseconds(row.latency.median_s),
-            milliseconds(row.latency.mean_s),
-            milliseconds(row.latency.p95_s),
-            str(row.latency.runs),
-            f"{row.ratio.value:.3f}",
-            row.ratio.interval_text,
+            milliseconds(row.median_s),
+            milliseconds(row.mean_s),
+            milliseconds(row.p95_s),
+            str(row.runs),
+            f"{row.ratio:.3f}",
+            row.interval_text,
             f"{row.inferences_per_s:.4g}" if row.inferences_per_s is not None else "-",
-            str(row.opened.submodels),
-            f"{row.opened.compile_s:.3g}",
-            milliseconds(row.opened.first_s),
-            megabytes(row.opened.resident_bytes),
-            megabytes(row.opened.device_bytes),
+            str(row.submodels),
+            f"{row.compile_s:.3g}",
+            milliseconds(row.first_s),
+            megabytes(row.resident_bytes),
+            megabytes(row.device_bytes),
         ]
         for row in result.rows
     ]
@@ -206,40 +149,13 @@ def _show(result: BenchResult) -> None:
 def _show_scenarios(result: BenchResult) -> None:
     """A row for each of several scenarios, and a column for each candidate."""
     if len(result.scenarios) > 1:
-        from hsdag.ir.scenario import shares
-
-        weights, rows = shares(result.scenarios), result.rows
+        rows, total = result.rows, sum(each.weight for each in result.scenarios)
         cells = [
             [
-                each.tokens or each.text,
-                f"{100 * weights[k]:.3g}%",
-                *("-" if (s := row.scenarios[k]) is None else milliseconds(s) for row in rows),
+                each.tokens or each.data_shape,
+                f"{100 * each.weight / total:.3g}%",
+                *("-" if (s := row.scenario_medians_s[k]) is None else milliseconds(s) for row in rows),
             ]
             for k, each in enumerate(result.scenarios)
         ]
         print_table("medians by scenario, ms", ["scenario", "weight", *(row.name for row in rows)], cells)
-
-
-def _show_ops(report: OpReport, top: int, as_json: bool) -> None:
-    if as_json:
-        print_json(report.document(top))
-        return
-    names = report.devices
-    rows = [
-        [
-            row.name,
-            row.op_type,
-            str(row.num_ops),
-            *("-" if s is None else milliseconds(s) for s in row.time_s),
-            "-" if row.best is None else names[row.best],
-            f"{100 * row.share:.1f}%",
-        ]
-        for row in report.rows[:top]
-    ]
-    columns = ["op", "type", "ops fused", *(f"{name} ms" for name in names), "best on", "share"]
-    print_table(f"the {len(rows)} heaviest of {len(report.rows)}, each computed as one", columns, rows)
-    cells = [
-        [name, "-" if total_s is None else milliseconds(total_s), str(wins), milliseconds(saved_s)]
-        for name, total_s, wins, saved_s in zip(names, report.total_s, report.wins, report.saved_s, strict=True)
-    ]
-    print_table(None, ["device", "all ops ms", "best for", "saves there ms"], cells)

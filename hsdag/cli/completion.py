@@ -65,12 +65,9 @@ def references() -> list[str]:
 
 def hints() -> list[str]:
     """Of ``bench --hint``."""
-    return ["latency", "throughput", "tput", "cumulative_throughput", "ctput", "none"]
+    from hsdag.placers.names import HINTS
 
-
-def reports() -> list[str]:
-    """Of ``bench --report-type``."""
-    return ["no_counters", "average_counters", "detailed_counters"]
+    return list(HINTS)
 
 
 def formats() -> list[str]:
@@ -102,9 +99,9 @@ def zoo() -> list[str]:
 
 def answering() -> list[str]:
     """Of ``schema``."""
-    folder = str(resources.files("hsdag.commands") / "answers")
-    names = (found.name for found in iter_modules([folder]) if found.name not in ("base", "schema"))
-    return sorted({name.partition("_")[0] for name in names})
+    from hsdag.commands.answers import answering_commands
+
+    return sorted({name.partition(" ")[0] for name in answering_commands()})
 
 
 def trained() -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,6 +13,9 @@ from hsdag.cli import completion
 from hsdag.cli.files import check_not_model, check_writable
 from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
+
+if TYPE_CHECKING:
+    from hsdag.commands.profile import ProfiledLinks, ProfiledSubmodel, ProfileResult
 
 MOST_SUBMODELS = 8
 """How many submodels a table shows."""
@@ -29,6 +33,7 @@ def profile(
         help="Instead of measuring: analytic costs of a platform, by name or as a .toml file.",
     ),
     cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
+    top: int = typer.Option(5, "--top", min=0, help="How many of the heaviest ops to show."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
     shape: Shape = None,
@@ -39,7 +44,7 @@ def profile(
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
     from hsdag.cli.progress import StepLog
-    from hsdag.commands.profile import assumed_costs, run_profile
+    from hsdag.commands.profile import AssumedCosts, MeasuredCosts, assumed_costs, run_profile
     from hsdag.ir import OptionError
     from hsdag.ir.reader import check_model_path
     from hsdag.runtime.measuring.caches import ProfileCache
@@ -57,79 +62,83 @@ def profile(
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
         given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
         result = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=StepLog())
-        problem, document = result.schedule, result.document()
+        problem = result.schedule
+        answer: MeasuredCosts | AssumedCosts = MeasuredCosts(costs=str(written), **dict(result))
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
         problem = assumed_costs(model, load_platform(platform), shapes, scenarios=scenarios)
-        names = list(problem.device_names)
-        document = {"source": problem.source.value, "devices": names, "ops": problem.num_ops}
+        names, source = list(problem.device_names), problem.source.value
+        answer = AssumedCosts(costs=str(written), source=source, devices=names, ops=problem.num_ops)
     write_problem(problem, written)
     if as_json:
-        print_json({"costs": str(written), **document})
+        print_json(answer.model_dump(mode="json"))
         return
-    if platform is None:
-        show_profile(document)
+    if isinstance(answer, MeasuredCosts):
+        show_profile(answer, top)
     else:
-        source = f"{problem.source.value} costs of {platform}, nothing measured"
+        source = f"{answer.source} costs of {platform}, nothing measured"
         typer.echo(f"{problem.num_ops} ops on {', '.join(problem.device_names)}: {source}")
     typer.echo(f"The costs are in {written}; hsdag solve and hsdag simulate read them.")
 
 
-def show_profile(document: dict[str, Any]) -> None:
-    """A profile, from its JSON answer, as tables."""
+def show_profile(result: ProfileResult, top: int) -> None:
+    """A profile as tables, with its ``top`` heaviest ops."""
     rows = [
         [
-            device["name"],
-            milliseconds(device["latency_s"]) if device["latency_s"] is not None else "-",
-            f"{100 * device['spread']:.1f}%",
-            str(device["runs"]),
-            f"{1e6 * device['launch_s']:.3g}",
-            f"{device['compile_s']:.3g}",
-            milliseconds(device["first_s"]),
-            megabytes(device["resident_bytes"]),
-            megabytes(device["device_bytes"]),
-            f"{device['memory_bytes'] / 1e9:.1f}" if device["memory_bytes"] is not None else "-",
-            str(device["unsupported_ops"]),
+            device.name,
+            milliseconds(device.latency_s) if device.latency_s is not None else "-",
+            f"{100 * device.spread:.1f}%",
+            str(device.runs),
+            f"{1e6 * device.launch_s:.3g}",
+            f"{device.compile_s:.3g}",
+            milliseconds(device.first_s),
+            megabytes(device.resident_bytes),
+            megabytes(device.device_bytes),
+            f"{device.memory_bytes / 1e9:.1f}" if device.memory_bytes is not None else "-",
+            str(device.unsupported_ops),
         ]
-        for device in document["devices"]
+        for device in result.devices
     ]
     loading = ["compile s", "first ms", "process MB", "GPU MB", "memory GB"]
     print_table(None, ["device", "model ms", "spread", "runs", "launch us", *loading, "unsupported ops"], rows)
-    if len(document["devices"]) > 1:
-        _show_pairs(document)
-    _show_submodels(document["submodels"])
-    calibrated = f", launches and links calibrated on {document['cuts_measured']} cuts" if len(rows) > 1 else ""
-    typer.echo(f"{document['ops']} ops in {document['units']} placement units{calibrated}")
+    if len(result.devices) > 1:
+        _show_pairs(result)
+    _show_submodels(result.submodels)
+    _show_heaviest(result, top)
+    calibrated = f", launches and links calibrated on {result.cuts_measured} cuts" if len(rows) > 1 else ""
+    typer.echo(f"{result.ops} ops in {result.units} placement units{calibrated}")
 
 
-def _show_hand_over(names: list[str], hand_over: dict[str, Any]) -> None:
+def _show_hand_over(names: list[str], hand_over: Mapping[str, ProfiledLinks | None]) -> None:
     """What one tensor takes from part to part under the work-conserving executor, where a GPU takes part."""
     known = {way: tables for way, tables in hand_over.items() if tables is not None}
     if not known:
         return
     cells = []
     for a, b in itertools.product(range(len(names)), repeat=2):
-        figures = [(table["latency_s"][a][b], table["bandwidth_bytes_per_s"][a][b]) for table in known.values()]
-        shown = [["-", "-"] if s is None else [f"{1e6 * s:.3g}", f"{rate / 1e9:.3g}"] for s, rate in figures]
+        figures = [(table.latency_s[a][b], table.bandwidth_bytes_per_s[a][b]) for table in known.values()]
+        shown = [
+            ["-", "-"] if s is None or rate is None else [f"{1e6 * s:.3g}", f"{rate / 1e9:.3g}"] for s, rate in figures
+        ]
         if any(s is not None for s, _ in figures):
             cells.append([f"{names[a]} -> {names[b]}", *itertools.chain(*shown)])
     columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
     print_table("tensors of the work-conserving executor", ["link", *columns], cells)
 
 
-def _show_submodels(submodels: list[dict[str, Any]]) -> None:
+def _show_submodels(submodels: Sequence[ProfiledSubmodel]) -> None:
     """What compiling the cuts took, the submodels that took longest first."""
     shown = submodels[:MOST_SUBMODELS]
     cells = [
         [
-            part["device"],
-            str(part["cut"]),
-            str(part["num_ops"]),
-            f"{part['compile_s']:.3g}",
-            megabytes(part["resident_bytes"]),
-            megabytes(part["device_bytes"]),
-            part["first_op"],
+            part.device,
+            str(part.cut),
+            str(part.num_ops),
+            f"{part.compile_s:.3g}",
+            megabytes(part.resident_bytes),
+            megabytes(part.device_bytes),
+            part.first_op,
         ]
         for part in shown
     ]
@@ -138,19 +147,49 @@ def _show_submodels(submodels: list[dict[str, Any]]) -> None:
         print_table(title, ["device", "cut", "num ops", "compile s", "process MB", "GPU MB", "first op"], cells)
 
 
-def _show_pairs(document: dict[str, Any]) -> None:
+def _show_pairs(result: ProfileResult) -> None:
     """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
-    names, links, slowdown = [device["name"] for device in document["devices"]], document["links"], document["slowdown"]
-    latency_s, bandwidth = links["latency_s"], links["bandwidth_bytes_per_s"]
+    names = [device.name for device in result.devices]
+    latency_s, bandwidth = result.links.latency_s, result.links.bandwidth_bytes_per_s
     pairs = list(itertools.permutations(range(len(names)), 2))
     cells = [
-        [f"{names[a]} -> {names[b]}", f"{1e6 * latency_s[a][b]:.3g}", f"{bandwidth[a][b] / 1e9:.3g}"] for a, b in pairs
+        [
+            f"{names[a]} -> {names[b]}",
+            _scaled(latency_s[a][b], 1e6),
+            _scaled(bandwidth[a][b], 1e-9),
+        ]
+        for a, b in pairs
     ]
     print_table(None, ["link", "latency us", "GB/s"], cells)
-    _show_hand_over(names, document["hand_over"])
-    factors = [[table[a][b] for table in slowdown.values()] for a, b in pairs]
+    _show_hand_over(names, result.hand_over)
+    factors = [[table[a][b] for table in result.slowdown.values()] for a, b in pairs]
     beside = [
         [f"{names[a]} beside {names[b]}", *("-" if x is None else f"{x:.2f}" for x in row)]
         for (a, b), row in zip(pairs, factors, strict=True)
     ]
-    print_table(None, ["times as long as alone", *slowdown], beside)
+    print_table(None, ["times as long as alone", *result.slowdown], beside)
+
+
+def _show_heaviest(result: ProfileResult, top: int) -> None:
+    """The ops that take longest, each group of fused ops as one, and what each device is best for."""
+    names, rows = [device.name for device in result.devices], result.heaviest[:top]
+    cells = [
+        [
+            row.name,
+            row.type,
+            str(row.fused_ops),
+            *(milliseconds(row.time_s[name]) if name in row.time_s else "-" for name in names),
+            row.best or "-",
+            f"{100 * row.share:.1f}%",
+        ]
+        for row in rows
+    ]
+    if cells:
+        columns = ["op", "type", "ops fused", *(f"{name} ms" for name in names), "best on", "share"]
+        print_table(f"the {len(rows)} heaviest of {len(result.heaviest)}, each computed as one", columns, cells)
+        won = [[device.name, str(device.wins), milliseconds(device.saved_s)] for device in result.devices]
+        print_table(None, ["device", "best for", "saves there ms"], won)
+
+
+def _scaled(figure: float | None, factor: float) -> str:
+    return "-" if figure is None else f"{factor * figure:.3g}"

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
-from hsdag.commands.counting import read_counters
 from hsdag.commands.measured_trace import measured_timeline
 from hsdag.commands.tuning import Tuning, in_flight
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
-from hsdag.ir.placement import ExecutorName, LatencyRecord, Placement
+from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.ir.processes import CandidateFailed
-from hsdag.ir.scenario import Scenario
 from hsdag.models.registry import names_workload
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.messages import Counter, Opened
+from hsdag.runtime.measuring.messages import Opened
 from hsdag.runtime.platforms.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
@@ -35,34 +35,64 @@ DEFAULT_TIME = "20s"
 """How long all candidates together are measured."""
 
 
-@dataclass(frozen=True)
-class BenchRow:
-    """One candidate: latency of single requests, inferences per second with several in flight, what loading it took."""
-
-    name: str
-    latency: LatencyRecord
-    ratio: Ratio
-    inferences_per_s: float | None
-    opened: Opened
-    min_s: float
-    max_s: float
-    scenarios: tuple[float | None, ...] = ()  # median seconds of each, where there are several
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-@dataclass(frozen=True)
-class BenchResult:
-    """Rows, fastest first, and why the others did not run. Ratios are over the first candidate named.
+class BenchRow(_Record):
+    """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
 
-    With ``scenarios``, latencies are their weighted means.
+    ``ratio`` is that of the medians to ``versus``, ``ci95`` its interval, without ends after too few rounds.
+    ``scenario_medians_s`` are those of several scenarios.
     """
 
-    rows: tuple[BenchRow, ...]
-    failures: Mapping[str, str]
+    name: str
+    median_s: float
+    mean_s: float
+    p95_s: float
+    runs: int
+    measured: bool
+    min_s: float
+    max_s: float
+    ratio: float
+    ci95: list[float | None]
+    inferences_per_s: float | None
+    submodels: int
+    compile_s: float
+    first_s: float
+    resident_bytes: int
+    device_bytes: int | None
+    scenario_medians_s: tuple[float | None, ...] = ()
+
+    @property
+    def interval_text(self) -> str:
+        """The interval of the ratio as tables have it."""
+        low, high = self.ci95
+        return f"{low:.3f}..{high:.3f}" if low is not None else "too few rounds"
+
+
+class BenchScenario(_Record):
+    """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
+
+    data_shape: str
+    tokens: str | None
+    weight: float
+
+
+class BenchResult(_Record):
+    """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
+
+    With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows
+    have no throughput.
+    """
+
     versus: str
-    timeline: Timeline | None
-    in_flight_failures: Mapping[str, str]  # why candidates of the rows have no throughput
-    scenarios: tuple[Scenario, ...] = ()
-    counters: Mapping[str, list[list[Counter]]] = field(default_factory=dict)  # of each counted inference
+    scenarios: list[BenchScenario]
+    rows: list[BenchRow]
+    failures: dict[str, str]
+    in_flight_failures: dict[str, str]
+    timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
+    """When each part of the first candidate ran, where that was asked for; no part of the JSON answer."""
 
     def _repr_html_(self) -> str:
         """Candidates, the fastest first, as notebooks show them."""
@@ -70,39 +100,15 @@ class BenchResult:
         cells = [
             [
                 row.name,
-                *(f"{1e3 * seconds:.4g}" for seconds in (row.latency.median_s, row.latency.p95_s)),
-                f"{row.ratio.value:.3f}",
-                row.ratio.interval_text,
+                *(f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.p95_s)),
+                f"{row.ratio:.3f}",
+                row.interval_text,
                 "-" if row.inferences_per_s is None else f"{row.inferences_per_s:.4g}",
             ]
             for row in self.rows
         ]
         failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
         return html_summary(" ".join(["Measured in common rounds.", *failures]), columns, cells)
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag bench``."""
-        rows = [
-            {
-                "name": row.name,
-                **row.latency.model_dump(),
-                "min_s": row.min_s,
-                "max_s": row.max_s,
-                "ratio": row.ratio.value,
-                "ci95": row.ratio.interval,
-                "inferences_per_s": row.inferences_per_s,
-                "submodels": row.opened.submodels,
-                "compile_s": row.opened.compile_s,
-                "first_s": row.opened.first_s,
-                "resident_bytes": row.opened.resident_bytes,
-                "device_bytes": row.opened.device_bytes,
-                "scenario_medians_s": list(row.scenarios),
-            }
-            for row in self.rows
-        ]
-        scenarios = [{"data_shape": each.text, "weight": each.weight} for each in self.scenarios]
-        failures = {"failures": dict(self.failures), "in_flight_failures": dict(self.in_flight_failures)}
-        return {"versus": self.versus, "scenarios": scenarios, "rows": rows, **failures}
 
 
 def split_targets(
@@ -129,7 +135,6 @@ def bench(
     executor: str | None = None,
     time: str | float | None = None,
     tuning: Tuning | None = None,
-    counted_runs: int = 0,
     seed: int = 0,
     shape: InputShapes = None,
     inputs: str | Path | None = None,
@@ -142,9 +147,10 @@ def bench(
     Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
     CPU where none is given. A placement is run by the executor its file names, or by ``executor``. Under ``"cuda"``
     devices are torch's, by default all CUDA devices, and ``model`` may be a workload. ``time`` is for all candidates, a
-    text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of inferences. Performance counters are
-    read in ``counted_runs`` more inferences of each candidate; ``with_timeline`` adds when each part of the first
-    candidate ran. Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
+    text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of inferences. ``with_timeline`` adds when
+    each part of the first candidate ran.
+
+    Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
 
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
@@ -162,8 +168,8 @@ def bench(
     alone, specs = _with_placed(named, placed)
     if not on_torch:
         make_core(specs)
-    elif tuning != Tuning(iterations=tuning.iterations) or counted_runs:
-        raise OptionError("OpenVINO's properties and counters are for its devices: leave them out with --executor cuda")
+    elif tuning != Tuning(iterations=tuning.iterations):
+        raise OptionError("OpenVINO's properties are for its devices: leave them out with --executor cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
@@ -183,10 +189,18 @@ def bench(
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, requests=tuning.requests)
         throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-        found = _result(candidates, latency, throughput, opened, timeline)
-        counters = read_counters(session, candidates, opened, counted_runs) if counted_runs else {}
-        rows = tuple(replace(row, scenarios=scenario_s.get(row.name, ())) for row in found.rows)
-        return replace(found, rows=rows, scenarios=session.scenarios, counters=counters)
+        shown = [
+            BenchScenario(data_shape=each.text, tokens=each.tokens, weight=each.weight) for each in session.scenarios
+        ]
+        rows = _rows(candidates, latency, throughput, opened, scenario_s)
+        return BenchResult(
+            versus=next(name for name in candidates if name in latency.samples),
+            scenarios=shown,
+            rows=sorted(rows, key=lambda row: row.median_s),
+            failures=dict(latency.failures),
+            in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
+            timeline=timeline,
+        )
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
@@ -297,25 +311,34 @@ def _measure(
     return Comparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
 
 
-def _result(
+def _rows(
     candidates: Mapping[str, Candidate],
     latency: Comparison,
     throughput: Comparison,
     opened: Mapping[str, Opened],
-    timeline: Timeline | None,
-) -> BenchResult:
+    scenario_s: Mapping[str, tuple[float | None, ...]],
+) -> list[BenchRow]:
+    """What was measured of every candidate that ran. Raises SearchError where none did."""
     alive = [name for name in candidates if name in latency.samples]
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())
         raise SearchError(f"no candidate ran the model; {reasons}")
-    versus = alive[0]
-    ratios = {versus: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], versus)}
-    rows = []
-    for name in alive:
-        per_s = 1.0 / throughput.median_s(name) if name in throughput.samples else None
-        samples = latency.samples[name]
-        extremes = float(samples.all_s.min()), float(samples.all_s.max())
-        rows.append(BenchRow(name, samples.record(), ratios[name], per_s, opened[name], *extremes))
-    in_flight = {name: reason for name, reason in throughput.failures.items() if name in latency.samples}
-    by_latency = tuple(sorted(rows, key=lambda row: row.latency.median_s))
-    return BenchResult(by_latency, latency.failures, versus, timeline, in_flight)
+    ratios = {alive[0]: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], alive[0])}
+    return [
+        BenchRow(
+            name=name,
+            **latency.samples[name].record().model_dump(),
+            min_s=float(latency.samples[name].all_s.min()),
+            max_s=float(latency.samples[name].all_s.max()),
+            ratio=ratios[name].value,
+            ci95=ratios[name].interval,
+            inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
+            submodels=opened[name].submodels,
+            compile_s=opened[name].compile_s,
+            first_s=opened[name].first_s,
+            resident_bytes=opened[name].resident_bytes,
+            device_bytes=opened[name].device_bytes,
+            scenario_medians_s=scenario_s.get(name, ()),
+        )
+        for name in alive
+    ]

@@ -5,27 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.ir.coarsen import CoarseGraph, placement_units
+from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.partition import Partition
 from hsdag.ir.placement import ModelRecord
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import read_sized
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.messages import CompiledPart
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import WAYS
 from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.devices import DeviceSet
+from hsdag.runtime.problems.cost_model import CostModel
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -37,65 +41,153 @@ PARTS_LIMIT_S = 60.0
 _PARTS = "part by part"
 
 
-@dataclass(frozen=True, eq=False)
-class ProfileResult:
-    """A profile, and its costs as calibrated on placements that took ``measured_s`` [B] under HETERO."""
-
-    graph: ComputationGraph
-    problem: Problem
-    profile: ModelProfile
-    costs: HeteroCosts
-    measured_s: FloatArray
-    schedule: ScheduleProblem
-    parts: tuple[tuple[int, CompiledPart], ...] = ()  # the cut, and a part of it
-
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of ``hsdag profile``."""
-        costs, devices = self.costs.costs, []
-        shown = {spec.openvino_name: spec.name for spec in self.profile.devices}
-        for spec, times, launch_s in zip(self.profile.devices, self.profile.times, costs.launch_s, strict=True):
-            device = {
-                "name": spec.name,
-                "latency_s": times.latency_s,
-                "spread": times.spread,
-                "runs": times.runs,
-                "compile_s": times.compile_s,
-                "first_s": times.first_s,
-                "resident_bytes": times.resident_bytes,
-                "device_bytes": times.device_bytes,
-                "memory_bytes": times.memory_bytes,
-                "launch_s": float(launch_s),
-                "unsupported_ops": int(np.isnan(times.time_s).sum()),
-            }
-            devices.append(device)
-        bandwidth, contention = costs.link_bandwidth_bytes_per_s.tolist(), self.profile.contention
-        slowdown = {}
-        if contention is not None:
-            slowdown = {kind: _numbers_or_null(table) for kind, table in contention.factor.items()}
-        return {
-            "source": costs.source.value,
-            "devices": devices,
-            "links": {"latency_s": costs.link_latency_s.tolist(), "bandwidth_bytes_per_s": bandwidth},
-            "hand_over": {way: _handed(getattr(self.profile.links, way)) for way in WAYS},
-            "slowdown": slowdown,
-            "ops": self.graph.num_ops,
-            "units": self.problem.num_units,
-            "cuts_measured": int(np.isfinite(self.measured_s).sum()),
-            "submodels": [{"cut": cut, **asdict(part), "device": shown[part.device]} for cut, part in self.parts],
-        }
+Matrix = list[list[float | None]]
+"""From each device to each other one."""
 
 
-def _handed(table: FloatArray | None) -> dict[str, list[list[float | None]]] | None:
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class ProfiledDevice(_Record):
+    """A device that was profiled: all ops together, where it is the fastest for an op, and what that saves."""
+
+    name: str
+    latency_s: float | None
+    spread: float
+    runs: int
+    compile_s: float
+    first_s: float
+    resident_bytes: int
+    device_bytes: int | None
+    memory_bytes: float | None
+    launch_s: float
+    unsupported_ops: int
+    wins: int
+    saved_s: float
+
+
+class ProfiledLinks(_Record):
+    """What a tensor takes between devices."""
+
+    latency_s: Matrix
+    bandwidth_bytes_per_s: Matrix
+
+
+class ProfiledSubmodel(_Record):
+    """A submodel of a cut, and what compiling it took."""
+
+    cut: int
+    device: str
+    num_ops: int
+    first_op: str
+    last_op: str
+    compile_s: float
+    resident_bytes: int
+    device_bytes: int | None
+
+
+class HeavyOp(_Record):
+    """Ops that some device computes as one, named after the heaviest of them.
+
+    ``time_s`` has devices that support it; ``best`` is None where several are equally fast. ``share`` is that in all
+    ops, each on its fastest device.
+    """
+
+    name: str
+    type: str
+    fused_ops: int
+    time_s: dict[str, float]
+    best: str | None
+    share: float
+
+
+class ProfileResult(_Record):
+    """A measured profile, calibrated on cuts, and the problem of its ``costs``.
+
+    ``heaviest`` lists all ops that take time, the heaviest first.
+    """
+
+    source: str
+    devices: list[ProfiledDevice]
+    links: ProfiledLinks
+    hand_over: dict[str, ProfiledLinks | None]
+    slowdown: dict[str, Matrix]
+    ops: int
+    units: int
+    cuts_measured: int
+    submodels: list[ProfiledSubmodel]
+    heaviest: list[HeavyOp]
+    schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True)
+
+
+class MeasuredCosts(ProfileResult):
+    """The answer of ``hsdag profile``; ``costs`` is the problem file."""
+
+    costs: str
+    schedule: SkipJsonSchema[ScheduleProblem | None] = Field(default=None, exclude=True)  # type: ignore[assignment]
+
+
+class AssumedCosts(_Record):
+    """Costs of a platform; nothing was measured."""
+
+    costs: str
+    source: str
+    devices: list[str]
+    ops: int
+
+
+def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[HeavyOp], IntArray, FloatArray]:
+    """Groups of ops, heaviest first, and for each device [D] how often it is the fastest, and seconds that this saves.
+
+    Ops that some device fuses are compared together on all.
+    """
+    pairs = np.asarray([(ops[0], v) for ops in profile.fused for v in ops[1:]], dtype=np.int64).reshape(-1, 2)
+    groups = Partition.from_pairs(graph.num_ops, pairs[:, 0], pairs[:, 1])
+    names, floating, num_devices = [spec.name for spec in profile.devices], floating_ops(graph), len(profile.devices)
+    time_s = np.stack(
+        [np.bincount(groups.labels, device.time_s, groups.num_groups) for device in profile.times], axis=1
+    )  # NaN where any op of the group is unsupported
+    ranked_s = np.sort(np.append(time_s, np.full((groups.num_groups, 1), np.nan), axis=1), axis=1)  # NaN comes last
+    best_s = np.nan_to_num(ranked_s[:, 0])
+    is_won = (best_s > 0) & (ranked_s[:, 0] != ranked_s[:, 1])
+    winner = np.where(is_won, np.where(np.isnan(time_s), np.inf, time_s).argmin(axis=1), -1)
+    gain_s = np.nan_to_num(ranked_s[:, 1] - ranked_s[:, 0])
+    rows = []
+    for g in np.argsort(-best_s, kind="stable")[: int((best_s > 0).sum())].tolist():
+        members = groups.members.of(g).tolist()
+        head = max(
+            [v for v in members if not floating[v]] or members, key=lambda v: (graph.flops[v], -graph.position[v])
+        )
+        known = {name: s for name, s in zip(names, time_s[g].tolist(), strict=True) if not np.isnan(s)}
+        rows.append(
+            HeavyOp(
+                name=graph.op_names[head],
+                type=graph.op_types[head],
+                fused_ops=sum(not floating[v] for v in members) or len(members),
+                time_s=known,
+                best=names[winner[g]] if is_won[g] else None,
+                share=float(best_s[g] / best_s.sum()),
+            )
+        )
+    wins = np.bincount(winner[is_won], minlength=num_devices)
+    saved_s = np.bincount(winner[is_won], gain_s[is_won], num_devices).astype(np.float64)
+    return rows, wins.astype(np.int64), saved_s
+
+
+def _links(latency_s: FloatArray, bandwidth: FloatArray) -> ProfiledLinks:
+    return ProfiledLinks(latency_s=_or_null(latency_s), bandwidth_bytes_per_s=_or_null(bandwidth))
+
+
+def _handed(table: FloatArray | None) -> ProfiledLinks | None:
     """What one tensor costs, launch of the reader included, and bytes; null for pairs without a GPU."""
     if table is None or np.isnan(table).all():
         return None
     launch_s, latency_s, s_per_byte = table
-    bandwidth = 1.0 / np.maximum(s_per_byte, 1e-12)
-    tables = {"latency_s": launch_s + latency_s, "bandwidth_bytes_per_s": bandwidth}
-    return {name: _numbers_or_null(each) for name, each in tables.items()}
+    return _links(launch_s + latency_s, 1.0 / np.maximum(s_per_byte, 1e-12))
 
 
-def _numbers_or_null(table: FloatArray) -> list[list[float | None]]:
+def _or_null(table: FloatArray) -> Matrix:
     return [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
 
 
@@ -129,23 +221,60 @@ def run_profile(
                 on_step(f"measured cut {b + 1} of {num}")
             costs = costs.calibrated(problem.expand(placements), measured_s)
         parts = _compiled_parts(session, problem, placements, on_step)
-        names, own = problem.devices, {record.name: record for record in session.device_records}
-        by_op = ScheduleProblem.from_graph(session.graph, costs.costs, names, profile.memory_bytes)
-        records = tuple(own[name] for name in names)
-        schedule = replace(tied(by_op, problem.units), model=session.model_record, devices=records)
-        return ProfileResult(session.graph, problem, profile, costs, measured_s, schedule, parts)
+        return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()), parts)
+
+
+def _result(
+    session: Session,
+    problem: Problem,
+    profile: ModelProfile,
+    costs: CostModel,
+    cuts_measured: int,
+    parts: Sequence[ProfiledSubmodel],
+) -> ProfileResult:
+    names, own = problem.devices, {record.name: record for record in session.device_records}
+    by_op = ScheduleProblem.from_graph(session.graph, costs, names, profile.memory_bytes)
+    records = tuple(own[name] for name in names)
+    heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
+    whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
+    devices = [
+        ProfiledDevice(
+            name=spec.name,
+            **{name: getattr(times, name) for name in whole},
+            launch_s=float(costs.launch_s[d]),
+            unsupported_ops=int(np.isnan(times.time_s).sum()),
+            wins=int(wins[d]),
+            saved_s=float(saved_s[d]),
+        )
+        for d, (spec, times) in enumerate(zip(profile.devices, profile.times, strict=True))
+    ]
+    slowdown = {} if profile.contention is None else profile.contention.factor
+    return ProfileResult(
+        source=costs.source.value,
+        devices=devices,
+        links=_links(costs.link_latency_s, costs.link_bandwidth_bytes_per_s),
+        hand_over={way: _handed(getattr(profile.links, way)) for way in WAYS},
+        slowdown={kind: _or_null(table) for kind, table in slowdown.items()},
+        ops=session.graph.num_ops,
+        units=problem.num_units,
+        cuts_measured=cuts_measured,
+        submodels=list(parts),
+        heaviest=heaviest,
+        schedule=replace(tied(by_op, problem.units), model=session.model_record, devices=records),
+    )
 
 
 def _compiled_parts(
     session: Session, problem: Problem, placements: IntArray, on_step: Callable[[str], None]
-) -> tuple[tuple[int, CompiledPart], ...]:
+) -> list[ProfiledSubmodel]:
     """Parts of placements [B, U], from 1 on, with what compiling each took; those that fail have none.
 
     The work-conserving executor's, for HETERO compiles all of its submodels in one. Placements of fewest changes of
     device come first, and none is begun after PARTS_LIMIT_S.
     """
     crossing = [int((np.diff(problem.expand(placement)) != 0).sum()) for placement in placements]
-    found: list[tuple[int, CompiledPart]] = []
+    shown = {spec.openvino_name: spec.name for spec in session.devices.placed}
+    found: list[ProfiledSubmodel] = []
     begin_s = time.monotonic()
     for number, b in enumerate(np.argsort(crossing, kind="stable").tolist()):
         if time.monotonic() - begin_s > PARTS_LIMIT_S:
@@ -153,9 +282,12 @@ def _compiled_parts(
             break
         candidate = session.placed(problem, Plan(placements[b]), "work-conserving")
         with suppress(CandidateFailed):
-            found += [(b + 1, part) for part in session.runner.open(_PARTS, candidate).parts]
+            found += [
+                ProfiledSubmodel(cut=b + 1, **{**asdict(part), "device": shown[part.device]})
+                for part in session.runner.open(_PARTS, candidate).parts
+            ]
             session.runner.close(_PARTS)
-    return tuple(sorted(found, key=lambda each: -each[1].compile_s))
+    return sorted(found, key=lambda each: -each.compile_s)
 
 
 def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:

@@ -10,19 +10,10 @@ from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
+from hsdag.placers.names import HINTS
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.devices import PRECISION, PRECISION_OPTION, parse_values, with_values
 from hsdag.runtime.problems.objectives.throughput import RUNS_IN_FLIGHT
-
-HINTS = {
-    "latency": "LATENCY",
-    "throughput": "THROUGHPUT",
-    "tput": "THROUGHPUT",
-    "cumulative_throughput": "CUMULATIVE_THROUGHPUT",
-    "ctput": "CUMULATIVE_THROUGHPUT",
-    "none": None,
-}
-"""OpenVINO's performance hints by the names that benchmark_app has for them."""
 
 ROUNDS = 10
 """Rounds into which a number of inferences is divided, so that candidates take turns."""
@@ -64,12 +55,6 @@ class Tuning:
     def _fine(self) -> dict[str, object]:
         """Options that benchmark_app takes without a hint alone."""
         return {"nstreams": self.streams, "nthreads": self.threads, "pinning": self.pinning}
-
-    def given(self) -> dict[str, object]:
-        """What was given, by benchmark_app's names."""
-        named = {"hint": self.hint, "niter": self.iterations, "nireq": self.requests, "nstreams": self.streams}
-        named |= {"nthreads": self.threads, "pin": self.pinning, "infer_precision": self.precision}
-        return {name: value for name, value in {**named, "cdir": self.cache_dir}.items() if value is not None}
 
     def properties(self) -> dict[str, Any]:
         """What every candidate is compiled with; a hint of None leaves the choice to OpenVINO."""

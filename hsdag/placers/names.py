@@ -1,4 +1,4 @@
-"""The names of methods, and of rewards: a file of a family's folder that defines PLACER is a method of that name."""
+"""The names of methods, rewards and hints: a file of a family's folder that defines PLACER is a method of that name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from importlib import resources
 
 REWARDS = ("measured", "simulated", "hybrid")
 """How a search judges placements: it measures all, simulates all, or simulates many and measures the promising."""
+
+HINTS = {
+    "latency": "LATENCY",
+    "throughput": "THROUGHPUT",
+    "tput": "THROUGHPUT",
+    "cumulative_throughput": "CUMULATIVE_THROUGHPUT",
+    "ctput": "CUMULATIVE_THROUGHPUT",
+    "none": None,
+}
+"""OpenVINO's performance hints by the names that benchmark_app has for them."""
 
 _DEFINES = "\nPLACER = "
 

@@ -40,7 +40,7 @@ def test_bench_takes_gpus_by_the_names_of_a_placement_and_tells_what_they_hold(
     tiny_resnet: Path, split: Placement
 ) -> None:
     result = hsdag.bench(tiny_resnet, {"p": split}, ["A", "CPU"], time="0.2s")
-    added_bytes = {row.name: row.opened.device_bytes or 0 for row in result.rows}
+    added_bytes = {row.name: row.device_bytes or 0 for row in result.rows}
     assert set(added_bytes) == {"p", "A", "CPU"}
     assert min(added_bytes["p"], added_bytes["A"]) > 0
     assert added_bytes["CPU"] == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from importlib import import_module
+from operator import or_
 from pkgutil import iter_modules
 from typing import Any
 
@@ -15,11 +17,19 @@ _VALUE = "makespan_s"
 """The value of the objective latency, which stands for that of every objective."""
 
 
+RESULTS: dict[str, tuple[str, ...]] = {
+    "bench": ("commands.bench", "BenchResult"),
+    "profile": ("commands.profile", "MeasuredCosts", "AssumedCosts"),
+}
+"""The module of a command's results, and their models, which are its JSON answer."""
+
+
 def answering_commands() -> tuple[str, ...]:
     """Commands whose ``--json`` answer has a schema, such as ``"models list"``."""
     package = import_module("hsdag.commands.answers")
     names = (module.name for module in iter_modules(package.__path__))
-    return tuple(sorted(name.replace("_", " ") for name in names if name not in ("base", "schema")))
+    typed = (name.replace("_", " ") for name in names if name not in ("base", "schema"))
+    return tuple(sorted({*typed, *RESULTS}))
 
 
 def schema_of(command: str) -> dict[str, Any]:
@@ -30,8 +40,15 @@ def schema_of(command: str) -> dict[str, Any]:
     if command not in answering_commands():
         choices = ", ".join(answering_commands())
         raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {choices}")
-    answer = import_module(f"hsdag.commands.answers.{command.replace(' ', '_')}").Answer
-    schema = TypeAdapter(answer).json_schema()
+    answer: Any
+    if command in RESULTS:
+        module, names = RESULTS[command][0], RESULTS[command][1:]
+        models: list[Any] = [getattr(import_module(f"hsdag.{module}"), name) for name in names]
+        answer = reduce(or_, models)
+        schema = TypeAdapter(answer).json_schema(mode="serialization")
+    else:
+        answer = import_module(f"hsdag.commands.answers.{command.replace(' ', '_')}").Answer
+        schema = TypeAdapter(answer).json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         if "properties" in part:
             part["additionalProperties"] = False

@@ -106,7 +106,6 @@ def test_openvino_is_not_given_a_placement_for_torch(folder: Path, tiny_resnet: 
         (["place", "chainmm[size=7]", "--executor", "cuda", "--devices", "A=cpu"], "chainmm over 2 devices"),
         (["place", "chainmm"], "no such file: chainmm"),
         (["bench", "MODEL", "--executor", "cuda", "--devices", "A=gpu"], "device 'A=gpu' is none that torch runs"),
-        (["bench", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--per-op"], "--per-op reports on OpenVINO's"),
         (["bench", "MODEL", "-p", "PLACEMENT", "--executor", "hetero"], "for the CUDA engine"),
         (["export", "PLACEMENT", "--format", "python", "-o", "FOLDER/x.py"], "for the CUDA engine"),
         (["export", "PLACEMENT", "--format", "cpp", "-o", "FOLDER/x.cpp"], "for the CUDA engine"),

@@ -13,8 +13,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
-from hsdag.commands.per_op import report_ops
-from hsdag.commands.profile import random_placements
+from hsdag.commands.profile import MeasuredCosts, heaviest_ops, random_placements
 from hsdag.ir import DeviceSpec, Placement, graph_from_edges, parse_devices, placement_units, read_graph
 from hsdag.ir.build import fingerprint
 from hsdag.ir.placement import DeviceRecord, ModelRecord
@@ -83,9 +82,11 @@ def test_tables_show_what_loading_took_and_how_tensors_are_handed_over(
     nothing, some = [[None, None], [None, None]], [[None, 2e-6], [None, None]]
     shared = {"latency_s": some, "bandwidth_bytes_per_s": [[None, 5e9], [None, None]]}
     ordinary = {"latency_s": nothing, "bandwidth_bytes_per_s": nothing}
-    show_profile({**told, "hand_over": {"ordinary": ordinary, "shared": shared}})
+    show_profile(MeasuredCosts(**{**told, "hand_over": {"ordinary": ordinary, "shared": shared}}), 3)
     table = capsys.readouterr().out
-    assert all(words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "slowest of"))
+    assert all(
+        words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "slowest of", "heaviest of")
+    )
     rows = [" ".join(line.split()) for line in table.splitlines()]
     assert "CPU_0 -> CPU_1 - - 2 5" in rows
     assert sum(row.startswith("CPU_1 -> CPU_0") for row in rows) == 1  # among HETERO's alone
@@ -128,38 +129,22 @@ def two_devices() -> ModelProfile:
 
 def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
     graph = graph_from_edges(["Relu", "Convolution", "Add", "Sin"], [(0, 1), (1, 2), (2, 3)], flops=[1, 9, 1, 1])
-    report = report_ops(graph, two_devices())
-    shown = [(row.op_type, row.num_ops, row.time_s, row.best) for row in report.rows]
-    assert shown == [("Sin", 1, (None, 5.0), 1), ("Convolution", 2, (4.0, 3.0), 1), ("Relu", 1, (1.0, 3.0), 0)]
-    assert report.wins == (1, 2)
-    assert report.saved_s == (2.0, 1.0)
-    assert report.total_s == (None, 11.0)
-
-
-@pytest.mark.slow
-def test_the_report_lists_the_heaviest_ops_and_names_the_best_device(
-    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    devices = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=2]"
-    document = answer(capsys, "bench", tiny_resnet, "--devices", devices, "--per-op", "--top", 3)
-    assert len(document["ops"]) == 3
-    times = [min(op["time_s"].values()) for op in document["ops"]]
-    assert times == sorted(times, reverse=True)
-    assert {device["name"] for device in document["devices"]} == {"A", "B"}
-
-
-def test_a_report_on_targets_is_refused_in_one_line(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", str(tiny_resnet), "--device", "AUTO:CPU", "--per-op"]) == 2
-    assert "--per-op reports on devices" in capsys.readouterr().err
+    rows, wins, saved_s = heaviest_ops(graph, two_devices())
+    assert [(row.type, row.fused_ops, row.time_s, row.best) for row in rows] == [
+        ("Sin", 1, {"B": 5.0}, "B"),
+        ("Convolution", 2, {"A": 4.0, "B": 3.0}, "B"),
+        ("Relu", 1, {"A": 1.0, "B": 3.0}, "A"),
+    ]
+    assert (wins.tolist(), saved_s.tolist()) == ([1, 2], [2.0, 1.0])
 
 
 def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
     graph = graph_from_edges(["Relu"], [])
     same = DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None)
     links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
-    report = report_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
-    assert report.rows[0].best is None
-    assert report.wins == (0, 0)
+    rows, wins, _ = heaviest_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
+    assert rows[0].best is None
+    assert wins.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +155,6 @@ def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
         (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
         (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
         (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
-        (("bench", "--device", "CPU", "--per-op", "--trace", "{other}"), "--per-op draws nothing"),
-        (("bench", "--device", "CPU", "--devices", "CPU", "--per-op"), "a device is named twice"),
     ],
 )
 def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
