@@ -2,15 +2,13 @@
 
 Where message passing runs once per episode (DOPPLER §4.3), all that changes within one is what is placed already. A
 compiled loop over tables decodes an episode of a few hundred ops in about a millisecond; what it recorded is enough to
-compute all log-probabilities again in one batched pass. The same loop goes step by step where every step has tables of
-its own (App. G.3).
+compute all log-probabilities again in one batched pass.
 
 Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,55 +61,23 @@ def decode(
 
     ``forced`` are the ops [B, N] and devices [B, N] of every step, to record what led to them.
     """
-    found = _begun(tables, len(scores.inner), len(seeds), forced)
-    record, num_ops = rules.record(tables, forced is not None), len(tables.time_s)
-
-    def run(part: slice) -> None:
-        decode_many(tables, scores, record, _room(tables, scores), seeds[part], _part(found, part), 0, num_ops)
-
-    in_parts(run, len(seeds), min(usable_cpus(), len(seeds) // 4))
-    return found
-
-
-def decode_by_step(
-    tables: Tables,
-    num_features: int,
-    scores_at: Callable[[Episodes, int], Sequence[Scores]],
-    rules: Rules,
-    seeds: NDArray[np.uint64],
-    forced: tuple[IntArray, IntArray] | None = None,
-) -> Episodes:
-    """The same, side by side, with scores of every step: ``scores_at`` has those of each episode before a step.
-
-    ``num_features`` are those of devices.
-    """
-    found = _begun(tables, num_features, len(seeds), forced)
-    record, rooms = rules.record(tables, forced is not None), list[Room]()
-    for step in range(len(tables.time_s)):
-        scores = scores_at(found, step)
-        rooms = rooms or [_room(tables, each) for each in scores]
-        for b, (room, each) in enumerate(zip(rooms, scores, strict=True)):
-            part = slice(b, b + 1)
-            decode_many(tables, each, record, room, seeds[part], _part(found, part), step, step + 1)
-    return found
-
-
-def _begun(tables: Tables, num_features: int, num: int, forced: tuple[IntArray, IntArray] | None) -> Episodes:
-    """So many episodes before their first step; of all ops, those without inputs are candidates."""
-    n, d = tables.time_s.shape
+    (n, d), num, record = tables.time_s.shape, len(seeds), rules.record(tables, forced is not None)
     order, home = forced or (np.zeros((num, n)), np.zeros((num, n)))
-    return Episodes(
+    found = Episodes(
         order=order.astype(np.int64),
         home=home.astype(np.int64),
         ready=np.tile(np.where(np.diff(tables.in_first) == 0, 0, n), (num, 1)),
         log_p=np.zeros((num, n, 2)),
-        features=np.zeros((num, n, d, num_features), np.float32),
+        features=np.zeros((num, n, d, len(scores.inner)), np.float32),
         able=np.zeros((num, n, d), np.bool_),
     )
 
+    def run(part: slice) -> None:
+        some = Episodes._make(column[part] for column in found)
+        decode_many(tables, scores, record, _room(tables, scores), seeds[part], some)
 
-def _part(found: Episodes, part: slice) -> Episodes:
-    return Episodes._make(column[part] for column in found)
+    in_parts(run, len(seeds), min(usable_cpus(), len(seeds) // 4))
+    return found
 
 
 def _room(tables: Tables, scores: Scores) -> Room:
@@ -121,7 +87,6 @@ def _room(tables: Tables, scores: Scores) -> Room:
         home=np.zeros(n, np.int64),
         weight=np.zeros(n),
         candidate=np.zeros(n, np.int64),
-        num_candidates=np.zeros(1, np.int64),
         waiting=np.zeros(n, np.int64),
         readers=np.zeros(n, np.int64),
         devices=np.zeros(d, ROOM),

@@ -40,20 +40,12 @@ LEAST = 1e-200
 
 
 @bare
-def decode_many(
-    t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np.uint64], found: Episodes, first: int, last: int
-) -> None:
-    """Decode the steps from ``first`` to ``last`` of an episode for each of ``seeds`` [B] into ``found``.
-
-    One that does not begin, at step 0, goes on from what ``r`` holds.
-    """
+def decode_many(t: Tables, s: Scores, rules: Records, r: Room, seeds: NDArray[np.uint64], found: Episodes) -> None:
+    """Decode an episode for each of ``seeds`` [B] into ``found``."""
     for b in range(len(seeds)):
-        if first == 0:
-            r.random[0] = seeds[b]
-            _begin(t, r)
-        _read(s, rules, r, found, b, first)
-        count = r.num_candidates[0]
-        for step in range(first, last):
+        r.random[0] = seeds[b]
+        count = _begin(t, s, rules, r)
+        for step in range(len(r.home)):
             v = _select(s, rules, r, found, b, step, count)
             count -= 1
             _look(t, r, v)
@@ -68,12 +60,11 @@ def decode_many(
                     found.ready[b, u] = step + 1
                     r.candidate[count] = u
                     count += 1
-        r.num_candidates[0] = count
 
 
 @inlined
-def _begin(t: Tables, r: Room) -> None:
-    """Clear the room; ops without inputs are the first candidates."""
+def _begin(t: Tables, s: Scores, rules: Records, r: Room) -> int:
+    """Clear the room and weigh the ops; those without inputs are the first candidates, which are counted."""
     for d in range(len(r.devices)):
         r.devices[d].free_s = 0.0
         r.devices[d].work_s = 0.0
@@ -86,22 +77,12 @@ def _begin(t: Tables, r: Room) -> None:
         if r.waiting[v] == 0:
             r.candidate[count] = v
             count += 1
-    r.num_candidates[0] = count
-
-
-@inlined
-def _read(s: Scores, rules: Records, r: Room, found: Episodes, b: int, num_placed: int) -> None:
-    """Take over scores: weights of ops, and what those that are placed contribute to their devices."""
     highest = -np.inf
     for v in range(len(r.home)):
         highest = max(highest, s.select[v])
     _weigh_ops(s, rules, r, highest)
-    for d in range(len(r.devices)):
-        for k in range(len(r.total)):
-            r.taken[d, k] = 0.0
-    for step in range(num_placed):
-        for k in range(len(r.total)):
-            r.taken[found.home[b, step], k] += s.seen[found.order[b, step], k]
+    r.taken[:] = 0.0
+    return count
 
 
 @inlined

@@ -48,13 +48,12 @@ class Scores(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room for one episode; what it holds is all that an episode needs to go on."""
+    """Room for one episode."""
 
     of_op: FloatArray  # [N, 2] start and end in seconds
     home: IntArray  # [N]
     weight: FloatArray  # [N] of an op among the candidates
     candidate: IntArray  # [N]
-    num_candidates: IntArray  # [1]
     waiting: IntArray  # [N] inputs that are not placed yet
     readers: IntArray  # [N] consumers that are not placed yet, edge by edge
     devices: Records  # [D] ROOM

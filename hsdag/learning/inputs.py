@@ -30,24 +30,6 @@ class Inputs(NamedTuple):
     behind: torch.Tensor  # [N] the consumer on the longest path to the end, N at its end
     path_lengths: tuple[torch.Tensor, torch.Tensor]  # [N, 1] each: ops on these two, itself included
 
-    def copies(self, state: torch.Tensor) -> Inputs:
-        """A copy of the graph for each of K states [K, N, S], side by side as one graph of K N ops; S more features."""
-        k, n = state.shape[:2]
-        first = torch.arange(k)[:, None] * n
-
-        def on_path(following: torch.Tensor) -> torch.Tensor:
-            return torch.where(following < n, following + first, k * n).reshape(-1)
-
-        source, target = ((first + end).reshape(-1) for end in (self.edges.source, self.edges.target))
-        before, behind = self.path_lengths
-        return self._replace(
-            x=torch.cat([self.x.expand(k, -1, -1), state], dim=2).flatten(0, 1),
-            edges=Edges(source, target, self.edges.cost.repeat(k, 1)),
-            before=on_path(self.before),
-            behind=on_path(self.behind),
-            path_lengths=(before.repeat(k, 1), behind.repeat(k, 1)),
-        )
-
 
 def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     """What networks read of a problem; DOPPLER's five features, standardised, where not ``is_wide``."""

@@ -6,7 +6,7 @@ Legend: B plans, M decisions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,8 +52,6 @@ class Policy(ABC):
     """A network bound to a problem. The same generator state gives the same draws."""
 
     network: nn.Module
-    check: Callable[[], None] = staticmethod(lambda: None)
-    """Raises SearchStopped when the search has to end; asked where many passes of the network make one update."""
 
     @abstractmethod
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:

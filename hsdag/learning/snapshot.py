@@ -13,6 +13,8 @@ from hsdag.ir.errors import SearchError
 from hsdag.learning.options import TrainingOptions
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+GONE = {"messages_each_step": False}
+"""Options of earlier versions that are no more, and the values that what is left stands for."""
 
 
 def learner_tensors(
@@ -43,7 +45,7 @@ def load_learner(
 def check_stored(method: str, options: TrainingOptions, state: Mapping[str, Any]) -> None:
     """Raise SearchError unless the stored state was written by the method under the same options."""
     older = type(options)().as_dict()  # older states lack options that had no effect yet
-    check_same(method, options.as_dict(), {**state, "config": older | state.get("config", {})})
+    check_same(method, options.as_dict(), {**state, "config": older | without_gone(state.get("config", {}))})
 
 
 def check_same(method: str, options: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -57,3 +59,8 @@ def check_same(method: str, options: Mapping[str, Any], state: Mapping[str, Any]
             f"the stored state was made with other options of {method} ({', '.join(changed)}); "
             "resume with the same ones or start anew"
         )
+
+
+def without_gone(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored options without those of earlier versions that make no difference."""
+    return {name: value for name, value in options.items() if name not in GONE or value != GONE[name]}

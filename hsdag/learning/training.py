@@ -83,7 +83,6 @@ class Trainer:
         self._generator, self._singles, self._is_trained = generator, singles, is_trained
         self._teacher, self._improve, self._penalty, self._on_update = teacher, improve, penalty, on_update
         self._progress = progress or self._own_progress
-        policy.check = evaluator.check
         self._optimiser = optimiser or torch.optim.Adam(
             policy.network.parameters(), lr=options.learning_rate, fused=True
         )

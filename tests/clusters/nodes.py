@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 from ray.cluster_utils import Cluster
@@ -23,12 +24,19 @@ def main() -> None:
         cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
     nodes = [cluster.head_node, *cluster.worker_nodes]
     _tell(cluster.address)
+    while not _listens(port):  # Ray's client server comes after the node
+        time.sleep(0.1)
     _tell(f"ray://127.0.0.1:{port}")
     for line in sys.stdin:
         nodes[int(line)].kill_all_processes(check_alive=False, allow_graceful=False)
         _tell("killed")
     shutdown: Callable[[], None] = cluster.shutdown
     shutdown()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as knocking:
+        return knocking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _tell(text: str) -> None:

@@ -9,10 +9,7 @@ from typing import ClassVar
 from hsdag.ir.errors import OptionError
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
 
-DUAL_OPTIONS = (
-    *("width", "layers", "encoder", "messages_each_step", "wide_features", "mean_of_embeddings", "logit_range"),
-    "direct",
-)
+DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
 """Options that say what the networks are."""
 
 
@@ -43,8 +40,6 @@ class DopplerConfig(TrainingOptions):
     """Rounds of messages, K of eq. 2."""
     encoder: str = "both-ways"
     """How messages are passed: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
-    messages_each_step: bool = False
-    """Pass messages anew before every decision, from what is placed by then, and not once per episode (App. G.3)."""
     learns_order: bool = True
     """SEL selects ops; without it, CRITICAL PATH does (Table 3: PLC)."""
     learns_devices: bool = True

@@ -16,8 +16,8 @@ from hsdag.learning.decoding_kernel import FEATURES, PAPER_FEATURES
 from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy
-from hsdag.learning.doppler.states import STATE_FEATURES
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, inputs_of
+from hsdag.learning.snapshot import without_gone
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
@@ -25,7 +25,7 @@ def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetw
     """The untrained network; it reads any problem."""
     num_features = NUM_WIDE if options.wide_features else NUM_PAPER
     network = DualNetwork(
-        num_features + (len(STATE_FEATURES) if options.messages_each_step else 0),
+        num_features,
         len(FEATURES) if options.wide_features else PAPER_FEATURES,
         options.width,
         options.layers,
@@ -49,8 +49,7 @@ def dual_policy(network: DualNetwork | OwnScores, costs: ScheduleProblem, option
         by_start=not options.learns_devices,
         mean_of_seen=options.mean_of_embeddings,
     )
-    inputs = inputs_of(costs, is_wide=options.wide_features)
-    return DualPolicy(network, inputs, rules, is_by_step=options.messages_each_step)
+    return DualPolicy(network, inputs_of(costs, is_wide=options.wide_features), rules)
 
 
 METHOD = "doppler"
@@ -69,6 +68,8 @@ def stored_policy(path: Path) -> PolicyFile:
     """
     stored = read_policy(path, METHOD)
     given, hints = stored.card.get("options"), get_type_hints(DopplerConfig)
+    if isinstance(given, dict):
+        given = without_gone(given)
     if not isinstance(given, dict) or not set(given) <= set(DUAL_OPTIONS):
         raise FileFormatError(
             f"the card of {path} may give {', '.join(DUAL_OPTIONS)} as options, not {given!r}; "

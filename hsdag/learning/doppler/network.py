@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hsdag.learning.decoding_kernel import END_LATER, FEATURES, START_LATER
-from hsdag.learning.doppler.config import DopplerConfig
+from hsdag.learning.decoding_kernel import END_LATER, START_LATER
 from hsdag.learning.encoders import make_encoder
 from hsdag.learning.inputs import Inputs, sum_over_path
 from hsdag.learning.networks import Mlp, linear
@@ -101,15 +100,6 @@ class DualNetwork(nn.Module):
         self.direct[START_LATER], self.direct[END_LATER] = -PATH_START, -PATH_END
 
 
-def needed_bytes(num_ops: int, num_edges: int, num_devices: int, config: DopplerConfig, rows: int) -> float:
-    """About what an update holds where messages pass in every step: a pass of ``rows`` embeddings, and all plans."""
-    of_op = (13 * config.layers + 18) * config.width
-    of_edge = 8 * config.layers * config.width
-    copies = max(1, rows // num_ops)
-    of_plan = num_ops * (2 * config.width + num_devices * (2 * len(FEATURES) + 3))
-    return 4.0 * (copies * (num_ops * of_op + num_edges * of_edge) + config.plans_per_update * of_plan)
-
-
 class OwnScores(nn.Module):
     """A network, and a score of every op of one problem and of the op on every device, learned beside it.
 
@@ -125,8 +115,7 @@ class OwnScores(nn.Module):
         self.select, self.place = nn.Parameter(torch.zeros(num_ops)), nn.Parameter(torch.zeros(num_ops, num_devices))
 
     def forward(self, inputs: Inputs) -> Tensors:
-        """The network's tables and, within plus or minus ``OWN_RANGE``, what is learned of each op, in every copy."""
+        """The network's tables and, within plus or minus ``OWN_RANGE``, what is learned of each op."""
         net: Tensors = self.network(inputs)
         select, place = (OWN_RANGE * torch.tanh(OWN_PACE / OWN_RANGE * own) for own in (self.select, self.place))
-        copies = len(net.select) // len(select)
-        return net._replace(select=net.select + select.repeat(copies), own=place.repeat(copies, 1))
+        return net._replace(select=net.select + select, own=place)

@@ -18,8 +18,8 @@ from hsdag.learning.decoding_kernel import FEATURES
 from hsdag.learning.decoding_records import Scores
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
-from hsdag.learning.doppler.network import DualNetwork, OwnScores, needed_bytes
-from hsdag.learning.doppler.policy import ROWS, DualPolicy
+from hsdag.learning.doppler.network import DualNetwork, OwnScores
+from hsdag.learning.doppler.policy import DualPolicy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Trainer
 from hsdag.placers.base import Preset
@@ -72,13 +72,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         own = OwnScores(network, problem.costs.num_ops, problem.costs.num_devices)
         return dual_policy(own, problem.costs, self.options)
 
-    def needed_bytes(self, problem: Problem) -> float:
-        """What an update holds at once where messages pass in every step; otherwise it grows as the problem does."""
-        costs, options = problem.costs, self.options
-        if costs is None or not options.messages_each_step:
-            return 0.0
-        return needed_bytes(costs.num_ops, len(costs.edge_src), costs.num_devices, options, ROWS)
-
     def save(self, path: Path) -> None:
         """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
         if self._network is None:
@@ -106,7 +99,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             singles=singles_of(problem),
             teacher=self.teacher(policy, problem),
         )
-        policy.check = incumbent.check
         trainer.begin()
         for _ in range(most):
             incumbent.check()

@@ -9,10 +9,12 @@ from hsdag.learning.doppler.config import DopplerConfig
 from hsdag.learning.snapshot import check_stored
 
 
-def test_a_search_goes_on_that_is_older_than_an_option_unless_the_option_is_changed() -> None:
-    stored = DopplerConfig(layers=2).as_dict()
-    del stored["messages_each_step"]
+def test_a_search_goes_on_whose_options_differ_by_what_makes_no_difference() -> None:
+    stored = DopplerConfig(layers=2).as_dict() | {"messages_each_step": False}
+    del stored["own_scores"]
     check_stored("doppler", DopplerConfig(layers=2), {"method": "doppler", "config": stored})
-    for other in (DopplerConfig(layers=2, messages_each_step=True), DopplerConfig()):
+    for other in (DopplerConfig(layers=2, own_scores=False), DopplerConfig()):
         with pytest.raises(SearchError, match="other options of doppler"):
             check_stored("doppler", other, {"method": "doppler", "config": stored})
+    with pytest.raises(SearchError, match="messages_each_step"):
+        check_stored("doppler", DopplerConfig(), {"method": "doppler", "config": {"messages_each_step": True}})

@@ -140,8 +140,8 @@ def test_a_file_that_does_not_fit_is_one_line_before_any_search(
     assert shown.count("\n") == 0
 
 
-def test_a_policy_is_read_whose_card_is_older_than_an_option(tmp_path: Path, policy: Path) -> None:
-    before = {name: getattr(SMALL, name) for name in DUAL_OPTIONS if name != "messages_each_step"}
+def test_a_policy_is_read_whose_card_lacks_an_option_and_has_one_that_is_gone(tmp_path: Path, policy: Path) -> None:
+    before = {name: getattr(SMALL, name) for name in DUAL_OPTIONS if name != "direct"} | {"messages_each_step": False}
     path = write_small_policy(tmp_path / "older.safetensors", options=before)
     assert replace(options_of(path), initial=None) == replace(options_of(policy), initial=None)
 
