@@ -20,7 +20,7 @@ from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import ModelError
 from hsdag.ir.processes import Request, main
 from hsdag.ir.reader import load_model
-from hsdag.runtime.measuring.inferences import Course, Exercise, make_courses
+from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses
 from hsdag.runtime.measuring.messages import (
     AskDevice,
     AskHetero,
@@ -150,7 +150,9 @@ def _outputs(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course], prope
     """Outputs of all inferences of courses."""
     compiled = make_core((spec,)).compile_model(model, spec.openvino_name, dict(properties))
     stateful = bool(model.get_variables())
-    return Exercise(compiled.create_infer_request(), model.inputs, courses, stateful=stateful).outputs(model.outputs)
+    return CourseRunner(compiled.create_infer_request(), model.inputs, courses, stateful=stateful).outputs(
+        model.outputs
+    )
 
 
 def _tensor(array: Any) -> ov.Tensor:

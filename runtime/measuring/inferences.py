@@ -39,7 +39,7 @@ class Course:
     share: float = 1.0
 
 
-class Exercise:
+class CourseRunner:
     """A request of a compiled model together with the courses that it runs."""
 
     def __init__(self, request: Any, ports: Sequence[Any], courses: Sequence[Course], *, stateful: bool) -> None:
@@ -104,14 +104,14 @@ class Exercise:
 class _Stream:
     """A course, run in a thread of its own."""
 
-    def __init__(self, exercise: Exercise, course: Course) -> None:
-        self._exercise, self._course = exercise, course
+    def __init__(self, runner: CourseRunner, course: Course) -> None:
+        self._runner, self._course = runner, course
         self._thread = ThreadPoolExecutor(1)
         self._running: Future[float] | None = None
 
     def start_async(self) -> None:
         """Begin the course."""
-        self._running = self._thread.submit(self._exercise.seconds, self._course)
+        self._running = self._thread.submit(self._runner.seconds, self._course)
 
     def wait(self) -> None:
         """Wait for its end. Raises what the inferences raised."""

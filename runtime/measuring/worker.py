@@ -28,7 +28,7 @@ from hsdag.ir.processes import Compiling, Request, main
 from hsdag.ir.reader import load_model
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.inferences import Exercise, make_courses, steady_period_s
+from hsdag.runtime.measuring.inferences import CourseRunner, make_courses, steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
@@ -73,7 +73,7 @@ class Worker:
         self.inputs_are_given = setup.inputs is not None
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
-        self.requests: dict[str, Exercise] = {}
+        self.requests: dict[str, CourseRunner] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
         self.compiled_models = CompiledModels(self.core, self.specs)
         self._tell = tell
@@ -103,12 +103,12 @@ class Worker:
 
     def open(self, request: Open) -> Opened:
         """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
-        candidate, before = request.candidate, Held.now(self.core, self.specs)
+        candidate, before = request.candidate, MemoryUse.now(self.core, self.specs)
         if candidate.target in REFERENCES:
             return self._open_reference(request)
         is_side_by_side = candidate.executor == "work-conserving"
         opened = self._open_side_by_side(request) if is_side_by_side else self._open_compiled(request)
-        added = Held.now(self.core, self.specs).since(before)
+        added = MemoryUse.now(self.core, self.specs).since(before)
         return replace(opened, first_s=self.requests[request.key].first_s, **added)
 
     def _open_compiled(self, request: Open) -> Opened:
@@ -136,15 +136,15 @@ class Worker:
 
     def run(self, request: Run) -> list[float]:
         """Times of inferences like the one that was checked when the candidate was opened."""
-        exercise = self.requests[request.key]
+        runner = self.requests[request.key]
         times_s: list[float] = []
         end = time.perf_counter() + request.stop_after_s
         with device_calls():
             while len(times_s) < request.runs and (not times_s or time.perf_counter() < end):
                 if request.scenario is None:
-                    times_s.append(exercise.weighted_s())
+                    times_s.append(runner.weighted_s())
                 else:
-                    times_s.append(exercise.seconds(exercise.courses[request.scenario]))
+                    times_s.append(runner.seconds(runner.courses[request.scenario]))
         return times_s
 
     def throughput(self, request: Throughput) -> InFlight:
@@ -154,10 +154,10 @@ class Worker:
         if request.key not in self.side_by_side and not request.is_exact:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
-            exercises = [self._infer_request(compiled) for _ in range(count)]
+            runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
             for course in self.courses:
-                streams = [exercise.stream(course) for exercise in exercises]
+                streams = [runner.stream(course) for runner in runners]
                 period_s += course.share * steady_period_s(streams, max(request.runs, count))
             return InFlight(period_s, count)
 
@@ -175,10 +175,10 @@ class Worker:
         key, found = request.opening.key, []
         self._open_side_by_side(request.opening)
         try:
-            exercise = self.requests[key]
+            runner = self.requests[key]
             for _ in range(request.runs + 2):
-                exercise.seconds(self.courses[0])
-                found.append((exercise.request.latency, exercise.request.timeline))
+                runner.seconds(self.courses[0])
+                found.append((runner.request.latency, runner.request.timeline))
         finally:
             self.close(Close(key))
         timeline: Timeline = sorted(found[2:], key=lambda run: run[0])[(request.runs - 1) // 2][1]
@@ -215,11 +215,11 @@ class Worker:
         properties = {**request.properties, **COUNTERS}
         try:
             self.open(Open(_COUNTED, Candidate(request.target, request.devices, properties)))
-            exercise, found = self.requests[_COUNTED], []
+            runner, found = self.requests[_COUNTED], []
             for _ in range(request.runs):
                 with device_calls():
-                    exercise.seconds(self.courses[0])
-                    found.append([counter_of(info) for info in exercise.request.profiling_info])
+                    runner.seconds(self.courses[0])
+                    found.append([counter_of(info) for info in runner.request.profiling_info])
         finally:
             self.close(Close(_COUNTED))
         return found
@@ -236,8 +236,8 @@ class Worker:
             compiled = [self.core.compile_model(model, device) for device in request.devices]
         with device_calls():
             if request.kind == "model":
-                exercises = [self._infer_request(each) for each in compiled]
-                return times_beside([each.stream(self.courses[0]) for each in exercises], request.for_s)
+                runners = [self._infer_request(each) for each in compiled]
+                return times_beside([each.stream(self.courses[0]) for each in runners], request.for_s)
             return times_beside([each.create_infer_request() for each in compiled], request.for_s)
 
     @contextlib.contextmanager
@@ -274,11 +274,11 @@ class Worker:
 
         @contextlib.contextmanager
         def recording(part: Subgraph) -> Iterator[None]:
-            before, begin = Held.now(self.core, used), time.perf_counter()
+            before, begin = MemoryUse.now(self.core, used), time.perf_counter()
             yield
             compile_s, first, last = time.perf_counter() - begin, part.ops[0], part.ops[-1]
             ops = len(part.ops), self.graph.op_names[first], self.graph.op_names[last]
-            added = Held.now(self.core, used).since(before)
+            added = MemoryUse.now(self.core, used).since(before)
             parts.append(CompiledPart(names[part.device], *ops, compile_s, **added))
 
         given = (candidate.devices or (), candidate.priority, options, candidate.properties, recording)
@@ -306,19 +306,19 @@ class Worker:
             self.close(Close(key))
             raise
 
-    def _checked(self, exercise: Exercise) -> list[NDArray[Any]]:
+    def _checked(self, runner: CourseRunner) -> list[NDArray[Any]]:
         """The outputs of all inferences. Raises ExecutionError when one fails."""
         try:
             with device_calls():
-                return exercise.outputs(self.model.outputs)
+                return runner.outputs(self.model.outputs)
         except ExecutionError as error:
             hint = (
                 "" if self.inputs_are_given else "; the inputs are random: --input FILE.npz gives the model real ones"
             )
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
-    def _infer_request(self, compiled: Any) -> Exercise:
-        return Exercise(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
+    def _infer_request(self, compiled: Any) -> CourseRunner:
+        return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
 
     def outputs(self, key: str) -> list[NDArray[Any]]:
         """What a candidate computes, in the order of the model's outputs."""
@@ -368,7 +368,7 @@ _SUBMODEL = re.compile(r"subgraph(\d+): ")
 
 
 def op_times(
-    counted: Exercise, plain: Exercise, compiled: Any, names: Sequence[str], runs: int, for_s: float
+    counted: CourseRunner, plain: CourseRunner, compiled: Any, names: Sequence[str], runs: int, for_s: float
 ) -> dict[str, Any]:
     """Times of a compiled model's primitives, weighted means over the courses that its requests run.
 
@@ -428,23 +428,23 @@ def _originals(compiled: Any) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryUse:
     """Bytes that this process holds in the machine's memory, and in that of GPUs: None where no device tells."""
 
     resident_bytes: int
     device_bytes: int | None
 
     @staticmethod
-    def now(core: Any, specs: Sequence[DeviceSpec]) -> Held:
+    def now(core: Any, specs: Sequence[DeviceSpec]) -> MemoryUse:
         """By the statistics of the process and of the GPUs among ``specs``, each counted once under all its names."""
         by_device: dict[str, int] = {}
         for spec in specs:
             with suppress(RuntimeError):  # other plugins have no such property
                 kinds = core.get_property(spec.openvino_name, "GPU_MEMORY_STATISTICS")
                 by_device[spec.plugin] = sum(size for kind, size in kinds.items() if kind != "usm_host")
-        return Held(int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None)
+        return MemoryUse(int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None)
 
-    def since(self, before: Held) -> dict[str, Any]:
+    def since(self, before: MemoryUse) -> dict[str, Any]:
         """What was added, as fields of ``Opened``; nothing where there is less."""
         device_bytes = None
         if self.device_bytes is not None and before.device_bytes is not None:

@@ -14,7 +14,7 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
-from hsdag.runtime.measuring.inferences import Course, Exercise, make_courses, make_inputs, steady_period_s
+from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
 from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.worker import Worker, op_times
@@ -46,23 +46,23 @@ class Recorder:
         self.now_s += self.bound
 
 
-def exercise(*courses: Course, stateful: bool = True) -> tuple[Exercise, Recorder]:
+def course_runner(*courses: Course, stateful: bool = True) -> tuple[CourseRunner, Recorder]:
     request = Recorder()
-    return Exercise(request, ["x"], courses, stateful=stateful), request
+    return CourseRunner(request, ["x"], courses, stateful=stateful), request
 
 
 def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     course = Course((TENSORS[3], TENSORS[3], TENSORS[1]))
-    trained, request = exercise(course)
+    runner, request = course_runner(course)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
-    assert trained.seconds(course) == 1.0
+    assert runner.seconds(course) == 1.0
     assert request.done == ["reset", 3, 3, 1]
 
 
 def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained, request = exercise(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
+    runner, request = course_runner(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
-    assert trained.weighted_s() == 0.75 * 2 + 0.25 * 1
+    assert runner.weighted_s() == 0.75 * 2 + 0.25 * 1
     assert request.done == [2, 1]
 
 
@@ -81,17 +81,17 @@ class Counting(Recorder):
 def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
     request = Counting()
-    trained = Exercise(request, ["x"], courses, stateful=False)
+    runner = CourseRunner(request, ["x"], courses, stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
-    answer = op_times(trained, trained, request, ["a"], 3, 60.0)
+    answer = op_times(runner, runner, request, ["a"], 3, 60.0)
     assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
     assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
 
 
 def test_streams_run_whole_scenarios_side_by_side() -> None:
     course = Course((TENSORS[1], TENSORS[1]))
-    pairs = [exercise(course) for _ in range(2)]
-    steady_period_s([trained.stream(course) for trained, _ in pairs], 4)
+    pairs = [course_runner(course) for _ in range(2)]
+    steady_period_s([runner.stream(course) for runner, _ in pairs], 4)
     for _, request in pairs:
         assert request.done == ["reset", 1, 1] * 4
 
@@ -128,9 +128,11 @@ def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(
     model = growing_model()
     steps = [[ov.Tensor(np.array([part]))] for part in ([3, 1, 4, 1, 5], [9])]
     compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    trained = Exercise(compiled.create_infer_request(), model.inputs, [Course(tuple(map(tuple, steps)))], stateful=True)
-    first, last = trained.outputs(model.outputs)
-    again = trained.outputs(model.outputs)
+    runner = CourseRunner(
+        compiled.create_infer_request(), model.inputs, [Course(tuple(map(tuple, steps)))], stateful=True
+    )
+    first, last = runner.outputs(model.outputs)
+    again = runner.outputs(model.outputs)
     np.testing.assert_array_equal(again[1], last)
     by_op = op_by_op(ov.Core(), model, steps, 60.0)
     np.testing.assert_allclose(by_op[0], first, rtol=1e-4)
