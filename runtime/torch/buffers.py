@@ -61,6 +61,26 @@ class Memory:
                 self.held_bytes -= storage.nbytes()
 
 
+Memories = Sequence[Memory | None]
+"""[B] that of each buffer's device; None where it has no limit."""
+
+
+def _keep(values: list[Tensor | None], memories: Memories, buffer: int, tensor: Tensor) -> None:
+    """Put a tensor in a buffer. Raises DeviceMemoryError where there is no room."""
+    memory = memories[buffer]
+    if memory is not None:
+        memory.take(tensor)
+    values[buffer] = tensor
+
+
+def _drop(values: list[Tensor | None], memories: Memories, buffer: int) -> None:
+    """Take the tensor of a buffer out, if there is one."""
+    tensor, memory = values[buffer], memories[buffer]
+    if tensor is not None and memory is not None:
+        memory.give(tensor)
+    values[buffer] = None
+
+
 class Residents:
     """Constants, from the start, and inputs, once loaded: ``values`` [B], None where a task writes.
 
@@ -78,7 +98,7 @@ class Residents:
             for node, port, buffer in program.constants:
                 constant = program.graph.nodes[node].constants[port].detach()  # results keep no activations
                 with self._named(f"constant {program.graph.nodes[node].name!r}", buffer):
-                    self._keep(buffer, self._placed(constant, buffer))
+                    _keep(self.values, self.memories, buffer, self._placed(constant, buffer))
             self._synchronize()
         except BaseException:
             self.close()
@@ -109,8 +129,8 @@ class Residents:
                     raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
                 with self._named(f"input {feed.tensor!r}", buffer):
                     placed = self._placed(part, buffer, feed.dtype, copy=True)
-                    self._drop(buffer)
-                    self._keep(buffer, placed)
+                    _drop(self.values, self.memories, buffer)
+                    _keep(self.values, self.memories, buffer, placed)
         self._synchronize()
 
     def check(self) -> None:
@@ -123,19 +143,7 @@ class Residents:
     def close(self) -> None:
         """Drop everything."""
         for buffer in range(len(self.values)):
-            self._drop(buffer)
-
-    def _keep(self, buffer: int, tensor: Tensor) -> None:
-        memory = self.memories[buffer]
-        if memory is not None:
-            memory.take(tensor)
-        self.values[buffer] = tensor
-
-    def _drop(self, buffer: int) -> None:
-        tensor, memory = self.values[buffer], self.memories[buffer]
-        if tensor is not None and memory is not None:
-            memory.give(tensor)
-        self.values[buffer] = None
+            _drop(self.values, self.memories, buffer)
 
     def _placed(self, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False) -> Tensor:
         """A tensor on the device of a buffer, in memory of its own size."""
@@ -196,10 +204,7 @@ class RunState:
         with self._lock:
             for buffer, tensor in zip(writes, results, strict=False):
                 if buffer != UNUSED and not self._is_over:
-                    memory = self._memories[buffer]
-                    if memory is not None:
-                        memory.take(tensor)
-                    self._values[buffer] = tensor
+                    _keep(self._values, self._memories, buffer, tensor)
 
     def release(self, task: int) -> None:
         """A task has read its inputs; those that no other task reads are dropped."""
@@ -208,7 +213,7 @@ class RunState:
             for buffer in self.works[task].reads:
                 left[buffer] -= 1
                 if not left[buffer] and self._is_own[buffer] and not self._is_over:
-                    self._drop(buffer)
+                    _drop(self._values, self._memories, buffer)
 
     def own_outputs(self) -> dict[str, Tensor]:
         """The results after a good end; those that show memory of inputs or constants are copied, at the first call.
@@ -238,14 +243,8 @@ class RunState:
             self.outputs = results if len(results) == len(found) else None
             for buffer, is_own in enumerate(self._is_own):
                 if is_own:
-                    self._drop(buffer)
+                    _drop(self._values, self._memories, buffer)
             self._values = [None] * len(self._values)
-
-    def _drop(self, buffer: int) -> None:
-        tensor, memory = self._values[buffer], self._memories[buffer]
-        if tensor is not None and memory is not None:
-            memory.give(tensor)
-        self._values[buffer] = None
 
 
 def _tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:

@@ -19,7 +19,6 @@ import torch
 from torch.nn import functional
 
 from hsdag.runtime.torch.op import (
-    DeviceCopies,
     NotInTorch,
     Op,
     Shape,
@@ -273,8 +272,8 @@ def _constant(op: Op) -> TorchOp:
 
 
 def _shape_of(op: Op) -> TorchOp:
-    copies = DeviceCopies(torch.tensor(op.shape(), dtype=op.dtype()))
-    return lambda xs: (copies.on(xs[0].device),)
+    shape = torch.tensor(op.shape(), dtype=op.dtype())
+    return lambda xs: (shape.to(xs[0].device),)
 
 
 def _reshape(op: Op) -> TorchOp:
@@ -439,6 +438,12 @@ class Windows:
         return functional.pad(x, _sides(self.begin, self.end), value=value)
 
 
+def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
+    """Torch's function of windows along one, two or three axes."""
+    function: Callable[..., Tensor] = getattr(functional, f"{name}{len(axes)}d")
+    return function
+
+
 def _weights(op: Op) -> tuple[int, Shape]:
     """How many groups, and the weights' shape as torch has it."""
     shape = op.shape(1)
@@ -449,10 +454,9 @@ def _convolution(op: Op) -> TorchOp:
     """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
     groups, weight_shape = _weights(op)
     windows = Windows.of(op, weight_shape[2:])
-    functions = (functional.conv1d, functional.conv2d, functional.conv3d)
     even = windows.are_even()
     convolve: Callable[..., Tensor] = partial(
-        functions[len(windows.kernel) - 1],
+        _along("conv", windows.kernel),
         stride=windows.strides,
         padding=windows.begin if even else 0,
         dilation=windows.dilations,
@@ -466,8 +470,7 @@ def _transposed(op: Op) -> TorchOp:
     groups, weight_shape = _weights(op)
     strides, dilations = tuple(op.attribute("strides")), tuple(op.attribute("dilations"))
     op.require(1 <= len(strides) <= 3)
-    functions = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
-    convolve: Callable[..., Tensor] = functions[len(strides) - 1]
+    convolve = _along("conv_transpose", strides)
     sizes = zip(op.shape()[2:], weight_shape[2:], strides, dilations, strict=True)
     whole = [(size - 1) * stride + (k - 1) * step + 1 for size, k, stride, step in sizes]
     begin = [int(pad) for pad in op.attribute("pads_begin")]
@@ -485,8 +488,7 @@ def _max_pool(op: Op) -> TorchOp:
     """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = Windows.of(op, tuple(op.attribute("kernel")))
-    functions = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
-    pool: Callable[..., Tensor] = functions[len(windows.kernel) - 1]
+    pool = _along("max_pool", windows.kernel)
     if windows.are_even(tuple(k // 2 for k in windows.kernel)):  # torch pads at most by half a window
         return lambda xs: (pool(xs[0], windows.kernel, windows.strides, windows.begin, windows.dilations),)
     return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, windows.strides, 0, windows.dilations),)
@@ -496,8 +498,7 @@ def _avg_pool(op: Op) -> TorchOp:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
     windows = Windows.of(op, tuple(op.attribute("kernel")))
     op.require(set(windows.dilations) == {1})
-    functions = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
-    pool: Callable[..., Tensor] = functions[len(windows.kernel) - 1]
+    pool = _along("avg_pool", windows.kernel)
     is_same = str(op.attribute("auto_pad")).lower().startswith("same")
     is_padded = any((*op.attribute("pads_begin"), *op.attribute("pads_end"), is_same))
     exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
