@@ -291,6 +291,16 @@ class CompareOutputs(Request[Mapping[str, float | None]]):
 
 
 @dataclass(frozen=True)
+class CompareShrunk(Request[Mapping[str, float | None] | None]):
+    """Run a model of dynamic shapes on typical data and then on half of it, against a new request on that half.
+
+    None where half of the data is no input that the model takes.
+    """
+
+    device: DeviceSpec
+
+
+@dataclass(frozen=True)
 class RunBeside(Request[list[list[list[tuple[float, float]]]]]):
     """[2, 2] by round: seconds of a small model alone, and beside another one on the other device.
 

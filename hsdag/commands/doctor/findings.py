@@ -20,6 +20,9 @@ F16_INFINITE = 65520.0
 WRONG = 0.05
 """A small network whose outputs differ by more than this share of the largest one is computed wrongly."""
 
+SHRUNK = 1e-3
+"""Outputs of two requests for the same inputs that differ by more are not computed alike."""
+
 LITTLE_GAIN = 1.2
 """Two devices that do no more than this times the work of one device after the other do not overlap."""
 
@@ -159,6 +162,20 @@ def of_outputs(name: str, found: Mapping[str, float | None]) -> list[Finding]:
         ]
     text = f"gives outputs of the model that are off by {_share(gap)} of the largest from the CPU's in f32"
     return [(warning if gap > WRONG else note)(name, text)]
+
+
+def of_shrinking(name: str, found: Mapping[str, float | None] | None) -> list[Finding]:
+    """On outputs for smaller inputs after larger ones, against those of a new request."""
+    if found is None or (found["max_relative"] is not None and found["max_relative"] <= SHRUNK):
+        return []
+    return [
+        danger(
+            name,
+            "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, those for "
+            "smaller ones differ from a new request's. This is a defect of the plugin: fix the shapes with --shape, or "
+            "create a new infer request whenever the inputs are smaller",
+        )
+    ]
 
 
 def _share(gap: float | None) -> str:

@@ -27,7 +27,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import input_name
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.measuring.messages import AskHetero, AskSupport, CompareOutputs, LargestValues
+from hsdag.runtime.measuring.messages import AskHetero, AskSupport, CompareOutputs, CompareShrunk, LargestValues
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""
@@ -102,6 +102,10 @@ def examined_model(
         constants = _largest_constants(model)
         questions.findings += findings.of_half_precision(graph, " and ".join(halves), constants, beyond)
     outputs = {} if open_inputs else {spec.name: _outputs(questions, spec) for spec in specs}
+    if dynamic and scenarios and not any(graph.variables):
+        for spec in specs:
+            gap = questions.ask(spec.name, "running smaller inputs after larger ones", CompareShrunk(spec))
+            questions.findings += findings.of_shrinking(spec.name, gap)
     overflowing = halves if beyond else ()
     return ModelReport(graph, open_inputs, refused, overflowing, tuple(distributions), outputs)
 

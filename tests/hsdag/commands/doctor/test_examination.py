@@ -15,6 +15,7 @@ from hsdag.commands.doctor import machine, questions
 from hsdag.commands.doctor.examination import Examination, examine
 from hsdag.commands.doctor.findings import Severity
 from hsdag.ir.errors import DeviceError, ModelError
+from hsdag.ir.scenario import Scenario
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +110,13 @@ def test_a_model_that_is_none_and_a_malformed_list_are_the_users_mistakes(tmp_pa
         examine(tmp_path / "none.xml")
     with pytest.raises(DeviceError, match="neither a name"):
         examine(None, "GPU 0")
+
+
+@pytest.mark.parametrize("is_faulty", [True, False])
+def test_outputs_that_are_wrong_once_inputs_shrink_are_a_danger(is_faulty: bool) -> None:
+    given = opset13.parameter([-1], np.float32, name="x")
+    node = opset13.convert(given, "f32") if is_faulty else opset13.tanh(given)
+    model = ov.Model([opset13.result(node, name="y")], [given], "m")
+    found = examine(model, "CPU", scenarios=[Scenario.parse("x[72]")])
+    wrong = [text for text in texts(found, Severity.DANGER) if "once its inputs shrink" in text]
+    assert len(wrong) == is_faulty
