@@ -70,8 +70,8 @@ def _show(answer: SimulateResult) -> None:
     sent = f"{run.num_transfers} transfers, {mebibytes(run.transfer_bytes)} MiB"
     typer.echo(f"Simulated {answer.objective.label} {answer.objective.text(answer.value_s)}; {sent}")
     if len(answer.samples_s):
-        noise, objective = noise_document(answer.samples_s, ""), answer.objective
-        shown = ", ".join(f"{key.removesuffix('_')} {objective.figure(noise[key])}" for key in noise if key != "runs")
+        noise, objective = noise_document(answer.samples_s), answer.objective
+        shown = ", ".join(f"{key} {objective.figure(noise[key])}" for key in noise if key != "runs")
         unit = f", in {objective.shown_unit}" if objective.shown_unit else ""
         typer.echo(f"Over {noise['runs']} noisy runs{unit}: {shown}")
     for device in answer.over_memory:

@@ -91,7 +91,6 @@ class BatchSolution(Solution):
             "batch_sizes": list(table.sizes),
             "group": table.group,
             "assumed": self.assumption,
-            "makespan_s": self.value_s,
             "inputs_per_s": self.inputs_per_s,
             "most_inputs_per_s": self.most_inputs_per_s,
             "schedule": self.batches(),

@@ -67,7 +67,8 @@ class SimulateResult:
         """The JSON answer of ``hsdag simulate``."""
         names, run = self.problem.device_names, self.run
         document: dict[str, object] = {
-            self.objective.value_name: self.value_s,
+            "value": self.value_s,
+            "unit": self.objective.unit,
             "busy_s": dict(zip(names, run.busy_s.tolist(), strict=True)),
             "peak_memory_bytes": dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
             "over_memory": self.over_memory,
@@ -80,7 +81,7 @@ class SimulateResult:
             "simulated": True,
         }
         if len(self.samples_s):
-            document["noise"] = noise_document(self.samples_s, self.objective.suffix)
+            document["noise"] = noise_document(self.samples_s)
         return document
 
 
@@ -107,8 +108,8 @@ def simulate_placement(
     return SimulateResult(problem, semantics, objective, float(values_s[0]), run, samples_s)
 
 
-def noise_document(samples: FloatArray, suffix: str = "s") -> dict[str, float | int]:
-    """Statistics of noisy runs, named by their unit; the standard deviation is that of the sample."""
+def noise_document(samples: FloatArray) -> dict[str, float | int]:
+    """Statistics of noisy runs, in the objective's unit; the standard deviation is that of the sample."""
     figures = {
         "mean": samples.mean(),
         "std": samples.std(ddof=1) if len(samples) > 1 else 0.0,
@@ -117,7 +118,7 @@ def noise_document(samples: FloatArray, suffix: str = "s") -> dict[str, float | 
         "p95": np.quantile(samples, 0.95),
         "max": samples.max(),
     }
-    return {"runs": len(samples), **{f"{name}_{suffix}": float(figure) for name, figure in figures.items()}}
+    return {"runs": len(samples), **{name: float(figure) for name, figure in figures.items()}}
 
 
 def parse_semantics(

@@ -54,9 +54,11 @@ class Solution:
         return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
 
     def ending(self) -> dict[str, object]:
-        """What every answer says in JSON, beside the value and the answer itself."""
+        """What every answer says in JSON, beside the answer itself; values are in the objective's unit."""
         return {
-            f"lower_bound_{self.objective.suffix}": self.lower_bound_s,
+            "value": self.value_s,
+            "unit": self.objective.unit,
+            "lower_bound": self.lower_bound_s,
             "bound_by": self.bound.argument,
             "gap": self.gap,
             "status": self.status.value,
@@ -143,10 +145,9 @@ class SolveResult(Solution):
         document = {
             "method": self.options.method,
             "placement": self.affinity,
-            self.options.objective.value_name: self.value_s,
             "schedule": self.schedule,
             **self.ending(),
-            f"single_devices_{self.objective.suffix}": self.single_s,
+            "single_devices": self.single_s,
             "breaking_pins": list(self.breaking),
             **self.semantics.document(),
             "objective": self.options.objective.name,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
-
 from typing_extensions import TypedDict
 
 from hsdag.search.result import Member
@@ -22,12 +20,11 @@ class Latency(TypedDict):
 
 
 class Ending(TypedDict):
-    """How a search over a problem ended; ``gap`` is that of the value to the bound, which has the unit of that."""
+    """How a search over a problem ended; ``value``, null where nothing was found, and its bound are in ``unit``."""
 
-    lower_bound_s: NotRequired[float]
-    lower_bound_bytes: NotRequired[float]
-    lower_bound_j: NotRequired[float]
-    lower_bound_sum: NotRequired[float]
+    value: float | None
+    unit: str
+    lower_bound: float
     bound_by: str
     gap: float | None
     status: str

@@ -11,11 +11,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.problems.objectives import find_objective, objective_names
-
-_VALUE = "makespan_s"
-"""The value of the objective latency, which stands for that of every objective."""
-
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "bench": ("commands.bench", "BenchResult"),
@@ -52,9 +47,5 @@ def schema_of(command: str) -> dict[str, Any]:
     for part in (schema, *schema.get("$defs", {}).values()):
         if "properties" in part:
             part["additionalProperties"] = False
-            if command in ("solve", "simulate") and _VALUE in part["properties"]:
-                names = (*objective_names(), "latency=1")
-                values = {find_objective(name).value_name for name in names}
-                part["properties"] |= dict.fromkeys(sorted(values), part["properties"][_VALUE])
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hsdag {command} --json"}
     return {**schema, **title}

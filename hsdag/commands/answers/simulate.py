@@ -8,9 +8,10 @@ from hsdag.commands.answers.base import Semantics
 
 
 class Answer(Semantics):
-    """A simulated placement; the value has the name of its objective's, ``noise`` its statistics with the unit's."""
+    """A simulated placement; the value, and the statistics ``noise`` of several, are in ``unit``."""
 
-    makespan_s: NotRequired[float]
+    value: float
+    unit: str
     busy_s: dict[str, float]
     peak_memory_bytes: dict[str, float]
     over_memory: list[str]

@@ -8,16 +8,12 @@ from hsdag.commands.answers.base import Ending, Member, OpRun, Semantics
 
 
 class Solved(Ending, Semantics):
-    """A placement of a problem; the value has the name of its objective's, and is null where there is no placement."""
+    """A placement of a problem."""
 
     method: str
     placement: dict[str, str] | None
-    makespan_s: NotRequired[float | None]
     schedule: list[OpRun]
-    single_devices_s: NotRequired[dict[str, float]]
-    single_devices_bytes: NotRequired[dict[str, float]]
-    single_devices_j: NotRequired[dict[str, float]]
-    single_devices_sum: NotRequired[dict[str, float]]
+    single_devices: dict[str, float]
     breaking_pins: list[str]
     objective: str
     seed: int
@@ -40,7 +36,6 @@ class Batched(Ending):
     batch_sizes: list[int]
     group: int
     assumed: str
-    makespan_s: float | None
     inputs_per_s: float | None
     most_inputs_per_s: float | None
     schedule: list[BatchRun]

@@ -341,7 +341,7 @@ def test_the_command_line_divides_a_batch_and_says_what_it_assumed(
     document = json.loads(capsys.readouterr().out)
     assert document["assumed"] == "t(b) = t(1) (0.25 + 0.75 b)"
     assert document["batch_sizes"] == [2, 4, 6, 8]
-    assert document["inputs_per_s"] == pytest.approx(8 / document["makespan_s"])
+    assert document["inputs_per_s"] == pytest.approx(8 / document["value"])
     assert sorted(i for batch in document["schedule"] if batch["op"] == "op1" for i in batch["inputs"]) == [*range(8)]
 
 

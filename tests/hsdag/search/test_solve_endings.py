@@ -102,7 +102,7 @@ def test_an_infeasible_problem_has_a_finite_bound_in_its_document(
     assert run(arguments) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["placement"]) == ("infeasible", None)
-    assert document["lower_bound_s"] == 3.0
+    assert document["lower_bound"] == 3.0
 
 
 MANY = 13

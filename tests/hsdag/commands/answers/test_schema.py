@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from hsdag.cli.app import app, run
 from hsdag.commands.answers import answering_commands, schema_of
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.problems.objectives import find_objective, objective_names
 
 
 def commands_with_json() -> Iterator[str]:
@@ -42,13 +41,6 @@ def test_a_schema_is_one_and_forbids_unknown_keys(command: str) -> None:
     parts = [schema, *schema.get("$defs", {}).values()]
     assert all(part["additionalProperties"] is False for part in parts if "properties" in part)
     assert not Draft202012Validator(schema).is_valid({"unknown": 1})
-
-
-def test_the_value_of_every_objective_is_known_to_answers_that_have_it() -> None:
-    for name in objective_names():
-        value = find_objective(name).value_name
-        assert value in schema_of("simulate")["properties"]
-        assert value in schema_of("solve")["$defs"]["Solved"]["properties"]
 
 
 def test_schemas_are_printed_and_listed(capsys: pytest.CaptureFixture[str]) -> None:

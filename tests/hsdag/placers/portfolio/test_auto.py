@@ -155,7 +155,7 @@ def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixt
     assert document["method"] == "auto"
     members = document["members"]
     assert {"met", "heft", "cpsat"} <= {each["method"] for each in members}
-    assert members[-1]["after"] == document["makespan_s"]
+    assert members[-1]["after"] == document["value"]
     assert all(a["ended_s"] <= b["began_s"] for a, b in itertools.pairwise(members))
     assert run(["solve", str(path)]) == 0
     shown = capsys.readouterr().out
