@@ -183,6 +183,7 @@ def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> Prepar
         if known[op[k]]:
             home[k] = reader[nodes[k].get_name()]
         reader.update((value.get_node().get_name(), int(home[k])) for value in nodes[k].input_values())
+    _keep_converts_with_producers(nodes, home)
     taken: Counter[str] = Counter()
     for k, node in enumerate(nodes):
         name = graph.op_names[op[k]]
@@ -191,6 +192,20 @@ def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> Prepar
         taken[name] += 1
         node.set_friendly_name(name if taken[name] == 1 else f"{name}#{taken[name]}")
     return PreparedModel(model, graph, tuple(nodes), op, home)
+
+
+def _keep_converts_with_producers(nodes: Sequence[ov.Node], home: IntArray) -> None:
+    """Have a Convert of unknown size run where what it reads is made, but for an input of the model.
+
+    The CPU plugin (2026.4.1) gives zeros for a submodel of nothing but a Convert to the type it reads, when its input
+    has shrunk since the last inference.
+    """
+    index = {node.get_name(): k for k, node in enumerate(nodes)}
+    for k, node in enumerate(nodes):
+        if node.get_type_name() in ("Convert", "ConvertLike") and node.get_output_partial_shape(0).is_dynamic:
+            producer = node.input_value(0).get_node()
+            if producer.get_type_name() != "Parameter":
+                home[k] = home[index[producer.get_name()]]
 
 
 def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from hsdag.ir.reader import last_line
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
-from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
+from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.executor.shared_memory import SharedMemory
 from hsdag.runtime.executor.submodels import SubmodelBuilder
@@ -54,17 +55,18 @@ def compile_on(
         spec.register(core)
     submodels = SubmodelBuilder(model, plan.cut).build()
 
-    def compile_submodel(s: int) -> Any:
-        part = plan.cut.subgraphs[s]
+    def compile_part(part: Subgraph, model: ov.Model) -> Any:
         try:
             with around(part):
-                return core.compile_model(submodels[s].model, specs[part.device].openvino_name, dict(properties or {}))
+                return core.compile_model(model, specs[part.device].openvino_name, dict(properties or {}))
         except RuntimeError as error:
             first, last = graph.op_names[part.ops[0]], graph.op_names[part.ops[-1]]
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    backend = OpenVinoBackend(plan.cut, submodels, compile_submodel, SharedMemory(core, specs))
+    pairs = zip(plan.cut.subgraphs, submodels, strict=True)
+    parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
+    backend = OpenVinoBackend(plan.cut, submodels, parts, SharedMemory(core, specs))
     engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks, barrier=options.barrier)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 

@@ -145,8 +145,6 @@ class WorkConservingRequest:
         for key, value in named_inputs(inputs, self._input_ports):
             self._set(key, value)
         self.userdata = userdata if userdata is not None else self.userdata
-        if not self._engine.is_in_turn():
-            self._backend.await_compiled()
         with self._submitting:
             self._run = self._engine.submit(self._slot, limit_s=self._limit_s, on_end=self._told)
 
