@@ -1,16 +1,30 @@
 """Kernels: functions over arrays that numba compiles where it is installed, and the interpreter runs where it is not.
 
-Searches need numba. A deployment, which cuts a placed model once, can do without it.
+Searches need numba. A deployment, which cuts a placed model once, can do without it. Compiling takes seconds, which a
+few calls on a small problem are not worth: ``run`` leaves these to the interpreter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from operator import itemgetter
+from types import FunctionType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+INTERPRETED_VARIABLE = "HSDAG_INTERPRETED_STEPS"
+"""Environment variable with the steps that each kernel is interpreted for: 0 has all compiled, inf none."""
+INTERPRETED_STEPS = 30_000.0
+"""By default, as many as take the interpreter about as long as compiling would."""
 
 njit: Any = None
 with suppress(ImportError):
@@ -27,3 +41,72 @@ def kernel(function: F) -> F:
     except RuntimeError:  # neither the code's folder nor the user's cache can be written to
         compiled = njit(nogil=True)(function)
     return compiled
+
+
+class _Steps:
+    """What the interpreter has run of each kernel, and whether kernels are compiled whatever they take."""
+
+    taken: ClassVar[Counter[Callable[..., Any]]] = Counter()
+    is_compiling = False
+
+
+@contextmanager
+def compiling(*, is_short: bool = False) -> Iterator[None]:
+    """Inside, ``run`` compiles whatever it calls, for what is about to be called many times; not what ``is_short``."""
+    before, _Steps.is_compiling = _Steps.is_compiling, not is_short
+    try:
+        yield
+    finally:
+        _Steps.is_compiling = before
+
+
+def is_interpreted(steps: float) -> bool:
+    """Whether ``run`` leaves so many steps of one kernel to the interpreter."""
+    return steps <= float(os.environ.get(INTERPRETED_VARIABLE, INTERPRETED_STEPS))
+
+
+def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
+    """Call a kernel, which takes about so many ``steps``, each of them as much as to simulate one op.
+
+    The interpreter runs it as long as all its calls have taken few steps; then it is compiled. Both give the same
+    values. Arrays of records are handed on as views that the interpreter can write to.
+    """
+    if njit is None or not hasattr(function, "py_func"):
+        return function(*arguments)
+    if is_interpreted(math.inf) or not (function.signatures or _Steps.is_compiling):  # type: ignore[attr-defined]
+        _Steps.taken[function] += steps  # type: ignore[assignment]
+        if is_interpreted(_Steps.taken[function]):
+            with np.errstate(all="ignore"):
+                return interpreted(function)(*map(_readable, arguments))
+    return function(*arguments)
+
+
+@cache
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel as plain Python, and so all kernels that it calls."""
+    plain = getattr(function, "py_func", function)
+    names = dict(plain.__globals__)
+    for name in plain.__code__.co_names:
+        if hasattr(names.get(name), "py_func"):
+            names[name] = interpreted(names[name])
+    return FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
+
+
+@cache
+def _with_attributes(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same records, whose fields are attributes: unlike those of ``np.recarray``, whatever their names."""
+
+    def field(name: str) -> property:
+        return property(itemgetter(name), lambda record, value: record.__setitem__(name, value))
+
+    return np.dtype((type("Record", (np.void,), {name: field(name) for name in dtype.names or ()}), dtype))
+
+
+def _readable(argument: Any) -> Any:
+    """The argument with records whose fields are attributes, as they are in compiled code."""
+    if isinstance(argument, np.ndarray) and argument.dtype.names:
+        return argument.view(_with_attributes(argument.dtype))
+    if isinstance(argument, tuple):
+        values = map(_readable, argument)
+        return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
+    return argument

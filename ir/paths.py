@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph import Csr, FloatArray, IntArray
-from hsdag.ir.kernels import kernel
+from hsdag.ir.kernels import kernel, run
 
 
 def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_costs: FloatArray) -> FloatArray:
@@ -16,7 +16,8 @@ def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_cost
     """
     ordered = np.array(order, dtype=np.int64, order="C")
     costs, edges = np.array(op_costs, dtype=np.float64), np.array(edge_costs, dtype=np.float64)[inputs.edges]
-    found: FloatArray = _longest_before(ordered, inputs.indptr, inputs.indices, costs, edges)
+    steps = 0.1 * (len(ordered) + len(edges))
+    found: FloatArray = run(_longest_before, steps, ordered, inputs.indptr, inputs.indices, costs, edges)
     return found
 
 

@@ -44,8 +44,8 @@ class Placer(ABC, Generic[O]):
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
     from scores: methods that do not start again when costs were recalibrated. ``is_seeded`` says that other seeds may
     find other plans, so that a pool of workers searches with several at once; other methods divide their work among the
-    workers, or have no use for them. ``options_type`` is the dataclass
-    of its hyper-parameters, whose defaults are the default preset.
+    workers, or have no use for them. ``tries_few`` says that it has a few plans evaluated, not hundreds.
+    ``options_type`` is the dataclass of its hyper-parameters, whose defaults are the default preset.
     """
 
     name: ClassVar[str]
@@ -56,6 +56,7 @@ class Placer(ABC, Generic[O]):
     options_type: ClassVar[type] = NoOptions
     learns: ClassVar[bool] = False
     is_seeded: ClassVar[bool] = False
+    tries_few: ClassVar[bool] = False
 
     def __init__(self, options: O | None = None) -> None:
         self.options: O = self.presets(is_cheap=False)["default"].options if options is None else options

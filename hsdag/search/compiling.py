@@ -8,25 +8,34 @@ from typing import Any
 
 from numba.core import event
 
+from hsdag.ir.kernels import compiling, is_interpreted
 from hsdag.placers.base import Placer
 from hsdag.runtime.problems.problem import Problem
 
 ONCE = "compiling the search for this machine, once; this takes about a minute"
+FEW_PLANS = 12
+"""Plans, beside every single device, that a method of few plans has simulated at most."""
 
 
-class _First(event.Listener):
-    """Says that something is compiled, when the first function is."""
+class _Compiling(event.Listener):
+    """Says that something is compiled, when the first function is; and how long all of them took."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self.is_said = say, False
+        self._say, self._depth, self._begin_s = say, 0, 0.0
+        self.is_said, self.seconds = False, 0.0
 
     def on_start(self, _: event.Event) -> None:
         if not self.is_said:
             self.is_said = True
             self._say(ONCE)
+        if self._depth == 0:
+            self._begin_s = time.monotonic()
+        self._depth += 1
 
     def on_end(self, _: event.Event) -> None:
-        pass
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.monotonic() - self._begin_s
 
 
 def compile_search(
@@ -36,15 +45,22 @@ def compile_search(
     *,
     takes_order: bool,
     say: Callable[[str], None],
+    once: Callable[[], object] = lambda: None,
 ) -> float:
-    """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated.
+    """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated; then call ``once``.
 
-    The seconds which that took, 0 where all of them had been compiled before. ``say`` hears of it when the first one is
-    compiled. Raises OptionError for a problem that the placer cannot search.
+    What a method of few plans calls on a small problem is interpreted, and not compiled at all. The seconds of
+    compiling, 0 where nothing was compiled. ``say`` hears of it when the first function is. Raises OptionError for a
+    problem that the placer cannot search.
     """
     placer.check(problem)
-    listener, begin_s = _First(say), time.monotonic()
+    graph = problem.units.fine
+    steps = float((graph.num_ops + len(graph.edge_src)) * problem.num_devices * (FEW_PLANS + problem.num_devices))
+    listener = _Compiling(say)
     with event.install_listener("numba:compile", listener):
-        evaluate()
-        placer.prepare(problem, takes_order=takes_order)
-    return time.monotonic() - begin_s if listener.is_said else 0.0
+        with compiling(is_short=placer.tries_few and is_interpreted(steps)):
+            evaluate()
+        with compiling(is_short=is_interpreted(steps)):
+            placer.prepare(problem, takes_order=takes_order)
+        once()
+    return listener.seconds

@@ -114,9 +114,13 @@ class _Search:
         self._begin = time.monotonic()
         self._units = problem_of(problem, objective, semantics)
         self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
-        takes_order = self._evaluator.takes_order
         self._begin += compile_search(
-            placer, self._units, self._evaluate_first, takes_order=takes_order, say=watcher.on_phase
+            placer,
+            self._units,
+            self._evaluate_first,
+            takes_order=self._evaluator.takes_order,
+            say=watcher.on_phase,
+            once=self._compute_bound,
         )
         self._driver = Driver(
             placer,
@@ -136,11 +140,13 @@ class _Search:
         self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
 
     def _evaluate_first(self) -> None:
-        """Have all that a search computes computed once, before its clock starts where that compiles anything."""
+        """Evaluate and simulate some plan, as the search will."""
         some, semantics = Plan(self._units.supported.argmax(axis=1)), self._options.semantics
         self._evaluator.evaluate([some])
         simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.ranks(some))
-        self._bound = self._options.objective.lower_bound(self._problem, semantics.execution)
+
+    def _compute_bound(self) -> None:
+        self._bound = self._options.objective.lower_bound(self._problem, self._options.semantics.execution)
 
     def _start(self) -> list[Plan]:
         if self._options.start is None:

@@ -219,10 +219,12 @@ def rewind(m: Machine) -> None:
         m.devices[d].base = base
         base += size
     m.run[0].num_records = 0
+    if m.run[0].mode == BY_PATH:
+        _set_path_values(m)
 
 
 @inner
-def set_path_values(m: Machine) -> None:
+def _set_path_values(m: Machine) -> None:
     """Rank ops by the longest way from their start to the end: nominal times on the placed devices, and links."""
     for v in range(len(m.order) - 1, -1, -1):
         home = m.ops[v].device

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.kernels import run
 from hsdag.runtime.platforms.usable import in_parts, usable_cpus
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
@@ -31,7 +32,6 @@ from hsdag.runtime.simulator.machine import (
     load_placement,
     machine_for,
     noise,
-    set_path_values,
 )
 from hsdag.runtime.simulator.memory import find_peaks, room_for
 from hsdag.runtime.simulator.sequential import run_sequential
@@ -85,7 +85,7 @@ def simulate(
     mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
     machine = machine_for(problem, semantics, mode, ranks, keep=True)
     makespan_s = np.empty(1)
-    _run_many(machine, placements, makespan_s)
+    run_many(machine, placements, makespan_s)
     return _result(problem, semantics, machine, device, float(makespan_s[0]))
 
 
@@ -111,7 +111,7 @@ def simulate_makespans(
     found_s = np.empty(len(table))
 
     def run_part(part: slice) -> None:
-        _run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
+        run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
 
     worth = min(len(table), table.size // OPS_PER_THREAD)
     in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth) if worth > 1 else 1)
@@ -119,21 +119,53 @@ def simulate_makespans(
     return makespans_s
 
 
+def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported.
+
+    Each way of execution has a kernel of its own, so that no other one is compiled for it.
+    """
+    steps = placements.size + len(placements) * len(m.edges)
+    kernel = _many_contended if len(m.excess) > 0 else _many_independent
+    if m.run["mode"][0] == SEQUENTIAL:
+        kernel = _many_sequential
+    elif m.run["links"][0] != INDEPENDENT:
+        kernel = _many_over_buses
+    run(kernel, steps, m, placements, makespans_s)
+
+
 @bare
-def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported."""
+def _many_sequential(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
     for b in range(len(placements)):
         load_placement(m, placements[b])
-        makespans_s[b] = run_loaded(m)
+        makespans_s[b] = run_sequential(m)
+
+
+@bare
+def _many_over_buses(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+    for b in range(len(placements)):
+        load_placement(m, placements[b])
+        makespans_s[b] = run_buses(m)
+
+
+@bare
+def _many_contended(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+    for b in range(len(placements)):
+        load_placement(m, placements[b])
+        makespans_s[b] = run_contended(m)
+
+
+@bare
+def _many_independent(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+    for b in range(len(placements)):
+        load_placement(m, placements[b])
+        makespans_s[b] = run_independent(m)
 
 
 @bare
 def run_loaded(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
+    """Makespan in seconds of the placement that is loaded, whatever the machine is asked; for compiled callers."""
     if m.run[0].mode == SEQUENTIAL:
         return run_sequential(m)
-    if m.run[0].mode == BY_PATH:
-        set_path_values(m)
     if m.run[0].links != INDEPENDENT:
         return run_buses(m)
     return run_contended(m) if len(m.excess) > 0 else run_independent(m)
@@ -193,7 +225,7 @@ def _result(
     problem: ScheduleProblem, semantics: Semantics, m: Machine, device: IntArray, makespan_s: float
 ) -> Simulation:
     room = room_for(problem)
-    find_peaks(m, room)
+    run(find_peaks, 2 * (problem.num_ops + len(m.edges)), m, room)
     start_s, end_s = np.empty(problem.num_ops), np.empty(problem.num_ops)
     start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
     records = _by_start(m)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import numpy as np
 import pytest
 from numba.core.caching import CacheImpl
 
-from hsdag.ir.kernels import kernel
+from hsdag.ir.compiled import bare
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, kernel, run
 
 
 def one_more(x: int) -> int:
@@ -15,3 +19,41 @@ def one_more(x: int) -> int:
 def test_a_kernel_is_compiled_where_no_folder_can_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
     assert kernel(one_more)(1) == 2
+
+
+RECORD = np.dtype([("device", "i8"), ("base", "f8")])  # names that numpy's own scalars have
+
+
+@bare
+def _add(rows: np.ndarray, i: int, value: float) -> None:
+    rows[i].base += value
+
+
+@bare
+def _fill(rows: np.ndarray, scale: float) -> float:
+    total = 0.0
+    for i in range(len(rows)):
+        _add(rows, i, scale * rows[i].device)
+        total += rows[i].base
+    return total
+
+
+@pytest.mark.parametrize("steps", ["0", "inf"])
+def test_kernels_give_the_same_compiled_and_interpreted(monkeypatch: pytest.MonkeyPatch, steps: str) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, steps)
+    fresh = bare(cast("Any", _fill).py_func)
+    rows = np.zeros(3, RECORD)
+    rows["device"] = [1, 2, 3]
+    assert run(fresh, 3, rows, 0.5) == 3.0
+    assert rows["base"].tolist() == [0.5, 1.0, 1.5]
+    assert bool(fresh.signatures) == (steps == "0")
+
+
+def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
+    fresh = bare(cast("Any", _fill).py_func)
+    signatures = []
+    for _ in range(3):
+        run(fresh, 2, np.zeros(2, RECORD), 1.0)
+        signatures.append(len(fresh.signatures))
+    assert signatures == [0, 0, 1]

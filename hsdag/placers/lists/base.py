@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
+from hsdag.evaluators.schedule import ScheduleEvaluator
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.base import NoOptions, O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
@@ -16,6 +19,15 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.tables import Tables, tables_of
+from hsdag.runtime.problems.units import problem_of
+
+
+def search_two_ops(placer: Placer[Any], problem: Problem) -> None:
+    """Search two ops by the objective of a problem: that calls the same kernels."""
+    ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+    with suppress(OptionError):  # not for this objective
+        evaluator = ScheduleEvaluator(ops, problem.semantics, problem.objective)
+        placer.search(problem_of(ops, problem.objective, problem.semantics), evaluator)
 
 
 class ListPlacer(Placer[O]):
@@ -29,6 +41,10 @@ class ListPlacer(Placer[O]):
 
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput")
     gives_order = True
+    tries_few = True
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
+        search_two_ops(self, problem)
 
     @abstractmethod
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:

@@ -27,6 +27,7 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
     a meta-op stand for themselves.
     """
 
+    tries_few = False
     name = "enumerative"
 
     gives_order = False

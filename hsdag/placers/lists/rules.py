@@ -59,6 +59,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
     used, as the work-conserving machine will.
     """
 
+    tries_few = False
     name = METHOD
     options_type = RulesOptions
     objectives = ("latency",)

@@ -13,6 +13,7 @@ import numpy as np
 from hsdag.evaluators.memory import MEMORY_TOLERANCE
 from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import run
 from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.runtime.problems.tables import Tables, arrival_s
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
@@ -98,7 +99,8 @@ def list_schedule(
     room = Room.of(tables)
     pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
-    _run(tables, room, IdleTime.of(d, n if insertion else 0), priority, pins, ties, insertion, by_start)
+    idle, steps = IdleTime.of(d, n if insertion else 0), d * (n + len(tables.in_op))
+    run(_run, steps, tables, room, idle, priority, pins, ties, insertion, by_start)
     return room.schedule()
 
 

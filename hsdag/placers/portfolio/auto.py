@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,22 +12,19 @@ import numpy as np
 
 from hsdag.evaluators.memory import is_split_forced
 from hsdag.evaluators.policy_file import policy_method
-from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
+from hsdag.placers.lists.base import search_two_ops
 from hsdag.placers.names import method_names
 from hsdag.placers.portfolio.side_by_side import SideBySide
 from hsdag.placers.portfolio.turns import Turn
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution
-from hsdag.runtime.problems.units import problem_of
 
-TWO_OPS = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
 LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
 MOST_UNITS_FOR_ALL_LISTS = 5000
 """Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
@@ -123,11 +119,10 @@ class AutoPlacer(Placer[AutoOptions]):
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        small = problem_of(TWO_OPS, problem.objective, problem.semantics)
-        for method in [m for m in (*_lists(problem), "rules", "mincut") if m not in self.options.left_out]:
-            with contextlib.suppress(OptionError):  # not for this problem
-                evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
-                make_placer(method, is_cheap=True).search(small, evaluator)
+        is_sequential = problem.semantics.execution is Execution.SEQUENTIAL
+        others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
+        for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
+            search_two_ops(make_placer(method, is_cheap=True), problem)
         if self._given is not None:
             self._given[1].prepare(problem, takes_order=takes_order)
         if "sa" not in self.options.left_out:

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.kernels import run
 from hsdag.runtime.problems.bounds.relaxation import Neighbours, Relaxation
 
 UNRELATED = -1.0
@@ -29,7 +30,9 @@ Own = tuple[FloatArray, FloatArray, FloatArray]
 def heads_and_tails(problem: Relaxation) -> tuple[FloatArray, FloatArray]:
     """[M] least seconds from the begin to the start of each op, and [M] from its end to the end; O(E K)."""
     own = problem.time_s, problem.busy_s, problem.overhead_s
-    return _sweep(_side(problem.inputs), own, True), _sweep(_side(problem.outputs), own, False)
+    steps = len(problem.inputs.indices)
+    head_s = run(_sweep, steps, _side(problem.inputs), own, True)
+    return head_s, run(_sweep, steps, _side(problem.outputs), own, False)
 
 
 def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) -> FloatArray:
@@ -42,7 +45,8 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     time between two ops rests on times between ops that lie within: O(M E K), and O(M^3) for loads.
     """
     own = problem.time_s, problem.busy_s, problem.overhead_s
-    found: FloatArray = _all_pairs(_side(problem.inputs), _side(problem.outputs), own, prices, with_loads)
+    sides, steps = (_side(problem.inputs), _side(problem.outputs)), problem.num_ops * len(problem.inputs.indices)
+    found: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
     return found
 
 

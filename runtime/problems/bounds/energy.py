@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.runtime.problems.bounds.relaxation import Relaxation
+from hsdag.ir.kernels import run
+from hsdag.runtime.problems.bounds.relaxation import Neighbours, Relaxation
 
 EFFORT = 3e6
 """Ops times devices times windows that one makespan may take."""
@@ -37,9 +40,11 @@ def largest_refuted_s(
 
     def excess_s(makespan_s: float) -> float:
         joined = changes_s > makespan_s * (1 + TOLERANCE)
-        cluster = _clusters(inputs.indptr, inputs.indices, joined)
+        cluster = _clusters(inputs, joined)
         due_s = makespan_s - tail_s + problem.overhead_s
-        return float(_excess(cluster, problem.busy_s, head_s, due_s, prices, begins_s, makespan_s - ends_s))
+        steps = problem.busy_s.size * len(begins_s) * len(ends_s) / 10
+        ended_s = makespan_s - ends_s
+        return float(run(_excess, steps, cluster, problem.busy_s, head_s, due_s, prices, begins_s, ended_s))
 
     first_s = excess_s(known_s)
     later_s = np.unique(changes_s[(changes_s > known_s) & (changes_s < known_s + first_s)])
@@ -69,32 +74,12 @@ def _moments(values_s: FloatArray, count: int) -> FloatArray:
     return found[np.unique(np.linspace(0, len(found) - 1, count).astype(np.int64))]
 
 
-@numba.njit(cache=True, nogil=True)
-def _clusters(indptr: IntArray, indices: IntArray, joined: BoolArray) -> IntArray:
+def _clusters(inputs: Neighbours, joined: BoolArray) -> IntArray:
     """[M] the cluster of each op, of 0..C-1, where the edges ``joined`` [E] lie within one."""
-    num_ops = len(indptr) - 1
-    cluster = np.arange(num_ops)
-    for v in range(num_ops):
-        for k in range(indptr[v], indptr[v + 1]):
-            if joined[k]:
-                one, other = _root(cluster, v), _root(cluster, indices[k])
-                cluster[max(one, other)] = min(one, other)
-    count = 0
-    for v in range(num_ops):  # a root is before all others of its cluster
-        if cluster[v] == v:
-            cluster[v] = count
-            count += 1
-        else:
-            cluster[v] = cluster[cluster[v]]
-    return cluster
-
-
-@numba.njit(cache=True, nogil=True)
-def _root(cluster: IntArray, v: int) -> int:
-    while cluster[v] != v:
-        cluster[v] = cluster[cluster[v]]
-        v = cluster[v]
-    return v
+    num_ops = len(inputs.indptr) - 1
+    own = np.repeat(np.arange(num_ops), np.diff(inputs.indptr))[joined]
+    edges = coo_array((np.ones(len(own)), (own, inputs.indices[joined])), shape=(num_ops, num_ops))
+    return connected_components(edges, directed=False)[1].astype(np.int64)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,9 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hsdag.ir import PlacementError
 from hsdag.ir.errors import OptionError
+from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import (
     Execution,
@@ -19,7 +22,8 @@ from hsdag.runtime.simulator import (
     simulate,
     simulate_makespans,
 )
-from hsdag.runtime.simulator.simulation import _run_many
+from hsdag.runtime.simulator.simulation import _many_independent
+from tests.runtime.simulator import reference_simulator
 
 SIMULATED = [links for links in Links if links is not Links.BLOCKING]
 FORK = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2)], output_bytes=4.0,
@@ -193,9 +197,29 @@ def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
         simulate(p, [1])
 
 
-def test_placements_that_are_read_only_are_simulated_by_what_is_compiled_for_others() -> None:
+@pytest.mark.parametrize("contended", [False, True])
+@given(st.integers(0, 10**6), st.sampled_from(Order), st.sampled_from(SIMULATED), st.sampled_from(Execution))
+@settings(max_examples=25)
+def test_the_interpreter_simulates_what_compiled_kernels_do(
+    contended: bool, seed: int, order: Order, links: Links, execution: Execution
+) -> None:
+    p, placement, priority = reference_simulator.random_case(seed, 8, 3, 0.5, 0.25, contended=contended)
+    how = Semantics(execution, order, links)
+    with pytest.MonkeyPatch.context() as patch:
+        runs = []
+        for steps in ("0", "inf"):
+            patch.setenv(INTERPRETED_VARIABLE, steps)
+            runs.append(simulate(p, placement, how, priority if order is Order.PRIORITY else None))
+    for field in ("end_s", "peak_memory_bytes"):
+        assert getattr(runs[0], field).tolist() == getattr(runs[1], field).tolist()
+
+
+def test_placements_that_are_read_only_are_simulated_by_what_is_compiled_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
     p, placement = ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)]), np.zeros(2, dtype=np.int64)
-    makespan_s, compiled = simulate(p, placement).makespan_s, cast("Any", _run_many)
+    makespan_s, compiled = simulate(p, placement).makespan_s, cast("Any", _many_independent)
     known = len(compiled.signatures)
     placement.setflags(write=False)
     assert simulate(p, placement).makespan_s == makespan_s
