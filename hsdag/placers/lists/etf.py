@@ -207,20 +207,21 @@ def _roomiest(t: Tables, room: Room, v: int) -> int:
 
 @inlined
 def _hold(t: Tables, room: Room, held: Held, v: int, d: int) -> None:
-    """v is placed on d: its result and the copies of its inputs are there; what was read last will be let go."""
+    """v is placed on d: its result and the copies of its inputs are there; what was read last will be let go.
+
+    Pairs are taken in the order of their starts, and v starts when all transfers to it have ended: none of them is
+    under way any more when the result at its home is let go.
+    """
     num_devices = len(room.free_s)
     room.held_bytes[d] += t.output_bytes[v]
     held.size_bytes[v, d] = t.output_bytes[v]
     held.until_s[v, d] = room.end_s[v]
     for k in range(t.in_first[v], t.in_first[v + 1]):
         u = t.in_op[k]
-        home = room.device[u]
-        if home != d:
+        if room.device[u] != d:
             more_bytes = max(0.0, t.in_bytes[k] - held.size_bytes[u, d])
             room.held_bytes[d] += more_bytes
             held.size_bytes[u, d] += more_bytes
-            link_s = t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
-            held.until_s[u, home] = max(held.until_s[u, home], room.end_s[u] + link_s)
         held.until_s[u, d] = max(held.until_s[u, d], room.end_s[v])
         held.unread[u] -= 1
         if held.unread[u] == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.cuts import alpha_expansion, cut_graph
 from hsdag.placers.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts
+from hsdag.placers.cuts.cut_graph import _add, _Arcs, _Hyperedge
 from hsdag.placers.cuts.mincut import MincutPlacer
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -80,3 +83,25 @@ def test_a_search_whose_time_is_over_still_evaluates_what_it_has_cut(calls: list
     result = MincutPlacer().search(units, ScheduleEvaluator(problem, sequential), Limits(seconds=0.0))
     assert result.plan is not None
     assert len(calls) <= MAX_STARTS
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize(("fixed_s", "slope_s"), [(1.0, 2.0), (5.0, -1.0), (-2.0, 1.0), (1.0, -1.0), (-1.0, -1.0)])
+def test_the_least_cut_of_a_hyperedge_costs_what_its_dearest_cut_member_costs(
+    fixed_s: float, slope_s: float, forward: bool
+) -> None:
+    sizes, hub, first_center = np.array([4.0, 4.0, 3.0, 1.0]), 4, 5
+    arcs = _Arcs(np.empty(40, dtype=np.int64), np.empty(40, dtype=np.int64), np.empty(40),
+                 np.array([0, first_center]), np.zeros(1))  # fmt: skip
+    readers = SimpleNamespace(size_bytes=sizes, reader=np.arange(4))
+    _add.py_func(arcs, readers, _Hyperedge(hub, forward, fixed_s, slope_s), np.arange(4), np.arange(5))
+    least_s = max(0.0, fixed_s + slope_s * 1.0)
+    for cut in itertools.product([False, True], repeat=4):  # members on the other side than the hub
+        costs_s = []
+        for centers in itertools.product([False, True], repeat=int(arcs.counts[1]) - first_center):
+            away = np.array([*cut, False, *centers])
+            from_node, to_node = (arcs.tail, arcs.head) if forward else (arcs.head, arcs.tail)
+            n = int(arcs.counts[0])
+            costs_s.append(arcs.capacity_s[:n][~away[from_node[:n]] & away[to_node[:n]]].sum())
+        dearest_s = max((max(least_s, fixed_s + slope_s * size) for size in sizes[list(cut)]), default=0.0)
+        assert min(costs_s) == pytest.approx(dearest_s)
