@@ -9,10 +9,9 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph import IntArray
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts
-from hsdag.placers.exact.assignment import AssignmentModel
+from hsdag.placers.exact.assignment import AssignmentModel, WholeModel
 from hsdag.placers.exact.formulation import Formulation
-from hsdag.placers.exact.linear import WholeModel
-from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.exact.solving import Ticks
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution

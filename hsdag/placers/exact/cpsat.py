@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from hsdag.placers.base import NoOptions, O
-from hsdag.placers.exact.assignment import AssignmentModel
-from hsdag.placers.exact.base import ExactPlacer
+from hsdag.placers.exact.assignment import AssignmentModel, WholeModel
+from hsdag.placers.exact.base import ExactPlacer, Judge
 from hsdag.placers.exact.batches import BatchSchedule
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation
-from hsdag.placers.exact.judging import Judge
-from hsdag.placers.exact.linear import WholeModel
-from hsdag.placers.exact.solving import Program, cpsat_program
-from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.exact.solving import Program, Ticks, cpsat_program
 
 
 class CpSatMethod(ExactPlacer[O]):

@@ -17,7 +17,7 @@ from ortools.sat.python import cp_model
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
-from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.exact.solving import Ticks
 
 MOST_OPS_WITH_LOADS = 150
 """Ops up to which every op also waits for the load of its ancestors: those constraints are quadratic in number."""

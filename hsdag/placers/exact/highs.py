@@ -15,7 +15,7 @@ import numpy as np
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray
-from hsdag.placers.exact.linear import LinearModel
+from hsdag.placers.exact.assignment import LinearModel
 from hsdag.placers.exact.solving import POLL_S, Answer, Program
 from hsdag.placers.incumbent import Limits, Status
 

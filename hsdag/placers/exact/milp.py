@@ -11,13 +11,11 @@ import numpy as np
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.base import NoOptions
-from hsdag.placers.exact.assignment import AssignmentModel
-from hsdag.placers.exact.base import ExactPlacer
+from hsdag.placers.exact.assignment import AssignmentModel, LinearModel
+from hsdag.placers.exact.base import ExactPlacer, Judge, OutOfTime
 from hsdag.placers.exact.batches import BatchSchedule
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.highs import TOLERANCE, highs_program
-from hsdag.placers.exact.judging import Judge, OutOfTime
-from hsdag.placers.exact.linear import LinearModel
 from hsdag.placers.exact.solving import Program
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000

@@ -7,14 +7,11 @@ import time
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.placers.exact.base import Judge, start_ranks
 from hsdag.placers.exact.cpsat import CpSatMethod
-from hsdag.placers.exact.cuts import CutRules, modules, pivots
 from hsdag.placers.exact.formulation import Formulation
-from hsdag.placers.exact.judging import Judge, start_ranks
-from hsdag.placers.exact.module_solving import ModuleSolver
+from hsdag.placers.exact.modules import CutRules, ModuleSolver, modules, pivots, solve_chain, split_bound_s
 from hsdag.placers.exact.perturbed_lists import search_lists
-from hsdag.placers.exact.recursive_bound import split_bound_s
-from hsdag.placers.exact.single_channel import solve_chain
 from hsdag.placers.exact.solving import Answer, Program
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Limits, Status

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.exact.judging import Judge
+from hsdag.placers.exact.base import Judge
 from hsdag.placers.lists.schedule import ListSchedule, list_schedule
 from hsdag.runtime.problems.tables import levels_of, tables_of
 

@@ -16,9 +16,9 @@ from hsdag.commands.simulate import simulate_placement
 from hsdag.evaluators.base import Evaluator, Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.placers.exact.base import Judge
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
-from hsdag.placers.exact.judging import Judge
 from hsdag.placers.incumbent import Incumbent, Limits, Status
 from hsdag.placers.lists.best_device import BestDevicePlacer
 from hsdag.placers.registry import make_placer

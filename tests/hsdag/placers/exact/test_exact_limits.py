@@ -15,16 +15,14 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.base import Placer
 from hsdag.placers.cuts import memory_prices
 from hsdag.placers.cuts.mincut import MincutPlacer
-from hsdag.placers.exact import highs, judging, milp, solving
-from hsdag.placers.exact.assignment import AssignmentModel
+from hsdag.placers.exact import base, highs, milp, solving
+from hsdag.placers.exact.assignment import AssignmentModel, WholeModel
+from hsdag.placers.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, Judge
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.cpsat_model import IntervalModel
 from hsdag.placers.exact.formulation import Formulation, MemoryRule, generous_horizon_s
-from hsdag.placers.exact.judging import HEURISTICS, SHARE_OF_HEURISTIC, Judge
-from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.placers.exact.solving import solve_model
-from hsdag.placers.exact.ticks import MOST_TICKS, Ticks
+from hsdag.placers.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.placers.incumbent import Incumbent, Limits, Result, Status
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives import Objective
@@ -212,7 +210,7 @@ def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> Non
 def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
     problem = problem_of(tight(), THROUGHPUT)
     judge = Judge(Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits()))
-    with pytest.raises(judging.OutOfTime):
+    with pytest.raises(base.OutOfTime):
         CpSatPlacer()._assignment(Formulation(tight()), 100.0, judge, time.monotonic() - 1.0)
 
 
@@ -278,7 +276,7 @@ def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "HEURISTICS", ("heft",))
+    monkeypatch.setattr(base, "HEURISTICS", ("heft",))
     monkeypatch.setattr(highs, "solve_linear", begun)
     monkeypatch.setattr(solving, "solve_aloud", begun)
     problem = random_problem(8, 60, 3, density=0.1)

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from hsdag.placers.exact.assignment import AssignmentModel
+from hsdag.placers.exact.assignment import AssignmentModel, WholeModel
 from hsdag.placers.exact.cpsat_model import IntervalModel
-from hsdag.placers.exact.cuts import pivots
 from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
 from hsdag.placers.exact.highs import solve_linear
-from hsdag.placers.exact.linear import WholeModel
 from hsdag.placers.exact.milp import MilpModel
-from hsdag.placers.exact.module_solving import ModuleSolver
-from hsdag.placers.exact.single_channel import solve_chain
-from hsdag.placers.exact.solving import solve_model
-from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.exact.modules import ModuleSolver, pivots, solve_chain
+from hsdag.placers.exact.solving import Ticks, solve_model
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.objectives.latency import LATENCY

@@ -14,12 +14,18 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.exact.batches import BatchTable
 from hsdag.placers.exact.cpsat import CpSatPlacer
-from hsdag.placers.exact.cuts import CutRules, edge_connected_components, modules
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.exact.milp import MilpModel
-from hsdag.placers.exact.module_solving import ModuleSolver, canonical_order, identity
-from hsdag.placers.exact.recursive_bound import split_bound_s
-from hsdag.placers.exact.ticks import Ticks
+from hsdag.placers.exact.modules import (
+    CutRules,
+    ModuleSolver,
+    canonical_order,
+    edge_connected_components,
+    identity,
+    modules,
+    split_bound_s,
+)
+from hsdag.placers.exact.solving import Ticks
 from hsdag.placers.exact.windows import Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.registry import make_placer

@@ -12,9 +12,9 @@ from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.exact import milp_split
-from hsdag.placers.exact.judging import Judge
+from hsdag.placers.exact.base import Judge
 from hsdag.placers.exact.milp_split import MilpSplitPlacer
-from hsdag.placers.exact.module_solving import ModuleSolver
+from hsdag.placers.exact.modules import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.incumbent import Incumbent, Limits
 from hsdag.placers.lists.heft import HeftPlacer

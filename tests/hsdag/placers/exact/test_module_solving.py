@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from hsdag.fleet.pool import Pool
-from hsdag.placers.exact.module_solving import ModuleSolver
+from hsdag.placers.exact.modules import ModuleSolver
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from tests.hsdag.fleet.here import Silent
