@@ -286,18 +286,17 @@ def report(
     run: str | Path,
     output: str | Path | None = None,
     *,
-    figures: str | Path | None = None,
     explorer: str | Path | None = None,
 ) -> ReportResult:
-    """Write a search as one HTML file, its ``figures``, and files for Model Explorer; what ``hsdag report`` does.
+    """Write a search as one HTML file, and files for Model Explorer; what ``hsdag report`` does.
 
     ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
-    needs the extra ``report``, figures need the extra ``pictures``, too. Raises a ``hsdag.ir.HsdagError`` for what the
+    needs the extra ``report``. Raises a ``hsdag.ir.HsdagError`` for what the
     caller can put right.
     """
     from hsdag.commands.report import write_report
 
-    return write_report(run, output, figures, explorer)
+    return write_report(run, output, explorer)
 
 
 def compile_work_conserving(

@@ -1,4 +1,4 @@
-"""``hsdag report``: a search as a page and as pictures."""
+"""``hsdag report``: a search as a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hsdag.cli.output import print_json
 def report(
     run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file that it lies beside."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
-    figures: Path | None = typer.Option(None, "--figures", help="A folder for every figure as .svg and .png."),
     explorer: Path | None = typer.Option(
         None, "--explorer", help="A folder for Model Explorer: the graph, and devices, parts, times and transfers."
     ),
@@ -24,9 +23,9 @@ def report(
     """Write what a search found, and why, as one HTML file that needs no network."""
     if output is not None:
         check_writable(output)
-    result = api.report(run, output, figures=figures, explorer=explorer)
+    result = api.report(run, output, explorer=explorer)
     if as_json:
-        print_json(result.document())
+        print_json(result.model_dump(mode="json"))
         return
     for path in result.files:
         typer.echo(f"wrote {path}")

@@ -1,11 +1,11 @@
-"""``hsdag report``: a run folder as one HTML page, and its figures as pictures. Legend: N ops."""
+"""``hsdag report``: a run folder as one HTML page. Legend: N ops."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from hsdag.commands.advice import advice_of, device_option, limit_options
 from hsdag.commands.explaining.explaining import explain_run
@@ -13,7 +13,7 @@ from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError
-from hsdag.ir.placement import make_folder, write_atomically
+from hsdag.ir.placement import write_atomically
 from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
@@ -25,35 +25,30 @@ from hsdag.search.result import Member, PlaceResult, Row
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
 
-@dataclass(frozen=True)
-class ReportResult:
+class ReportResult(BaseModel):
     """The files of a report, the page in front, the sentence that it begins with, and ``notes`` on other files."""
+
+    model_config = ConfigDict(frozen=True)
 
     files: tuple[Path, ...]
     sentence: str
     notes: tuple[str, ...] = ()
 
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag report``."""
-        files = [str(path) for path in self.files]
-        return {"files": files, "sentence": self.sentence, "notes": list(self.notes)}
-
 
 def write_report(
     run: str | Path,
     output: str | Path | None = None,
-    figures: str | Path | None = None,
     explorer: str | Path | None = None,
 ) -> ReportResult:
-    """Write the page of a run, a folder or the placement file that it lies beside, and its figures.
+    """Write the page of a run, a folder or the placement file that it lies beside.
 
-    To the folder ``explorer`` go files for Model Explorer. Without any of the three, the page is named after the run.
+    To the folder ``explorer`` go files for Model Explorer. Without both, the page is named after the run.
     Raises SearchError and FileFormatError where there is no such run, OptionError where an extra is missing,
     OutputError where a file cannot be written.
     """
     kept = KeptRun.beside(run)
     files = []
-    if output is None and figures is None and explorer is None:
+    if output is None and explorer is None:
         output = kept.path.with_suffix(".html")
     if output is not None:
         check_report()
@@ -61,19 +56,10 @@ def write_report(
     if output is not None:
         files.append(Path(output))
         write_atomically(Path(output), report_html(content).encode())
-    if figures is not None:
-        files += _write_figures(content, Path(figures))
     if explorer is None or content.placed is None:
-        return ReportResult(tuple(files), content.sentence)
+        return ReportResult(files=tuple(files), sentence=content.sentence)
     opened = write_explorer(content.placed, None if kept.profile is None else kept.profile.links, Path(explorer))
-    return ReportResult((*files, *opened), content.sentence, (how_to_open(opened),))
-
-
-def _write_figures(content: ReportContent, folder: Path) -> list[Path]:
-    from hsdag.reports.pictures import write_pictures
-
-    make_folder(folder)
-    return write_pictures(content, folder)
+    return ReportResult(files=(*files, *opened), sentence=content.sentence, notes=(how_to_open(opened),))
 
 
 def content_of(run: KeptRun) -> ReportContent:

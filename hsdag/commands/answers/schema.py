@@ -14,6 +14,7 @@ from hsdag.ir.errors import OptionError
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "bench": ("commands.bench", "BenchResult"),
+    "report": ("commands.report", "ReportResult"),
     "profile": ("commands.profile", "MeasuredCosts", "AssumedCosts"),
 }
 """The module of a command's results, and their models, which are its JSON answer."""

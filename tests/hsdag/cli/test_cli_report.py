@@ -15,10 +15,10 @@ from hsdag.search.result import PlaceResult
 def test_json_names_every_file_that_was_written(
     kept_search: PlaceResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page, figures = tmp_path / "report.html", tmp_path / "figures"
-    assert run(["report", str(kept_search.run_folder), "-o", str(page), "--figures", str(figures), "--json"]) == 0
+    page = tmp_path / "report.html"
+    assert run(["report", str(kept_search.run_folder), "-o", str(page), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert sorted(document["files"]) == sorted(map(str, [page, *figures.iterdir()]))
+    assert document["files"] == [str(page)]
     assert document["sentence"] == kept_search.sentence
 
 
