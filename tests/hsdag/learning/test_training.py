@@ -15,7 +15,7 @@ from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.memory import Memory
 from hsdag.learning.options import Baseline, Reward
-from hsdag.learning.policy import Rollout
+from hsdag.learning.policy import Judged, Rollout
 from hsdag.learning.training import Progress, Trainer
 from hsdag.runtime.problems.plan import Plan
 from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for
@@ -227,3 +227,31 @@ def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
     trainer.run()
     assert [each.num_plans for each in curve] == [12, 22, 33, 49]  # after the two single devices: 10, 10, 11, 16
     assert len(evaluator.placements) == 49
+
+
+def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: float = 0.0) -> float:
+    """The loss of one decision whose probability has changed by a ratio since it was drawn."""
+
+    class Decided(GroupPolicy):
+        def __init__(self) -> None: ...
+
+        def judge(self, rollouts: Sequence[Rollout]) -> Judged:  # noqa: ARG002
+            log_p = torch.tensor([math.log(ratio)])
+            return Judged(log_p, torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
+
+    trainer, _, _ = trainer_for(replace(SMALL, clip=0.2, entropy=bonus, last_entropy=bonus))
+    trainer.policy = Decided()
+    return trainer.loss([], torch.tensor([advantage])).item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected"),
+    [(1.5, 1.0, -1.2), (0.5, 1.0, -0.5), (1.5, -1.0, 1.5), (0.5, -1.0, 0.8), (1.1, 2.0, -2.2), (5.0, -1.0, 3.0)],
+)
+def test_the_clipped_objective_is_the_lesser_of_both_gains(ratio: float, advantage: float, expected: float) -> None:
+    """Schulman et al. 2017, eq. 7, but for ratios beyond 3, whose loss is bounded."""
+    assert loss_of(ratio, advantage) == pytest.approx(expected)
+
+
+def test_entropy_lowers_the_loss_by_its_weight() -> None:
+    assert loss_of(1.0, 1.0, entropy=2.0, bonus=0.1) == pytest.approx(loss_of(1.0, 1.0) - 0.2)

@@ -255,3 +255,13 @@ def test_an_op_goes_where_there_is_room_for_it() -> None:
     for rollout in policy.draw(8, PLAIN, generator()):
         large = problem.output_bytes > memory[1]
         assert (rollout.plan.placement[large] == 0).all()
+
+
+def test_results_that_no_op_waits_for_leave_room_for_others() -> None:
+    """Two chains one after the other on a device that has room for two results at a time."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 1.0]] * 6, [(0, 1), (1, 2), (3, 4), (4, 5)], output_bytes=[1.0] * 6, memory_bytes=[2.0, np.inf]
+    )
+    (rollout,) = policy_of(problem).replay([Plan(np.zeros(6, dtype=np.int64), np.arange(6))], generator())
+    assert rollout.record.order.tolist() == list(range(6))
+    assert rollout.record.able.all()

@@ -169,3 +169,13 @@ def test_standardised_columns_have_no_mean_and_unit_variance() -> None:
 def test_an_option_out_of_range_is_named() -> None:
     with pytest.raises(OptionError, match="option dropout must be in"):
         HsdagConfig(dropout=1.0)
+
+
+def test_the_entropy_of_parsing_is_that_of_keeping_each_nominated_edge() -> None:
+    network = policy_for(chain()).network
+    view = network.view(Situation(None, None))
+    parse = network.parsing.parse(view.z, network.groupable)[0]
+    logits = torch.linspace(-3.0, 2.0, len(view.score_logits))
+    _, _, entropy = network.parsing.embed(view.z, Together.of([parse]), logits)
+    p = torch.sigmoid(logits)[torch.from_numpy(parse.levels[0].nominated)]
+    torch.testing.assert_close(entropy, -(p * p.log() + (1 - p) * (1 - p).log()))
