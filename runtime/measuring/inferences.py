@@ -113,6 +113,10 @@ class _Stream:
         """Begin the course."""
         self._running = self._thread.submit(self._runner.seconds, self._course)
 
+    def infer(self, **_: object) -> None:
+        """Run the course in the calling thread, whatever an ``ov.InferRequest`` would be asked for besides."""
+        self._runner.seconds(self._course)
+
     def wait(self) -> None:
         """Wait for its end. Raises what the inferences raised."""
         if self._running is not None:

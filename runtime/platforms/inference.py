@@ -34,10 +34,13 @@ def array_of(tensor: ov.Tensor) -> np.ndarray[Any, Any]:
 
 @contextmanager
 def device_calls() -> Iterator[None]:
-    """Around calls of OpenVINO alone: whatever they raise, of whatever type, becomes ExecutionError with its reason."""
+    """Around calls of OpenVINO: what it raises, of whatever type, becomes ExecutionError with its reason.
+
+    Errors that only a defect of ours raises pass as they are.
+    """
     try:
         yield
-    except HsdagError:
+    except (HsdagError, AttributeError, NameError, AssertionError):
         raise
     except Exception as error:
         raise ExecutionError(reason_of(error)) from error

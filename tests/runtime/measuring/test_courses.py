@@ -12,12 +12,15 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import ExecutionError
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
 from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup, worker_client
+from hsdag.runtime.measuring.probes import times_beside
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.worker import Worker, op_times
+from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from tests.ir.growing import growing_model, saved
 
@@ -94,6 +97,23 @@ def test_streams_run_whole_scenarios_side_by_side() -> None:
     steady_period_s([runner.stream(course) for runner, _ in pairs], 4)
     for _, request in pairs:
         assert request.done == ["reset", 1, 1] * 4
+
+
+def test_scenarios_with_inferences_before_the_timed_one_run_beside_each_other() -> None:
+    x = opset13.parameter(ov.PartialShape([-1]), np.float32)
+    model = ov.Model([opset13.tanh(x)], [x], "tanh")
+    compiled = ov.Core().compile_model(model, "CPU")
+    course = Course(((ov.Tensor(np.ones(4, np.float32)),), (ov.Tensor(np.ones(2, np.float32)),)))
+    runners = [CourseRunner(compiled.create_infer_request(), model.inputs, [course], stateful=False) for _ in range(2)]
+    found = times_beside([runner.stream(course) for runner in runners], 0.01)
+    assert len(found[0][1]) > 0 < len(found[1][0])
+
+
+def test_only_errors_of_openvino_are_failures_of_a_device() -> None:
+    with pytest.raises(ExecutionError, match="no such device"), device_calls():
+        raise RuntimeError("no such device")
+    with pytest.raises(AttributeError), device_calls():
+        object().infer  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_inputs_of_language_models_are_valid_at_every_step() -> None:
