@@ -117,8 +117,12 @@ class Weighted(Objective):
     def calibrated(
         self, costs: PlacementCosts, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
     ) -> tuple[PlacementCosts, float]:
-        """One factor for all, since a sum does not tell what its terms were."""
-        return costs, 1.0
+        """One factor for all, since a sum does not tell what its terms were; 1 where peaks of memory are among them."""
+        if self.counts_memory:
+            return costs, 1.0
+        ratios = measured / self.of_model(costs, placements, ranks)
+        usable = np.isfinite(ratios) & (ratios > 0)
+        return costs, float(np.median(ratios[usable])) if usable.any() else 1.0
 
     def measured(self, meter: Meter, runs: int) -> list[float]:
         """As many sums as the term that was measured most often has values; of other terms their mean."""

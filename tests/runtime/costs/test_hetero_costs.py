@@ -11,6 +11,7 @@ from hsdag.ir import graph_from_edges
 from hsdag.ir.build import graph_of
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problems.objectives import find_objective
 from tests.ir.submodels.random_models import random_devices, random_model
 from tests.runtime.costs.plain_latency import plain_latency_s
 
@@ -127,3 +128,13 @@ def test_costs_for_another_graph_are_refused() -> None:
     graph = graph_from_edges(["X"] * 3, [])
     with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 3"):
         HeteroCosts.of(graph, case(0).costs)
+
+
+def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
+    costs, some = case(3), random_placements(3, 5)
+    objective = find_objective("latency=1,throughput=2").settled(lambda _: 2.0)
+    measured = 3.0 * objective.of_model(costs, some)
+    measured[0] = np.nan  # failed
+    fitted, factor = objective.calibrated(costs, some, measured)
+    assert fitted is costs
+    assert factor == pytest.approx(3.0)
