@@ -90,20 +90,20 @@ class Session:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
             graph, names = self.subject.graph, known[: len(devices.placed)]
             self.pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
+            self.scenarios = self.subject.scenarios
+            in_half = not self.is_on_torch and bool(half_constants(graph).any())
+            widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
+            self.graph: ComputationGraph = widened(graph) if widens.all() else graph
+            self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
+            self.model_record = ModelRecord.of(self.graph, self.subject.name)
+            kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
+            self._digest = _digest(self.subject.path, inputs, kinds)
+            setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
+            command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
+            self.client = self._stack.enter_context(worker_client(setup, command))
+            limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
+            self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
             self._stack = self._stack.pop_all()
-        self.scenarios = self.subject.scenarios
-        in_half = not self.is_on_torch and bool(half_constants(graph).any())
-        widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
-        self.graph: ComputationGraph = widened(graph) if widens.all() else graph
-        self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
-        self.model_record = ModelRecord.of(self.graph, self.subject.name)
-        kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-        self._digest = _digest(self.subject.path, inputs, kinds)
-        setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
-        command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
-        self.client = self._stack.enter_context(worker_client(setup, command))
-        limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
-        self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
 
     def __enter__(self) -> Session:
         return self

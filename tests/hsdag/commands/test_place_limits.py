@@ -21,7 +21,8 @@ from tests.ir.growing import chain_model, saved
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
-UNLIKE = "A=CPU[INFERENCE_NUM_THREADS=1;KV_CACHE_PRECISION=f32],B=CPU[INFERENCE_NUM_THREADS=1;KV_CACHE_PRECISION=u8]"
+SINGLE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
+UNLIKE = f"A=CPU[{SINGLE};KV_CACHE_PRECISION=f32],B=CPU[{SINGLE};KV_CACHE_PRECISION=u8]"
 SHAPE = "1,64"
 MEASURED = {"method": "sa", "reward": "measured", "max_evaluations": 1, "tokens": "1+8", "budget": "5s"}
 
@@ -117,7 +118,7 @@ def test_devices_whose_outputs_differ_more_are_measured_and_are_no_answer(statef
 
 @pytest.mark.slow
 def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(stateful: Path) -> None:
-    devices = UNLIKE.replace("f32", "u8")
+    devices = UNLIKE.replace("KV_CACHE_PRECISION=f32", "KV_CACHE_PRECISION=u8")
     with pytest.raises(SearchError, match=r"keeps --max-difference 0.0001;.* A: its outputs differ by 0.*; B: its"):
         place(stateful, devices, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
 
