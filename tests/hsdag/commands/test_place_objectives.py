@@ -49,7 +49,7 @@ def test_the_answer_is_said_in_the_words_of_memory_and_that_it_is_simulated(for_
     assert "times the memory of the placement" in for_memory.sentence
     assert "peaks of memory are simulated" in for_memory.sentence
     assert "faster" not in for_memory.sentence
-    assert (for_memory.objective, for_memory.unit) == ("memory", "bytes")
+    assert (for_memory.objective, for_memory.unit) == ("memory", "B")
 
 
 def test_candidates_whose_ops_nobody_knows_have_no_peak(for_memory: PlaceResult) -> None:
