@@ -141,7 +141,8 @@ class RunFolder:
 
     The graph and the profile of the model lie beside them, and in the end ``result.json``; ``KeptRun`` reads all that.
     Events, and simulated plans that were among the best when they came, are appended and fsynced, one JSON object a
-    line; a line cut short by a kill is dropped when the run is resumed. The last file has the placer's state.
+    line; a line cut short by a kill is dropped when the run is resumed. The last file has the placer's state. A lock
+    keeps other searches out until the search ends: use the folder as a context manager.
     """
 
     def __init__(self, path: Path, record: RunRecord) -> None:
@@ -151,6 +152,12 @@ class RunFolder:
         self.policy_path = path / "policy.safetensors"
         self._state = StateFile(self.policy_path)
         self._lock = _lock(path)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
     @staticmethod
     def create(path: Path, record: RunRecord) -> RunFolder:

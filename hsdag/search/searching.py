@@ -127,6 +127,7 @@ def search_placements(
     placer.check(problem)
     folder = _open_folder(run_folder, session, problem, options, resume)
     if folder is not None:
+        session.open_until_end(folder)
         folder.keep_model(session.graph, ground.profile)
     inner = MeasuredEvaluator(
         problem,

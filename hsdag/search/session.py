@@ -6,7 +6,7 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,10 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def open_until_end(self, resource: AbstractContextManager[object]) -> None:
+        """Close a resource, such as a run folder, when the session ends."""
+        self._stack.enter_context(resource)
 
     @property
     def device_records(self) -> list[DeviceRecord]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +69,15 @@ def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tm
     assert "resume" in content.advice[0].text
 
 
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """The run folder is free when the search has ended, not when its object is collected."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
 def test_a_search_goes_on_by_the_command_that_its_report_suggests(
     tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,14 @@ def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
     assert same(first.events(), EVENTS)
 
 
+def test_the_next_search_may_begin_as_soon_as_one_has_ended(tmp_path: Path) -> None:
+    """Whatever still refers to the folder: nobody waits for its object to be collected."""
+    with started(tmp_path) as ended:
+        pass
+    assert same(RunFolder.resume(tmp_path / "run", RECORD).events(), EVENTS)
+    assert ended.path == tmp_path / "run"
+
+
 def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
     many = [DeviceRecord(name=f"D{i}", plugin="CPU") for i in range(50)]
     folder = RunFolder.create(tmp_path / "many", RECORD.model_copy(update={"devices": many}))
