@@ -43,8 +43,8 @@ from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.ir.reader import load_model
 from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.references import op_by_op
-from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.platforms.inference import infer_checked
 from hsdag.search.verifying import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 

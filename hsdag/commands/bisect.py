@@ -28,7 +28,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import BoolArray, ComputationGraph
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes, load_model
-from hsdag.runtime.measuring.messages import EXAMINER_COMMAND, CompareAt, ExaminerSetup, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, CompareOutputs, WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.search.verifying import Check
 
@@ -199,7 +199,7 @@ def bisect(
     shapes: Shapes | None = None,
     inputs: Path | None = None,
     seed: int = 0,
-    command: Sequence[str] = EXAMINER_COMMAND,
+    command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Bisection:
     """Find the first op of a model, a file or an ``ov.Model``, at which two devices differ by more than is allowed.
@@ -220,12 +220,12 @@ def bisect(
     graph = graph_of(model)
     with ExitStack() as stack:
         path = _file_of(source, model, stack)
-        client = stack.enter_context(worker_client(ExaminerSetup(path, dict(shapes or {}), (), seed, inputs), command))
+        client = stack.enter_context(worker_client(WorkerSetup(path, (), dict(shapes or {}), seed, inputs), command))
 
         def look(v: int | None, *, alone: bool = False) -> Probe:
             name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])
             on_step(f"{'alone' if alone else 'up to'} {name}")
-            request = CompareAt(pair, None if v is None else name, alone)
+            request = CompareOutputs(pair, None if v is None else name, alone)
             try:
                 found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:

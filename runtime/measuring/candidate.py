@@ -130,7 +130,7 @@ class _OpenCandidate:
     def in_flight(self, count: int) -> float:
         wanted = self.requests
         request = Throughput(self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
-        return self.client.call(request, self.limit_s).period_s
+        return self.client.call(request, self.limit_s)
 
     def energy_j(self, count: int) -> float:
         counters, num_runs = EnergyCounters.find(), 0

@@ -1,4 +1,4 @@
-"""Messages to the processes that measure and examine: typed requests, and what answers them.
+"""Messages to the process that measures and examines: typed requests, and what answers them.
 
 Legend: N ops of the model, D devices.
 """
@@ -18,23 +18,23 @@ from hsdag.ir.scenario import Scenario
 from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
-EXAMINER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.examiner")
 
 
 def worker_client(setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> WorkerClient:
-    """The client of a process that computes, within the memory that this process may use when it starts."""
+    """The client of a measuring process, within the memory that this process may use when it starts."""
     return WorkerClient(setup, command, usable_memory_bytes)
 
 
 @dataclass(frozen=True)
 class WorkerSetup(Request[None]):
-    """The first request: the model's file, fixed shapes, devices, and where inputs come from (None: random).
+    """The first request: the model's file, devices to load at once, fixed shapes, and where inputs come from.
 
-    With ``scenarios``, which have all inputs, shapes may be dynamic.
+    Without a file for ``inputs``, they are random. ``scenarios`` have all inputs of the model; there are some where
+    shapes are dynamic and the model is to be run. ``model`` is None where only devices are asked about.
     """
 
-    model: Path
-    devices: tuple[DeviceSpec, ...]
+    model: Path | None
+    devices: tuple[DeviceSpec, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     seed: int = 0
     inputs: Path | None = None
@@ -88,52 +88,13 @@ class Run(Request[list[float]]):
 
 
 @dataclass(frozen=True)
-class InFlight:
-    """Seconds per inference while ``requests`` are in flight."""
-
-    period_s: float
-    requests: int
-
-
-@dataclass(frozen=True)
-class Throughput(Request[InFlight]):
-    """Keep ``requests`` in flight over ``runs`` inferences: at least so many, or where ``is_exact`` exactly."""
+class Throughput(Request[float]):
+    """Seconds per inference while ``requests`` are in flight over ``runs``: at least so many, or exactly."""
 
     key: str
     requests: int
     runs: int
     is_exact: bool = False
-
-
-@dataclass(frozen=True)
-class Counter:
-    """What OpenVINO's performance counter of one primitive says of one inference."""
-
-    name: str
-    status: str
-    op_type: str
-    exec_type: str
-    real_s: float
-    cpu_s: float
-
-
-def counter_of(info: Any) -> Counter:
-    """From OpenVINO's ``ProfilingInfo``."""
-    real_s, cpu_s = info.real_time.total_seconds(), info.cpu_time.total_seconds()
-    return Counter(info.node_name, str(info.status), info.node_type, info.exec_type, real_s, cpu_s)
-
-
-@dataclass(frozen=True)
-class Counters(Request[list[list[Counter]]]):
-    """The counters of each of ``runs`` inferences on ``target``, with ``devices`` per op where it takes several.
-
-    It is compiled with ``properties`` and counters, run, and forgotten.
-    """
-
-    target: str
-    devices: tuple[str, ...] | None
-    properties: Mapping[str, Any]
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -153,9 +114,15 @@ class Difference(Request[dict[str, float | None]]):
 
 @dataclass(frozen=True)
 class Choices(Request[list[str]]):
-    """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" for ops it does not run."""
+    """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" for ops it does not run.
+
+    ``devices`` are loaded for the question where the process has not loaded them yet; HETERO keeps their properties,
+    and gets its own ``properties``.
+    """
 
     target: str
+    devices: tuple[DeviceSpec, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -213,24 +180,9 @@ class SideBySide(Request[list[list[list[tuple[float, float]]]]]):
     ``kind`` is "compute" or "memory", small models bound by either, or "model". Each pair gets ``for_s`` seconds.
     """
 
-    devices: tuple[str, ...]
+    devices: tuple[DeviceSpec, ...]
     kind: str
     for_s: float
-
-
-@dataclass(frozen=True)
-class ExaminerSetup(Request[None]):
-    """The first request: the model's file, None where there is none, input shapes to fix, and typical data.
-
-    ``inputs`` is a file of their values, else they are random. ``scenarios`` have all inputs of the model; there are
-    some where shapes are dynamic and the model is to be run.
-    """
-
-    model: Path | None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    scenarios: tuple[Scenario, ...] = ()
-    seed: int = 0
-    inputs: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -247,14 +199,9 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class ListDevices(Request[tuple[str, ...]]):
-    """The names of the devices that OpenVINO finds."""
+    """The names of the devices that OpenVINO finds, or one plugin."""
 
-
-@dataclass(frozen=True)
-class ListPlugin(Request[tuple[str, ...]]):
-    """The names of the devices that one plugin finds."""
-
-    plugin: str
+    plugin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -283,11 +230,20 @@ class ProbePrecision(Request[Precision]):
     device: DeviceSpec
 
 
+CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+"""What outputs of devices are compared with."""
+
+
 @dataclass(frozen=True)
 class CompareOutputs(Request[Mapping[str, float | None]]):
-    """Run the model on a device as it is, and on the CPU in f32, on the same random inputs."""
+    """Run the model on two devices, all of it or up to ``op``: how far the first one's results are from the second's.
 
-    device: DeviceSpec
+    ``alone`` has the op run by itself instead, on both devices on the inputs that the second device computes for it.
+    """
+
+    devices: tuple[DeviceSpec, DeviceSpec]
+    op: str | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -298,18 +254,6 @@ class CompareShrunk(Request[Mapping[str, float | None] | None]):
     """
 
     device: DeviceSpec
-
-
-@dataclass(frozen=True)
-class RunBeside(Request[list[list[list[tuple[float, float]]]]]):
-    """[2, 2] by round: seconds of a small model alone, and beside another one on the other device.
-
-    ``kind`` is "compute" or "memory", what the small models are bound by.
-    """
-
-    devices: tuple[DeviceSpec, DeviceSpec]
-    kind: str
-    for_s: float
 
 
 @dataclass(frozen=True)
@@ -336,21 +280,6 @@ class ProbeTransfer(Request[Transfer]):
 
 
 @dataclass(frozen=True)
-class AskHetero(Request[list[str]]):
-    """[N] the device of every op of the model, by OpenVINO's names, as HETERO distributes it; "" where none runs it."""
-
-    devices: tuple[DeviceSpec, ...]
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class AskSupport(Request[list[bool]]):
-    """[N] whether a device runs an op of the model."""
-
-    device: DeviceSpec
-
-
-@dataclass(frozen=True)
 class LargestValues(Request[list[float]]):
     """[N] the largest finite magnitude of what every op gives on the CPU in f32, for random inputs; 0 for other types.
 
@@ -358,15 +287,3 @@ class LargestValues(Request[list[float]]):
     """
 
     most: float
-
-
-@dataclass(frozen=True)
-class CompareAt(Request[Mapping[str, float | None]]):
-    """Run a model up to ``op``, or all of it, on two devices: how far the first one's results are from the second's.
-
-    ``alone`` has the op run by itself instead, on both devices on the inputs that the second device computes for it.
-    """
-
-    devices: tuple[DeviceSpec, DeviceSpec]
-    op: str | None
-    alone: bool = False

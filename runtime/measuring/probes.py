@@ -16,7 +16,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.runtime.measuring.messages import Probe, Probed, Transfer
+from hsdag.runtime.measuring.messages import Probe, Probed, ProbeTransfer, Transfer
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.runtime.platforms.inference import device_calls, infer_checked, infer_unchecked
 
@@ -254,13 +254,15 @@ ELEMENTS = 1 << 20
 RUNS = 5
 
 
-def probe_transfer(writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
+@device_calls()
+def probe_transfer(request: ProbeTransfer) -> Transfer:
     """Have both devices add 1, one after the other, through an ordinary tensor and through a shared one.
 
     Host memory of one GPU's context is any memory to another GPU, which copies it.
     """
     from hsdag.runtime.executor.shared_memory import SharedMemory  # only here: its package takes long to load
 
+    writer, reader = request.writer, request.reader
     core = make_core((writer, reader))
     ends = [_adding_one(core, spec) for spec in (writer, reader)]
     form = (ov.Type.f32, ov.Shape([ELEMENTS]))

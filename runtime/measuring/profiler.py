@@ -263,8 +263,7 @@ class Profiler:
         stored = self._cache.get(key, self._effort.pair_limit_s)
         if stored is None:
             self._step("profiling devices side by side")
-            names = tuple(spec.openvino_name for spec in devices)
-            stored = {kind: self._side_by_side(names, kind, times) for kind in KINDS}
+            stored = {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS}
             if all(stored.values()):
                 self._cache.put(key, stored, self._effort.pair_limit_s)
         found = Contention.of(stored, len(devices))
@@ -275,10 +274,10 @@ class Profiler:
         return found
 
     def _side_by_side(
-        self, names: tuple[str, ...], kind: str, times: Sequence[DeviceProfile]
+        self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]
     ) -> list[list[list[tuple[float, float]]]]:
         """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
-        num_pairs, share = len(names) * (len(names) - 1) // 2, SHARE_OF_MODEL
+        num_pairs, share = len(devices) * (len(devices) - 1) // 2, SHARE_OF_MODEL
         if kind == "model":
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
             takes_s = sum(t.compile_s for t in times) + num_pairs * LEAST_ROUNDS * RUNS_OF_ROUND * slowest_s
@@ -287,7 +286,7 @@ class Profiler:
         else:
             share = (1.0 - SHARE_OF_MODEL) / 2
         try:
-            request = SideBySide(names, kind, share * self._effort.pair_limit_s)
+            request = SideBySide(devices, kind, share * self._effort.pair_limit_s)
             return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []

@@ -96,7 +96,7 @@ def _op_by_op(
     return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
 
 
-def onnxruntime_outputs(path: Path, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
+def onnxruntime_outputs(path: Path | None, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
     """Outputs [R] of an ONNX file under ONNX Runtime's CPU provider. Raises OptionError where it is not installed."""
     session = _import_onnxruntime(path).InferenceSession(str(path), providers=["CPUExecutionProvider"])
     arrays = [array_of(tensor) for tensor in inputs]

@@ -1,4 +1,4 @@
-"""The worker process: compiles candidates, runs them, and compares their outputs, one request after another.
+"""The measuring process: compiles candidates, runs and compares them, and answers about devices, one after another.
 
 It holds nothing that is worth keeping, so that it can be killed at any time. Legend: N ops of the model.
 """
@@ -17,36 +17,43 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import openvino as ov
 import psutil
 from numpy.typing import NDArray
 
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.errors import DeviceError, ExecutionError, PlacementError
+from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, PlacementError
+from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, Request, main
 from hsdag.ir.reader import load_model
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.inferences import CourseRunner, make_courses, steady_period_s
+from hsdag.runtime.measuring.device_facts import device_facts, device_memory_bytes, list_names, precision
+from hsdag.runtime.measuring.differences import compare, compare_shrunk, largest, output_difference
+from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, steady_period_s
 from hsdag.runtime.measuring.messages import (
+    AskDevice,
     Choices,
     Close,
+    CompareOutputs,
+    CompareShrunk,
     CompiledPart,
-    Counter,
-    Counters,
     Difference,
-    InFlight,
+    LargestValues,
+    ListDevices,
     Opened,
     OpTimes,
     Probe,
+    ProbePrecision,
+    ProbeTransfer,
     Run,
     SideBySide,
     Throughput,
     WorkerSetup,
-    counter_of,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, times_beside
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.platforms.devices import execution_devices, make_core
 from hsdag.runtime.platforms.inference import device_calls
@@ -63,26 +70,46 @@ class Worker:
     """Compiled candidates by key, over one model and one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
-        self.setup = setup
-        self.specs = setup.devices
-        self.core = make_core(self.specs)
-        self.model = load_model(setup.model, setup.shapes, dynamic=bool(setup.scenarios), guarded=False)
-        name_uniquely(self.model)  # devices are asked about ops by name
-        self.graph = graph_of(self.model)
-        self.courses = make_courses(self.model, setup.scenarios, setup.seed, setup.inputs)
-        self.inputs_are_given = setup.inputs is not None
+        self.setup, self.specs, self._tell = setup, setup.devices, tell
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, CourseRunner] = {}
         self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
+        self.core = make_core(self.specs)
         self.compiled_models = CompiledModels(self.core, self.specs)
-        self._tell = tell
-        self.stateful = bool(self.model.get_variables())
+        if self.specs:  # the limit of the first request does not count for reading the model and making inputs
+            _ = self.courses
+
+    @cached_property
+    def model(self) -> ov.Model:
+        """The model under unique names, since devices are asked about ops by name. Raises ModelError."""
+        assert self.setup.model is not None
+        model = load_model(self.setup.model, self.setup.shapes, dynamic=True, guarded=False)
+        name_uniquely(model)
+        return model
+
+    @cached_property
+    def graph(self) -> ComputationGraph:
+        """That of the model."""
+        return graph_of(self.model)
+
+    @cached_property
+    def courses(self) -> tuple[Course, ...]:
+        """What the model is run on. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
+        setup = self.setup
+        if not setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
+            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
+        return make_courses(self.model, setup.scenarios, setup.seed, setup.inputs)
 
     @cached_property
     def prepared(self) -> PreparedModel:
         """The model for HETERO; made for the first placement."""
         return prepare(self.model, self.graph)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the model keeps state between inferences."""
+        return bool(self.model.get_variables())
 
     def handle(self, request: Request[Any]) -> Any:
         """The answer to a request, by its type."""
@@ -97,9 +124,19 @@ class Worker:
             Probe: lambda given: probe(self.core, self.specs, given),
             SideBySide: self.contention,
             TimelineOf: self.timeline,
-            Counters: self.counters,
+            ListDevices: list_names,
+            AskDevice: device_facts,
+            ProbePrecision: precision,
+            ProbeTransfer: probe_transfer,
+            CompareOutputs: lambda given: compare(given, self.model, self.courses),
+            CompareShrunk: lambda given: compare_shrunk(given, self.model, self.courses),
+            LargestValues: lambda given: largest(given, self.model, self.courses),
         }
         return actions[type(request)](request)
+
+    def _core_of(self, specs: Sequence[DeviceSpec]) -> Any:
+        """The core of this process where it has loaded these devices, else a new one."""
+        return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
 
     def open(self, request: Open) -> Opened:
         """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
@@ -147,7 +184,7 @@ class Worker:
                     times_s.append(runner.seconds(runner.courses[request.scenario]))
         return times_s
 
-    def throughput(self, request: Throughput) -> InFlight:
+    def throughput(self, request: Throughput) -> float:
         """At least as many requests in flight as the device asks for."""
         compiled = self.compiled[request.key]
         count = request.requests
@@ -159,7 +196,7 @@ class Worker:
             for course in self.courses:
                 streams = [runner.stream(course) for runner in runners]
                 period_s += course.share * steady_period_s(streams, max(request.runs, count))
-            return InFlight(period_s, count)
+            return period_s
 
     def close(self, request: Close) -> None:
         """Forget a candidate; nothing where there is none."""
@@ -189,9 +226,12 @@ class Worker:
         return output_difference(self.outputs(request.key), self.outputs(request.reference))
 
     def choices(self, request: Choices) -> list[str]:
-        """What the target's plugin says."""
+        """What the target's plugin says; HETERO runs the same code when it compiles a model."""
+        core, properties = self._core_of(request.devices), dict(request.properties)
+        if request.target.startswith("HETERO:"):
+            properties = hetero_properties(request.devices, properties)
         with self._compiling(request.target), device_calls():  # a plugin may have to compile to know
-            chosen = self.core.query_model(self.model, request.target)
+            chosen = core.query_model(self.model, request.target, properties)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
     def op_times(self, request: OpTimes) -> dict[str, Any]:
@@ -210,20 +250,6 @@ class Worker:
         whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
         return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, request.of)}
 
-    def counters(self, request: Counters) -> list[list[Counter]]:
-        """What the performance counters say of inferences of the first scenario, after one that warms up."""
-        properties = {**request.properties, **COUNTERS}
-        try:
-            self.open(Open(_COUNTED, Candidate(request.target, request.devices, properties)))
-            runner, found = self.requests[_COUNTED], []
-            for _ in range(request.runs):
-                with device_calls():
-                    runner.seconds(self.courses[0])
-                    found.append([counter_of(info) for info in runner.request.profiling_info])
-        finally:
-            self.close(Close(_COUNTED))
-        return found
-
     def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
         """Times of devices alone and side by side, each with a request of its own for the model or a small one.
 
@@ -232,8 +258,9 @@ class Worker:
         if request.kind == "model" and self.stateful:
             return []
         model = self.model if request.kind == "model" else probe_model(request.kind)
-        with self._compiling(",".join(request.devices)), device_calls():
-            compiled = [self.core.compile_model(model, device) for device in request.devices]
+        names, core = [spec.openvino_name for spec in request.devices], self._core_of(request.devices)
+        with self._compiling(",".join(names)), device_calls():
+            compiled = [core.compile_model(model, name) for name in names]
         with device_calls():
             if request.kind == "model":
                 runners = [self._infer_request(each) for each in compiled]
@@ -312,9 +339,8 @@ class Worker:
             with device_calls():
                 return runner.outputs(self.model.outputs)
         except ExecutionError as error:
-            hint = (
-                "" if self.inputs_are_given else "; the inputs are random: --input FILE.npz gives the model real ones"
-            )
+            given = self.setup.inputs is not None
+            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
     def _infer_request(self, compiled: Any) -> CourseRunner:
@@ -325,43 +351,6 @@ class Worker:
         if key in self.references:
             return self.references[key]
         return self._checked(self.requests[key])
-
-
-def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> dict[str, float | None]:
-    """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
-
-    ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
-    finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
-    that cannot be told. Strings must be the same too. Raises ExecutionError where shapes differ.
-    """
-    worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
-    for number, (left, right) in enumerate(zip(found, expected, strict=True)):
-        if left.shape != right.shape:
-            shapes = f"shape {list(left.shape)}, and {list(right.shape)} is expected"
-            raise ExecutionError(f"output {number} has {shapes}")
-        if right.dtype.kind in "SU":
-            if not np.array_equal(left, right):
-                return dict.fromkeys(worst)
-            continue
-        a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
-        finite = np.isfinite(a) & np.isfinite(b)
-        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return dict.fromkeys(worst)
-        a, b = a[finite], b[finite]
-        if not a.size:
-            continue
-        gap = np.abs(a - b)
-        scale = float(np.abs(b).max())
-        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-        figures = {
-            "max_abs": float(gap.max()),
-            "max_relative": float(gap.max() / scale) if scale else float(gap.max()),
-            "mse": float((gap**2).mean()),
-            "l2": float(np.linalg.norm(gap)),
-        }
-        worst |= {name: max(worst[name], figure) for name, figure in figures.items()}
-        worst["cosine"] = min(worst["cosine"], float(a @ b) / norm if norm else float(not gap.any()))
-    return worst
 
 
 _SUBMODEL = re.compile(r"subgraph(\d+): ")
@@ -450,14 +439,6 @@ class MemoryUse:
         if self.device_bytes is not None and before.device_bytes is not None:
             device_bytes = max(self.device_bytes - before.device_bytes, 0)
         return {"resident_bytes": max(self.resident_bytes - before.resident_bytes, 0), "device_bytes": device_bytes}
-
-
-def device_memory_bytes(core: Any, name: str) -> float | None:
-    """Memory of a device; the machine's for those that compute in it, None where it is not known."""
-    try:
-        return float(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
-    except RuntimeError:
-        return float(psutil.virtual_memory().total) if "CPU" in name else None
 
 
 if __name__ == "__main__":

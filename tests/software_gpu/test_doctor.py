@@ -18,8 +18,8 @@ from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import hetero_properties, parse_devices
 from hsdag.ir.reader import load_model
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.examiner import Examiner
-from hsdag.runtime.measuring.messages import AskHetero, ExaminerSetup
+from hsdag.runtime.measuring.messages import Choices, WorkerSetup
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.platforms.devices import make_core
 from tests.ir.submodels.hetero_members import actual_choice
 
@@ -75,7 +75,8 @@ def test_hetero_does_what_was_predicted(policy: dict[str, str], tmp_path: Path) 
     model = load_model(tmp_path / "detour.xml", dynamic=True)
     name_uniquely(model)
     graph, names = graph_of(model), [spec.openvino_name for spec in specs]
-    chosen = Examiner(ExaminerSetup(tmp_path / "detour.xml")).handle(AskHetero(specs, policy))
+    worker = Worker(WorkerSetup(tmp_path / "detour.xml"))
+    chosen = worker.handle(Choices("HETERO:" + ",".join(names), specs, policy))
     found = automatic_distribution(graph, names, chosen, next(iter(policy.values()), None))
     target = "HETERO:" + ",".join(names)
     ops, compiled = actual_choice(make_core(specs), model, target, hetero_properties(specs, policy))

@@ -19,7 +19,7 @@ from hsdag.commands.doctor.model import ModelReport, examined_model
 from hsdag.commands.doctor.questions import Questions
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.measuring.messages import EXAMINER_COMMAND, ExaminerSetup, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import cpu_topology, named_devices
 from hsdag.runtime.platforms.usable import usable_memory_bytes
 
@@ -63,7 +63,7 @@ def examine(
     shapes: Shapes | None = None,
     scenarios: Sequence[Scenario] = (),
     budget_s: float = 60.0,
-    command: Sequence[str] = EXAMINER_COMMAND,
+    command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Examination:
     """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
@@ -77,7 +77,8 @@ def examine(
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if source is None else _file_of(source, model, stack)
-        client = stack.enter_context(worker_client(ExaminerSetup(path, dict(shapes or {}), typical), command))
+        setup = WorkerSetup(path, (), dict(shapes or {}), scenarios=typical)
+        client = stack.enter_context(worker_client(setup, command))
         questions = Questions(client, budget_s, on_step)
         listed = sorted(listed_devices(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)

@@ -14,11 +14,10 @@ from hsdag.runtime.measuring.messages import (
     AskDevice,
     DeviceFacts,
     ListDevices,
-    ListPlugin,
     Precision,
     ProbePrecision,
     ProbeTransfer,
-    RunBeside,
+    SideBySide,
     Transfer,
 )
 from hsdag.runtime.measuring.profile import Contention
@@ -70,7 +69,7 @@ def listed_devices(questions: Questions) -> tuple[str, ...]:
     if found is not None:
         return found
     by_plugin = [
-        questions.ask(name, "listing its devices", ListPlugin(name), compiles=False) for name in PLUGIN_LIBRARIES
+        questions.ask(name, "listing its devices", ListDevices(name), compiles=False) for name in PLUGIN_LIBRARIES
     ]
     return tuple(itertools.chain.from_iterable(names or () for names in by_plugin))
 
@@ -99,7 +98,7 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
         questions.findings += findings.of_transfer(about, ways[-1])
     about, gains = f"{one.name} and {other.name}", {}
     for kind in ("compute", "memory"):
-        rounds = questions.ask(about, f"side by side, bound by {kind}", RunBeside((one, other), kind, PAIR_S))
+        rounds = questions.ask(about, f"side by side, bound by {kind}", SideBySide((one, other), kind, PAIR_S))
         if rounds is not None:
             factor = Contention.of({kind: rounds}, 2).factor[kind]
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])

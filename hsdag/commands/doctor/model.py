@@ -27,7 +27,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.reader import input_name
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.measuring.messages import AskHetero, AskSupport, CompareOutputs, CompareShrunk, LargestValues
+from hsdag.runtime.measuring.messages import CPU_IN_SINGLE, Choices, CompareOutputs, CompareShrunk, LargestValues
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""
@@ -114,9 +114,9 @@ def _refused(questions: Questions, graph: ComputationGraph, specs: Sequence[Devi
     """Ops by the devices that do not run them, which is a finding."""
     refused = {}
     for spec in specs:
-        runs = questions.ask(spec.name, "asking which ops it runs", AskSupport(spec))
-        if runs is not None:
-            ops = [v for v, is_run in enumerate(runs) if not is_run and graph.op_types[v] not in ENDS]
+        chosen = questions.ask(spec.name, "asking which ops it runs", Choices(spec.openvino_name, (spec,)))
+        if chosen is not None:
+            ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
             refused[spec.name] = [graph.op_names[v] for v in ops]
             questions.findings += findings.of_support(spec.name, [graph.op_types[v] for v in ops])
     return refused
@@ -130,14 +130,14 @@ def _distributions(
 ) -> list[Distribution]:
     """What HETERO would choose by itself, without and with PIPELINE_PARALLEL."""
     found: list[Distribution] = []
+    names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
         doing = " ".join(["distributing the model", *policy.values()])
-        chosen = questions.ask("HETERO", doing, AskHetero(specs, policy))
+        chosen = questions.ask("HETERO", doing, Choices("HETERO:" + ",".join(names), specs, policy))
         if chosen is None and any(graph.variables) and any(refused.values()):
             text = "cannot distribute a model with state of which a device does not run every op"
             questions.findings.append(findings.danger("HETERO", text))
         if chosen is not None:
-            names = [spec.openvino_name for spec in specs]
             found.append(automatic_distribution(graph, names, chosen, next(iter(policy.values()), None)))
     return found
 
@@ -169,7 +169,7 @@ def _largest_constants(model: ov.Model) -> dict[str, float]:
 
 
 def _outputs(questions: Questions, spec: DeviceSpec) -> Mapping[str, float | None] | None:
-    gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs(spec))
+    gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs((spec, CPU_IN_SINGLE)))
     if gap is not None:
         questions.findings += findings.of_outputs(spec.name, gap)
     return gap

@@ -22,12 +22,12 @@ from hsdag.ir.processes import Request, main
 from hsdag.ir.reader import input_name
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
+from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import (
     Choices,
     Close,
     Difference,
-    InFlight,
     LeftToOpenVino,
     Opened,
     OpTimes,
@@ -39,7 +39,7 @@ from hsdag.runtime.measuring.messages import (
     WorkerSetup,
 )
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
-from hsdag.runtime.measuring.worker import Worker, output_difference
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.platforms.inference import array_of
 from hsdag.runtime.problems.problem_file import read_problem
 from hsdag.runtime.timeline.timeline import Timeline
@@ -93,6 +93,7 @@ class WorkloadSource:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
+        assert setup.model is not None
         self._problem = read_problem(setup.model)
         self.graph = problem_graph(self._problem)
         self.inputs: Inputs = random_inputs(self.graph, setup.seed)
@@ -131,7 +132,8 @@ class TorchWorker:
     def __init__(self, setup: WorkerSetup) -> None:
         allow_tf32(False)
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
-        self._source = (WorkloadSource if setup.model.suffix == ".json" else ModelSource)(setup)
+        is_workload = setup.model is not None and setup.model.suffix == ".json"
+        self._source = WorkloadSource(setup) if is_workload else ModelSource(setup)
         self._executors: dict[str, TorchExecutor] = {}
         self._requests: dict[str, TorchRequest] = {}
         self._references: dict[str, Arrays] = {}
@@ -185,11 +187,11 @@ class TorchWorker:
             times_s.append(self._requests[request.key].latency)
         return times_s
 
-    def throughput(self, request: Throughput) -> InFlight:
+    def throughput(self, request: Throughput) -> float:
         """Several inferences of one executor in flight."""
         executor = self._executors[request.key]
         requests = [TorchRequest(executor) for _ in range(request.requests)]
-        return InFlight(steady_period_s(requests, max(request.runs, request.requests)), request.requests)
+        return steady_period_s(requests, max(request.runs, request.requests))
 
     def close(self, request: Close) -> None:
         """Forget a candidate; nothing where there is none."""
@@ -263,7 +265,7 @@ class TorchWorker:
         if request.kind != "model":
             graph = openvino_graph(probe_model(request.kind))
             inputs = random_inputs(graph)
-        executors = [self._placed(graph, Candidate(name)) for name in request.devices]
+        executors = [self._placed(graph, Candidate(spec.openvino_name)) for spec in request.devices]
         try:
             for executor in executors:
                 executor.load(inputs)

@@ -13,43 +13,43 @@ from openvino import opset13
 from hsdag.ir import DeviceSpec, ModelError
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.scenario import Scenario
-from hsdag.runtime.measuring.examiner import DRIVER, Examiner
+from hsdag.runtime.measuring.device_facts import DRIVER
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import (
+    CPU_IN_SINGLE,
     AskDevice,
-    AskHetero,
-    AskSupport,
+    Choices,
     CompareOutputs,
-    ExaminerSetup,
     LargestValues,
     ListDevices,
-    ListPlugin,
     ProbePrecision,
     ProbeTransfer,
-    RunBeside,
+    SideBySide,
+    WorkerSetup,
 )
+from hsdag.runtime.measuring.worker import Worker
 
 SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
 OTHER = DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")
 
 
 @pytest.fixture(scope="module")
-def examiner() -> Examiner:
-    return Examiner(ExaminerSetup(None))
+def examiner() -> Worker:
+    return Worker(WorkerSetup(None))
 
 
-def of_model(folder: Path, output: Any, given: Any, *scenarios: Scenario) -> Examiner:
+def of_model(folder: Path, output: Any, given: Any, *scenarios: Scenario) -> Worker:
     path = folder / "model.xml"
     ov.save_model(ov.Model([opset13.result(output)], [given], "m"), path, compress_to_fp16=False)
-    return Examiner(ExaminerSetup(path, {}, scenarios))
+    return Worker(WorkerSetup(path, scenarios=scenarios))
 
 
-def test_devices_are_listed_all_together_and_by_plugin(examiner: Examiner) -> None:
+def test_devices_are_listed_all_together_and_by_plugin(examiner: Worker) -> None:
     assert "CPU" in examiner.handle(ListDevices())
-    assert examiner.handle(ListPlugin("CPU")) == ("CPU",)
+    assert examiner.handle(ListDevices("CPU")) == ("CPU",)
 
 
-def test_a_device_says_what_it_is_and_computes_in(examiner: Examiner) -> None:
+def test_a_device_says_what_it_is_and_computes_in(examiner: Worker) -> None:
     facts = examiner.handle(AskDevice(SINGLE))
     assert facts.full_name == ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     assert facts.precision == "f32"
@@ -58,12 +58,12 @@ def test_a_device_says_what_it_is_and_computes_in(examiner: Examiner) -> None:
     assert facts.kind in ("integrated", "discrete")
 
 
-def test_an_absent_device_is_the_users_mistake(examiner: Examiner) -> None:
+def test_an_absent_device_is_the_users_mistake(examiner: Worker) -> None:
     with pytest.raises(DeviceError, match=r"unknown device 'GPU\.7'"):
         examiner.handle(AskDevice(DeviceSpec.parse("GPU.7")))
 
 
-def test_a_device_in_f32_is_not_off_and_one_in_half_precision_is(examiner: Examiner) -> None:
+def test_a_device_in_f32_is_not_off_and_one_in_half_precision_is(examiner: Worker) -> None:
     assert examiner.handle(ProbePrecision(SINGLE)).default["max_relative"] < 1e-5
     if "BF16" in examiner.handle(AskDevice(OTHER)).capabilities:
         found = examiner.handle(ProbePrecision(DeviceSpec.parse("HALF=CPU[INFERENCE_PRECISION_HINT=bf16]")))
@@ -77,28 +77,28 @@ def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
     assert found[1] == b"2026.22.10.0.01_160000"
 
 
-def test_two_cpu_devices_share_the_memory_of_the_process(examiner: Examiner) -> None:
+def test_two_cpu_devices_share_the_memory_of_the_process(examiner: Worker) -> None:
     found = examiner.handle(ProbeTransfer(SINGLE, OTHER))
     assert (found.memory, found.copied_by, found.is_right) == ("process", (), True)
     assert found.best_s > 0
 
 
-def test_two_devices_run_side_by_side_in_rounds(examiner: Examiner) -> None:
-    (own, rounds), (other, own_again) = examiner.handle(RunBeside((SINGLE, OTHER), "compute", 0.0))
+def test_two_devices_run_side_by_side_in_rounds(examiner: Worker) -> None:
+    (own, rounds), (other, own_again) = examiner.handle(SideBySide((SINGLE, OTHER), "compute", 0.0))
     assert own == own_again == []
     assert len(rounds) == len(other) >= 4
     assert all(seconds > 0 for pair in (*rounds, *other) for seconds in pair)
 
 
 def test_hetero_gives_every_op_to_the_first_device_that_runs_it(tiny_resnet: Path) -> None:
-    examiner = Examiner(ExaminerSetup(tiny_resnet))
-    assert set(examiner.handle(AskHetero((SINGLE, OTHER)))) == {"CPU_SINGLE"}
-    assert all(examiner.handle(AskSupport(OTHER)))
+    examiner = Worker(WorkerSetup(tiny_resnet))
+    assert set(examiner.handle(Choices("HETERO:CPU_SINGLE,CPU_OTHER", (SINGLE, OTHER)))) == {"CPU_SINGLE"}
+    assert all(examiner.handle(Choices("CPU_OTHER", (OTHER,))))
 
 
 def test_outputs_of_the_model_are_compared_with_those_of_the_cpu_in_f32(tiny_resnet: Path) -> None:
-    examiner = Examiner(ExaminerSetup(tiny_resnet))
-    assert examiner.handle(CompareOutputs(SINGLE))["max_relative"] < 1e-5
+    examiner = Worker(WorkerSetup(tiny_resnet))
+    assert examiner.handle(CompareOutputs((SINGLE, CPU_IN_SINGLE)))["max_relative"] < 1e-5
 
 
 def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path:
 def test_a_model_of_open_shapes_is_not_run(tmp_path: Path) -> None:
     given = opset13.parameter([-1, 3], np.float32, name="x")
     with pytest.raises(ModelError, match="--data-shape"):
-        of_model(tmp_path, opset13.relu(given), given).handle(CompareOutputs(OTHER))
+        of_model(tmp_path, opset13.relu(given), given).handle(CompareOutputs((OTHER, CPU_IN_SINGLE)))
 
 
 def test_a_model_of_open_shapes_is_run_on_those_of_typical_data(tmp_path: Path) -> None:
     given = opset13.parameter([-1, 3], np.float32, name="x")
     scenarios = [Scenario(({"x": (40, 3)}, {"x": (2, 3)}))]
     examiner = of_model(tmp_path, opset13.relu(given, name="r"), given, *scenarios)
-    assert examiner.handle(CompareOutputs(SINGLE))["max_relative"] == 0.0
+    assert examiner.handle(CompareOutputs((SINGLE, CPU_IN_SINGLE)))["max_relative"] == 0.0
     first = make_inputs(examiner.model, 0, None, {"x": (40, 3)})[0].data
     largest = examiner.handle(LargestValues(100.0))
     assert largest[1] == pytest.approx(first.max())  # larger than that of the second inference

@@ -19,9 +19,9 @@ from hsdag.cli.app import run
 from hsdag.ir import DeviceSpec, HsdagError, processes, read_graph
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
-from hsdag.runtime.measuring.worker import output_difference
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.search import session
 from hsdag.search.verifying import Check, Verifier

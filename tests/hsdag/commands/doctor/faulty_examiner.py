@@ -1,4 +1,4 @@
-"""An examiner in which questions go wrong for real, as the command line says: "FAULT QUESTION [PART OF ITS TEXT]"..."""
+"""A measuring process in which questions go wrong for real, as the command line says: "FAULT QUESTION [PART]"..."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import time
 from typing import Any
 
 from hsdag.ir.processes import main
-from hsdag.runtime.measuring.examiner import Examiner
+from hsdag.runtime.measuring.worker import Worker
 
 
-class FaultyExaminer:
-    """Crashes or hangs over some questions; a real examiner over all others."""
-
-    def __init__(self, setup: Any) -> None:
-        self.examiner = Examiner(setup)
+class FaultyExaminer(Worker):
+    """Crashes or hangs over some questions."""
 
     def handle(self, request: Any) -> Any:
         """The answer, if there is one."""
@@ -25,8 +22,8 @@ class FaultyExaminer:
                 if fault == "crash":
                     os.kill(os.getpid(), signal.SIGSEGV)
                 time.sleep(3600)
-        return self.examiner.handle(request)
+        return super().handle(request)
 
 
 if __name__ == "__main__":
-    main(lambda setup, _: FaultyExaminer(setup))
+    main(lambda setup, channel: FaultyExaminer(setup, channel.tell))

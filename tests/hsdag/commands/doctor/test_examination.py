@@ -83,7 +83,7 @@ def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.
 def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What compiles is given up with the budget, and is not said to hang."""
     monkeypatch.setattr(questions, "LEAST_S", 1.0)
-    found = examine(budget_s=1e-3, command=faulty("crash ListDevices", "hang ProbePrecision 'CPU'"))
+    found = examine(budget_s=1e-3, command=faulty("crash ListDevices plugin=None", "hang ProbePrecision 'CPU'"))
     (text,) = texts(found, Severity.DANGER)
     assert text.startswith("OpenVINO: listing devices failed: the worker was ended by SIGSEGV")
     (text,) = texts(found, Severity.WARNING)

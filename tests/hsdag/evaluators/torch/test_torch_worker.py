@@ -101,7 +101,7 @@ def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -
 
 
 def test_devices_are_timed_side_by_side(worker: TorchWorker) -> None:
-    found = worker.handle(SideBySide(NAMES, "model", 0.01))
+    found = worker.handle(SideBySide((A, B), "model", 0.01))
     assert all(len(found[a][b]) >= 4 and min(min(times) for times in found[a][b]) > 0 for a, b in ((0, 1), (1, 0)))
     assert found[0][0] == found[1][1] == []
 
@@ -132,7 +132,7 @@ def test_a_candidate_by_level_starts_no_op_before_all_of_the_level_before_have_e
 def test_several_inferences_in_flight_have_a_period(worker: TorchWorker) -> None:
     worker.handle(Open("A", Candidate(NAMES[0])))
     found = worker.handle(Throughput("A", 3, 8))
-    assert (found.requests, found.period_s > 0) == (3, True)
+    assert found > 0
     worker.handle(Close("A"))
     assert "A" not in worker._executors
 
