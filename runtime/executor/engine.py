@@ -8,7 +8,6 @@ never blocks; its end comes back through the inbox of the engine, from callbacks
 from __future__ import annotations
 
 import atexit
-import contextlib
 import heapq
 import threading
 import time
@@ -103,19 +102,19 @@ class Loop:
     """Handles messages and starts what is ready, in turns.
 
     Other threads may put messages into the inbox, and read and write ``is_closed``, ``is_over`` and ``slots`` under
-    the lock; the rest is for the thread whose turn it is. That is always the one in ``main``, unless the backend wants
-    those who report to help: then whoever puts a message handles it, with all others that have come, and ``main`` only
-    watches time limits. One thread at a time either way.
+    the lock; the rest is for the thread whose turn it is, one at a time. That is the one in ``main``, which a message
+    wakes; where the backend wants those who report to help, whoever puts a message handles it, with all others that
+    have come, and ``main`` begins runs and watches time limits.
     """
 
     def __init__(
         self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, barrier: bool, grace_s: float
     ) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
-        self.inbox = Inbox(self.help if backend.is_helped else None)
+        self.alarm = Alarm()  # wakes the watching thread
+        self.inbox = Inbox(self.help if backend.is_helped else self.alarm.set)
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread that has it
-        self.alarm = Alarm()  # wakes the watching thread
         self.defect: BaseException | None = None  # of a helping thread
         self.thread: threading.Thread | None = None
         self.lock = threading.Lock()
@@ -140,10 +139,7 @@ class Loop:
     def main(self) -> None:
         """Handle messages until told to stop and all runs are over; then close the backend."""
         try:
-            if self.backend.is_helped:
-                self._watch()
-            else:
-                self._work()
+            self._watch()
         except BaseException as defect:
             self.shut(defect)
             raise
@@ -171,30 +167,30 @@ class Loop:
         return self.turn_holder == threading.get_ident()
 
     def _take_turn(self) -> None:
-        """Handle all messages, start what is ready, look at limits whose time has come; with the turn."""
+        """Look at limits whose time has come, handle all messages, start what is ready; with the turn."""
         queue, look_s = self.inbox.queue, self.look_s
         self.turn_holder = threading.get_ident()
         try:
-            while self.touched or not queue.empty():
+            while True:
+                if time.perf_counter() >= self.look_s:
+                    self._look()
+                if not self.touched and queue.empty():
+                    break
                 while not queue.empty():
                     self._handle(*queue.get())
                 self._dispatch()
-                if time.perf_counter() >= self.look_s:
-                    self._look()
         finally:
             self.turn_holder = None
         if self.look_s < look_s or (self.is_stopping and not self.runs):
             self.alarm.set()
 
     def _watch(self) -> None:
-        """Begin runs, and look at limits when their time comes, until told to stop and all runs are over."""
+        """Take turns whenever the alarm is set or a limit comes, until told to stop and all runs are over."""
         while True:
             self.alarm.clear()
             with self.turn:
                 if self.defect is not None:
                     raise self.defect
-                if time.perf_counter() >= self.look_s:
-                    self._look()
                 self._take_turn()
                 if self.is_stopping and not self.runs:
                     return
@@ -219,27 +215,6 @@ class Loop:
                 run.status, run.error = RunStatus.FAILED, ExecutionError(f"the executor broke down: {defect!r}")
             self._end(run)
         self._call(self.backend.close)
-
-    def _work(self) -> None:
-        queue = self.inbox.queue
-        self.turn_holder = threading.get_ident()
-        while self.runs or not self.is_stopping:
-            if not self.touched and queue.empty():
-                self._await_message()
-            while not queue.empty():
-                self._handle(*queue.get())
-            self._dispatch()
-            if time.perf_counter() >= self.look_s:
-                self._look()
-
-    def _await_message(self) -> None:
-        """Handle the next message, if one comes before it is time to look around."""
-        wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
-        if wait_s <= 0:
-            time.sleep(0)  # who polls all the time must let other threads in
-            return
-        with contextlib.suppress(Empty):
-            self._handle(*self.inbox.queue.get(timeout=None if self.look_s == np.inf else wait_s))
 
     def _handle(self, message: object, at_s: float, error: BaseException | None) -> None:
         if isinstance(message, Attempt):
@@ -286,6 +261,8 @@ class Loop:
         while touched:
             resource = touched.popleft()
             waiting = ready[resource]
+            while waiting and waiting[0][3].status is not RunStatus.RUNNING:
+                heapq.heappop(waiting)  # of a run that was taken out
             if not waiting or not free[resource]:
                 continue
             _, _, task, run = heapq.heappop(waiting)
@@ -356,10 +333,6 @@ class Loop:
             return
         run.status, run.error = status, ExecutionError(reason)
         run.error.__cause__ = cause
-        for waiting in self.ready:
-            if any(entry[3] is run for entry in waiting):
-                waiting[:] = [entry for entry in waiting if entry[3] is not run]
-                heapq.heapify(waiting)
         self._look_at(run, time.perf_counter() + self.grace_s)
         for attempt in self._attempts(run):
             self._call(self.backend.cancel, attempt)

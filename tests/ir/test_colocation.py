@@ -135,13 +135,16 @@ def test_a_body_is_part_of_its_op() -> None:
     assert sets.together("x", "loop", "out")
 
 
-@pytest.mark.parametrize("kind", ["random", "if"])
+@pytest.mark.parametrize("kind", ["random", "multinomial", "if"])
 def test_random_numbers_and_branches_are_never_copied(kind: str) -> None:
     x = op.parameter([2], np.float32, name="x")
     if kind == "random":
         source = op.random_uniform(
             op.constant([2]), op.constant(np.float32(0)), op.constant(np.float32(1)), "f32", name="source"
         ).output(0)
+    elif kind == "multinomial":
+        probabilities = op.constant(ones(1, 4))
+        source = op.multinomial(probabilities, op.constant([2]), "f32", False, False, name="source").output(0)
     else:
         branch = op.if_op(op.constant(True))
         bodies = [ov.Model([op.constant(ones(2) * i)], [], f"b{i}") for i in (0, 1)]

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openvino import opset13 as op
 from pydantic import ValidationError
 
-from hsdag.ir import FileFormatError, LatencyRecord, OutputError, Placement, PlacementError, SpeedupRecord
+from hsdag.ir import FileFormatError, LatencyRecord, OutputError, Placement, PlacementError, SpeedupRecord, graph_of
+from hsdag.ir.build import fingerprint
 from hsdag.ir.placement import write_atomically
 
 FINGERPRINT = "sha256:" + "0" * 64
@@ -157,6 +160,26 @@ def test_records_refuse_times_that_are_not_positive() -> None:
 def test_a_model_without_a_placement_says_so(model: ov.Model) -> None:
     with pytest.raises(PlacementError, match="carries no placement"):
         Placement.from_model(model)
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving", "cuda"])
+def test_ops_that_keep_a_variable_share_a_device_of_openvino(executor: str) -> None:
+    """The CUDA engine copies whatever is read on another device."""
+    x = op.parameter([1, 2], np.float32, name="x")
+    read = op.read_value(op.constant(np.ones((1, 2), np.float32)), "state", np.float32, [1, 2], name="read")
+    total = op.add(read, x, name="total")
+    graph = graph_of(ov.Model([op.result(total)], [op.assign(total, "state")], [x], "m"))
+    model = {"name": "m", "fingerprint": fingerprint(graph)}
+    affinity = {
+        key: "SLOW" if name == "read" else "CPU"
+        for key, name in zip(graph.canonical_names, graph.op_names, strict=True)
+    }
+    placement = Placement.model_validate({**document(), "model": model, "affinity": affinity, "executor": executor})
+    if executor == "cuda":
+        assert placement.devices_of(graph).count("SLOW") == 1
+    else:
+        with pytest.raises(PlacementError, match=r"must share a device, for they keep variable 'state'"):
+            placement.devices_of(graph)
 
 
 def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:

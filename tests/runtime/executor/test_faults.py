@@ -271,6 +271,35 @@ def test_waiting_for_another_run_in_on_end_is_an_error_and_no_deadlock() -> None
     assert len(found) == 1
 
 
+def test_waiting_in_the_on_end_of_a_run_out_of_time_is_an_error_too() -> None:
+    refused = threading.Event()
+
+    def wait(_: Run) -> None:
+        with pytest.raises(RuntimeError, match="must not wait"):
+            engine.submit(1).wait(1.0)
+        refused.set()
+
+    with Engine(chain(1), HandBackend(frozenset({0})), grace_s=0.01) as engine:
+        engine.submit(0, limit_s=0.01, on_end=wait)
+        assert refused.wait(FOREVER_S)
+
+
+def test_a_run_that_is_taken_out_leaves_the_order_of_the_others_as_it_is() -> None:
+    """However the tasks of both are queued: those of the other run start by rank, those of this one never."""
+    ranks = np.random.default_rng(0).permutation(41).astype(float)
+    ranks[0] = -1.0
+    graph = TaskGraph.of(tuple(f"t{t}" for t in range(41)), [0] * 41, (Resource("d0", 0),), [])
+    backend = HandBackend(frozenset({0}))
+    with Engine(graph, backend, ranks=ranks) as engine:
+        first, second = engine.submit(0), engine.submit(1)
+        backend.await_start()
+        engine.cancel(first)
+        backend.end(1)
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+    assert backend.calls_of("start") == [0, *np.argsort(ranks).tolist()]
+
+
 def test_a_slot_in_flight_is_refused() -> None:
     backend = HandBackend(frozenset({0}))
     with Engine(chain(1), backend) as engine:

@@ -12,6 +12,7 @@ from hsdag.ir.partition import Partition
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
+from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import FREE, OpLabels, ScheduleProblem
@@ -158,6 +159,18 @@ def test_parts_that_only_cost_launches_become_one() -> None:
     instances = instances_of(graph, np.zeros(6, dtype=np.int64))
     costs = CutCosts(np.ones((6, 1)), np.ones(1), np.ones(1), np.ones(1))
     assert merge_parts(graph, instances, Partition.identity(4), costs).num_groups == 1
+
+
+@pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
+@pytest.mark.parametrize("labels", [[0, 1, 2], [2, 1, 0]])
+def test_parts_with_a_way_over_a_third_stay_apart_however_they_are_numbered(
+    labels: list[int], objective: Objective
+) -> None:
+    types = ["Parameter", "MatMul", "MatMul", "MatMul", "Result"]
+    graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 3), (3, 4)])
+    instances = instances_of(graph, np.array([0, 0, 1, 0, 0]))
+    parts = Partition(np.array(labels), 3)
+    assert merge_parts(graph, instances, parts, CutCosts.assumed(graph, 2), objective).num_groups == 3
 
 
 def test_no_trials_leave_parts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
