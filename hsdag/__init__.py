@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import ExportResult, compile_work_conserving, explain, export, place, report, simulate, solve
+    from hsdag.api import compile_work_conserving, place, simulate, solve
     from hsdag.commands.bench import BenchResult, bench
-    from hsdag.commands.report import ReportResult
+    from hsdag.commands.explaining.explaining import explain
+    from hsdag.commands.export import ExportResult, export
+    from hsdag.commands.report import ReportResult, report
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement import Placement
@@ -18,19 +20,12 @@ if TYPE_CHECKING:
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
-    "hsdag.api": (
-        "ExportResult",
-        "compile_work_conserving",
-        "explain",
-        "export",
-        "place",
-        "report",
-        "simulate",
-        "solve",
-    ),
+    "hsdag.api": ("compile_work_conserving", "place", "simulate", "solve"),
     "hsdag.commands.bench": ("BenchResult", "bench"),
     "hsdag.search.result": ("PlaceResult",),
-    "hsdag.commands.report": ("ReportResult",),
+    "hsdag.commands.explaining.explaining": ("explain",),
+    "hsdag.commands.export": ("ExportResult", "export"),
+    "hsdag.commands.report": ("ReportResult", "report"),
     "hsdag.commands.simulate": ("SimulateResult",),
     "hsdag.ir.errors": ("HsdagError",),
     "hsdag.ir.placement": ("Placement",),

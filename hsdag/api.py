@@ -1,9 +1,9 @@
-"""The Python API, which the command line calls too; results are objects. ``bench`` is in ``hsdag.commands``."""
+"""The Python API, which the command line calls too; the rest of it is in ``hsdag.commands``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hsdag.runtime.problems.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
-    from hsdag.commands.report import ReportResult
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.placement import Placement
     from hsdag.reports import CurvePoint
-    from hsdag.reports.explanation import Explanation
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -28,15 +26,6 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
 
 _UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher")
 """Parameters of ``place`` that commands like it leave out, or name anew."""
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """The files of an export, the one to open first in front, and ``notes`` on what they do not say."""
-
-    format: str
-    files: tuple[Path, ...]
-    notes: tuple[str, ...] = ()
 
 
 def place(
@@ -227,76 +216,6 @@ def simulate(
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
     costs = _problem(problem)
     return simulate_placement(costs, _placed(placement, costs, semantics.order), semantics, judged_by, runs)
-
-
-def export(
-    placement: str | Path | Placement,
-    format: str,  # noqa: A002 - as the command line calls it
-    output: str | Path,
-    model: Any = None,
-    *,
-    shape: InputShapes = None,
-) -> ExportResult:
-    """Write a placement as a deployable artefact; what ``hsdag export`` does.
-
-    Some formats need the placed ``model``, a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises
-    a ``hsdag.ir.HsdagError`` for what the caller can put right.
-    """
-    from hsdag.ir.export import export_placement
-    from hsdag.ir.placement import Placement
-    from hsdag.ir.reader import load_model, parse_shapes
-
-    def cut(network: Any, placed: Placement) -> Any:
-        from hsdag.runtime.executor.placed_parts import placed_parts  # its compiler is slow to load
-
-        return placed_parts(network, placed)
-
-    loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
-    spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
-    fixed = parse_shapes(shape) if isinstance(shape, str) else shape
-    network = None if model is None else load_model(model, fixed, spare=spare, dynamic=dynamic)
-    path = Path(model) if isinstance(model, str | Path) else None
-    notes: list[str] = []
-    files = export_placement(loaded, format, output, network, path=path, cut=cut, tell=notes.append)
-    return ExportResult(format, tuple(files), tuple(notes))
-
-
-def explain(
-    placement: str | Path | Placement,
-    *,
-    run: str | Path | None = None,
-    model: Any = None,
-    shape: InputShapes = None,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> Explanation:
-    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
-
-    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
-    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
-
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
-    """
-    from hsdag.commands.explaining.explaining import find_explanation
-    from hsdag.search.options import input_shapes
-
-    return find_explanation(placement, run, model, shapes=input_shapes(shape), on_step=on_step)
-
-
-def report(
-    run: str | Path,
-    output: str | Path | None = None,
-    *,
-    explorer: str | Path | None = None,
-) -> ReportResult:
-    """Write a search as one HTML file, and files for Model Explorer; what ``hsdag report`` does.
-
-    ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
-    needs the extra ``report``. Raises a ``hsdag.ir.HsdagError`` for what the
-    caller can put right.
-    """
-    from hsdag.commands.report import write_report
-
-    return write_report(run, output, explorer)
 
 
 def compile_work_conserving(

@@ -81,11 +81,13 @@ ReferenceName: TypeAlias = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
 """What computes the outputs that those of a placement are compared with; NumPy does for workloads alone."""
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """What a file or an answer holds: checked when it is read, and never changed."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ModelRecord(_Record):
+class ModelRecord(Record):
     """Which model a placement is for, and the shapes that its inputs had."""
 
     name: str
@@ -108,7 +110,7 @@ class ModelRecord(_Record):
         return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in self.input_shapes.items())
 
 
-class DeviceRecord(_Record):
+class DeviceRecord(Record):
     """A device a placement may name."""
 
     name: str = Field(min_length=1)
@@ -127,7 +129,7 @@ class DeviceRecord(_Record):
         return DeviceSpec(self.name, self.plugin, self.properties)
 
 
-class LatencyRecord(_Record):
+class LatencyRecord(Record):
     """Seconds per inference; ``measured`` is false for simulated figures."""
 
     median_s: float = Field(gt=0)
@@ -137,7 +139,7 @@ class LatencyRecord(_Record):
     measured: bool
 
 
-class SpeedupRecord(_Record):
+class SpeedupRecord(Record):
     """Latency of the best single device over the placement's, with its 95% bootstrap interval."""
 
     versus: str
@@ -145,7 +147,7 @@ class SpeedupRecord(_Record):
     ci95: tuple[float, float]
 
 
-class Placement(_Record):
+class Placement(Record):
     """A device per op, complete by construction.
 
     ``data_shapes`` are the scenarios on which a model with dynamic shapes was measured, as ``--data-shape`` takes them.

@@ -38,7 +38,7 @@ def bisect(
     given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
     found = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
     if as_json:
-        print_json(found.document())
+        print_json(found.model_dump(mode="json"))
     else:
         _show(found)
 

@@ -94,7 +94,7 @@ def compare(
         found = run_compare(problem, wanted, progress.watcher, past=past, keep=keep)
     keep(found)
     if as_json:
-        print_json(found.document())
+        print_json(found.model_dump(mode="json"))
     elif markdown:
         typer.echo(found.markdown(), nl=False)
     else:

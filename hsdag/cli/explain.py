@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from hsdag import api
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
@@ -35,9 +34,11 @@ def explain(
 
     Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
     """
-    found = api.explain(placement, run=run, model=model, shape=shape, on_step=say)
+    from hsdag.commands.explaining.explaining import explain as run_explain
+
+    found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:
-        print_json(found.document())
+        print_json(found.model_dump(mode="json", by_alias=True))
     else:
         _show(found, top)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from hsdag import api
 from hsdag.cli import completion
 from hsdag.cli.files import check_not_model
 from hsdag.cli.options import Json, Shape
@@ -26,15 +25,16 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
-    from hsdag.ir.export import written_files  # only here: it loads OpenVINO
+    from hsdag.commands.export import export as run_export
+    from hsdag.ir.export import written_files
 
     if model is not None:
         check_not_model(written_files(format_, output), model)
-    result = api.export(placement, format_, output, model, shape=shape)
-    files = [str(path) for path in result.files]
+    result = run_export(placement, format_, output, model, shape=shape)
     for note in result.notes:
         say(note)
     if as_json:
-        print_json({"format": format_, "files": files, "notes": list(result.notes)})
+        print_json(result.model_dump(mode="json"))
     else:
-        typer.echo(f"wrote {output}, {len(files)} files" if output.is_dir() else "wrote " + " and ".join(files))
+        written = f"{output}, {len(result.files)} files" if output.is_dir() else " and ".join(map(str, result.files))
+        typer.echo(f"wrote {written}")

@@ -18,20 +18,15 @@ models = typer.Typer(help="The offline zoo of models and workloads to be placed.
 @models.command("list")
 def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
-    from hsdag.models import list_language_models, list_models, list_workloads
+    from hsdag.commands.inspect import zoo
 
-    models = [(spec.name, spec.summary) for spec in list_models()]
-    models += [(spec.name, spec.summary) for spec in list_language_models()]
-    workloads = [(spec.name, spec.summary) for spec in list_workloads()]
+    found = zoo()
     if as_json:
-        print_json({
-            "models": [{"name": name, "summary": summary} for name, summary in models],
-            "workloads": [{"name": name, "summary": summary} for name, summary in workloads],
-        })  # fmt: skip
+        print_json(found.model_dump(mode="json"))
         return
-    print_table(None, ["model", "summary"], models)
+    print_table(None, ["model", "summary"], [[each.name, each.summary] for each in found.models])
     typer.echo()
-    print_table(None, ["workload", "summary"], workloads)
+    print_table(None, ["workload", "summary"], [[each.name, each.summary] for each in found.workloads])
 
 
 @models.command("build")
@@ -59,6 +54,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
+    from hsdag.commands.inspect import BuiltModel
     from hsdag.ir.errors import OptionError
     from hsdag.models import check_model_name, is_workload, save_model_files
 
@@ -76,7 +72,7 @@ def build(
         raise OptionError(f"--{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")
     written = save_model_files(name, output, seed or 0)
     if as_json:
-        print_json({"name": name, "seed": seed or 0, "path": str(written)})
+        print_json(BuiltModel(name=name, seed=seed or 0, path=written).model_dump(mode="json"))
     else:
         typer.echo(f"wrote {written}")
 
@@ -84,6 +80,7 @@ def build(
 def _build_workload(
     name: str, output: Path, platform: str | None, options: dict[str, str | int], as_json: bool
 ) -> None:
+    from hsdag.commands.inspect import BuiltWorkload
     from hsdag.commands.workload import build_problem
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problems.problem_file import write_problem
@@ -95,7 +92,8 @@ def _build_workload(
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}
     if as_json:
-        print_json({"name": name, "path": str(output), **counts, "source": problem.source.value})
+        built = BuiltWorkload(name=name, path=output, **counts, source=problem.source.value)
+        print_json(built.model_dump(mode="json"))
     else:
         shown = ", ".join(f"{count} {what}" for what, count in counts.items())
         typer.echo(f"wrote {output}: {shown}; costs are {problem.source.value}")

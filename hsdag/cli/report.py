@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from hsdag import api
 from hsdag.cli.files import check_writable
 from hsdag.cli.options import Json
 from hsdag.cli.output import print_json
@@ -21,9 +20,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write what a search found, and why, as one HTML file that needs no network."""
+    from hsdag.commands.report import report as run_report
+
     if output is not None:
         check_writable(output)
-    result = api.report(run, output, explorer=explorer)
+    result = run_report(run, output, explorer=explorer)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

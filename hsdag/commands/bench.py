@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.commands.measured_trace import measured_timeline
 from hsdag.commands.tuning import Tuning, in_flight
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
-from hsdag.ir.placement import ExecutorName, Placement
+from hsdag.ir.placement import ExecutorName, Placement, Record
 from hsdag.ir.processes import CandidateFailed
 from hsdag.models.registry import names_workload
 from hsdag.reports.html_table import html_summary
@@ -35,11 +35,7 @@ DEFAULT_TIME = "20s"
 """How long all candidates together are measured."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class BenchRow(_Record):
+class BenchRow(Record):
     """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
 
     ``ratio`` is that of the medians to ``versus``, ``ci95`` its interval, without ends after too few rounds.
@@ -71,7 +67,7 @@ class BenchRow(_Record):
         return f"{low:.3f}..{high:.3f}" if low is not None else "too few rounds"
 
 
-class BenchScenario(_Record):
+class BenchScenario(Record):
     """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
 
     data_shape: str
@@ -79,12 +75,14 @@ class BenchScenario(_Record):
     weight: float
 
 
-class BenchResult(_Record):
+class BenchResult(Record):
     """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
 
     With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows
     have no throughput.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     versus: str
     scenarios: list[BenchScenario]

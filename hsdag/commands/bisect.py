@@ -14,18 +14,20 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
+from pydantic import computed_field
 
 from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import BoolArray, ComputationGraph
+from hsdag.ir.placement import Record
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, CompareOutputs, WorkerSetup, worker_client
@@ -57,8 +59,7 @@ class Probe:
         return "in values that are not finite" if self.difference is None else f"by {self.difference:.2g}"
 
 
-@dataclass(frozen=True)
-class Bisection:
+class Bisection(Record):
     """What was found out of a model on two devices, of which the second one is the reference.
 
     ``whole`` is the relative difference of the model's outputs, None where their values that are not finite differ.
@@ -76,6 +77,7 @@ class Bisection:
     reads: tuple[Probe, ...] = ()
     probes: tuple[Probe, ...] = ()
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def is_own(self) -> bool | None:
         """Whether the op that was found differs by itself; else it shows what came before. None where not known."""
@@ -83,10 +85,7 @@ class Bisection:
             return None
         return self.alone.differs
 
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of ``hsdag bisect``."""
-        return {**asdict(self), "devices": list(self.devices), "is_own": self.is_own, "sentences": list(self.sentences)}
-
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
         """The whole in plain sentences."""
@@ -237,21 +236,17 @@ def bisect(
             raise SearchError(f"{pair[0].name} and {pair[1].name} do not both run the model: {whole.failure}")
         bisector = Bisector(graph, look)
         names, num_ops = (pair[0].name, pair[1].name), int(bisector.is_op.sum())
+        seen = Bisection(model=graph.name, devices=names, tolerance=tolerance, whole=whole, num_ops=num_ops)
         if not whole.differs:
-            return Bisection(graph.name, names, tolerance, whole, num_ops)
+            return seen
         ends = [u for v, kind in enumerate(graph.op_types) if kind == "Result" for u in bisector.reads(v)]
         first = bisector.first(ends)
-        probes = tuple(bisector.probes.values())
-        if first is None:
-            return Bisection(graph.name, names, tolerance, whole, num_ops, probes=probes)
-        reads = tuple(bisector.probes[u] for u in bisector.reads(first))
-        is_cut = graph.op_types[first] == "ReadValue"
-        return Bisection(
-            *(graph.name, names, tolerance, whole, num_ops, bisector.probes[first]),
-            None if is_cut else look(first, alone=True),
-            reads,
-            probes,
-        )
+        known: dict[str, Any] = {"probes": tuple(bisector.probes.values())}
+        if first is not None:
+            known["first"] = bisector.probes[first]
+            known["reads"] = tuple(bisector.probes[u] for u in bisector.reads(first))
+            known["alone"] = None if graph.op_types[first] == "ReadValue" else look(first, alone=True)
+        return seen.model_copy(update=known)
 
 
 def _probe(name: str, kind: str, found: Mapping[str, float | None], tolerance: float) -> Probe:

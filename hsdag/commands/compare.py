@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, computed_field
 from scipy.special import stdtrit
 
-from hsdag.commands.runs import Record, Run, runs_of
+from hsdag.commands.runs import Run, runs_of
 from hsdag.fleet.workers import pool_of
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.ir.placement import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.placement import Record, first_problem, parse_document, read_text, write_atomically
 from hsdag.placers.names import method_names
 from hsdag.placers.registry import find_method
 from hsdag.reports import markdown_table
@@ -73,12 +72,11 @@ class CompareOptions:
             find_method(name)
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A method over its seeds; seconds throughout. ``ci95_s`` is the half width of the mean's interval."""
+class Row(Record):
+    """A method over its runs; seconds throughout. ``ci95_s`` is the half width of the mean's interval."""
 
     method: str
-    num_runs: int
+    runs: int
     mean_s: float
     deviation_s: float
     ci95_s: float | None
@@ -96,7 +94,7 @@ class Row:
         deviation_s = float(values_s.std(ddof=1)) if num > 1 else 0.0
         return Row(
             method=method,
-            num_runs=num,
+            runs=num,
             mean_s=mean_s,
             deviation_s=deviation_s,
             ci95_s=half_width(deviation_s, num) if num >= LEAST_FOR_INTERVAL else None,
@@ -107,13 +105,6 @@ class Row:
             gap=relative_gap(mean_s, largest_bound_s),
         )
 
-    def document(self) -> dict[str, object]:
-        """The JSON form."""
-        mean = {"mean_s": self.mean_s, "deviation_s": self.deviation_s, "ci95_s": self.ci95_s, "best_s": self.best_s}
-        spent = {"elapsed_s": self.elapsed_s, "evaluations": self.evaluations}
-        bound = {"lower_bound_s": self.lower_bound_s, "gap": self.gap}
-        return {"method": self.method, "runs": self.num_runs, **mean, **spent, **bound}
-
 
 def half_width(deviation: float, num: int) -> float:
     """Of the 95% interval of a mean of ``num`` values by Student's t."""
@@ -121,7 +112,7 @@ def half_width(deviation: float, num: int) -> float:
 
 
 class Comparison(Record):
-    """A comparison as far as it came; its file."""
+    """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
 
     format: Literal["hsdag-comparison"] = FORMAT_NAME
     version: Literal[1] = 1
@@ -143,7 +134,7 @@ class Comparison(Record):
 
     def save(self, path: Path) -> None:
         """Write the file atomically. Raises OutputError."""
-        write_atomically(path, (json.dumps(self.document(), indent=1, allow_nan=False) + "\n").encode())
+        write_atomically(path, (self.model_dump_json(indent=1) + "\n").encode())
 
     @property
     def is_complete(self) -> bool:
@@ -156,12 +147,16 @@ class Comparison(Record):
         """The largest that any run proved: it holds for all of them."""
         return max((run.lower_bound_s for run in self.runs), default=0.0)
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def rows(self) -> list[Row]:
         """Every method that found something, the smallest mean first."""
         found = [self._runs_of(method) for method in self.setup.methods]
         rows = [Row.of(runs[0].method, runs, self.lower_bound_s) for runs in found if _have_value(runs)]
         return sorted(rows, key=lambda row: row.mean_s)
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def failures(self) -> dict[str, str]:
         """Why runs have no value, by method; with the number of those runs."""
         reasons: dict[str, str] = {}
@@ -171,14 +166,6 @@ class Comparison(Record):
             if failed:
                 reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0].failure}"
         return reasons
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag compare``: the file, with its rows and failures."""
-        return {
-            **self.model_dump(mode="json"),
-            "rows": [row.document() for row in self.rows()],
-            "failures": self.failures(),
-        }
 
     def title(self) -> str:
         """One line: the problem, how plans are judged, what each run may spend."""
@@ -192,12 +179,12 @@ class Comparison(Record):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and cells of the table; times in ms but for those of searches."""
-        interval = any(row.ci95_s is not None for row in self.rows())
+        interval = any(row.ci95_s is not None for row in self.rows)
         columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else []), "best ms"]
         cells = []
-        for row in self.rows():
+        for row in self.rows:
             within = [] if not interval else ["-" if row.ci95_s is None else f"±{1e3 * row.ci95_s:.3g}"]
-            figures = [str(row.num_runs), f"{1e3 * row.mean_s:.4g}", f"{1e3 * row.deviation_s:.3g}", *within]
+            figures = [str(row.runs), f"{1e3 * row.mean_s:.4g}", f"{1e3 * row.deviation_s:.3g}", *within]
             spent = [f"{row.elapsed_s:.2f}", f"{row.evaluations:.0f}"]
             bound = [f"{1e3 * row.lower_bound_s:.4g}", f"{100 * row.gap:.1f}%"]
             cells.append([row.method, *figures, f"{1e3 * row.best_s:.4g}", *spent, *bound])
@@ -205,7 +192,7 @@ class Comparison(Record):
 
     def remarks(self) -> list[str]:
         """What stands below the table."""
-        lines = [f"{method} failed in {reason}" for method, reason in self.failures().items()]
+        lines = [f"{method} failed in {reason}" for method, reason in self.failures.items()]
         lines += [f"{method} cannot search this: {reason}" for method, reason in self.refused.items()]
         bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
         unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.evaluators.measured import MeasuredEvaluator
@@ -18,7 +18,7 @@ from hsdag.ir.coarsen import CoarseGraph, placement_units
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.partition import Partition
-from hsdag.ir.placement import ModelRecord
+from hsdag.ir.placement import ModelRecord, Record
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.scenario import Scenario
 from hsdag.ir.sizing import read_sized
@@ -45,11 +45,7 @@ Matrix = list[list[float | None]]
 """From each device to each other one."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class ProfiledDevice(_Record):
+class ProfiledDevice(Record):
     """A device that was profiled: all ops together, where it is the fastest for an op, and what that saves."""
 
     name: str
@@ -67,14 +63,14 @@ class ProfiledDevice(_Record):
     saved_s: float
 
 
-class ProfiledLinks(_Record):
+class ProfiledLinks(Record):
     """What a tensor takes between devices."""
 
     latency_s: Matrix
     bandwidth_bytes_per_s: Matrix
 
 
-class ProfiledSubmodel(_Record):
+class ProfiledSubmodel(Record):
     """A submodel of a cut, and what compiling it took."""
 
     cut: int
@@ -87,7 +83,7 @@ class ProfiledSubmodel(_Record):
     device_bytes: int | None
 
 
-class HeavyOp(_Record):
+class HeavyOp(Record):
     """Ops that some device computes as one, named after the heaviest of them.
 
     ``time_s`` has devices that support it; ``best`` is None where several are equally fast. ``share`` is that in all
@@ -102,11 +98,13 @@ class HeavyOp(_Record):
     share: float
 
 
-class ProfileResult(_Record):
+class ProfileResult(Record):
     """A measured profile, calibrated on cuts, and the problem of its ``costs``.
 
     ``heaviest`` lists all ops that take time, the heaviest first.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     source: str
     devices: list[ProfiledDevice]
@@ -128,7 +126,7 @@ class MeasuredCosts(ProfileResult):
     schedule: SkipJsonSchema[ScheduleProblem | None] = Field(default=None, exclude=True)  # type: ignore[assignment]
 
 
-class AssumedCosts(_Record):
+class AssumedCosts(Record):
     """Costs of a platform; nothing was measured."""
 
     costs: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from hsdag.commands.advice import advice_of, device_option, limit_options
 from hsdag.commands.explaining.explaining import explain_run
@@ -13,7 +12,7 @@ from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
 from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError
-from hsdag.ir.placement import write_atomically
+from hsdag.ir.placement import Record, write_atomically
 from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
@@ -25,24 +24,25 @@ from hsdag.search.result import Member, PlaceResult, Row
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
 
-class ReportResult(BaseModel):
+class ReportResult(Record):
     """The files of a report, the page in front, the sentence that it begins with, and ``notes`` on other files."""
-
-    model_config = ConfigDict(frozen=True)
 
     files: tuple[Path, ...]
     sentence: str
     notes: tuple[str, ...] = ()
 
 
-def write_report(
+def report(
     run: str | Path,
     output: str | Path | None = None,
+    *,
     explorer: str | Path | None = None,
 ) -> ReportResult:
-    """Write the page of a run, a folder or the placement file that it lies beside.
+    """Write a search as one HTML file; what ``hsdag report`` does.
 
-    To the folder ``explorer`` go files for Model Explorer. Without both, the page is named after the run.
+    ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
+    needs the extra ``report``. To the folder ``explorer`` go files for Model Explorer. Without both, the page is named
+    after the run.
     Raises SearchError and FileFormatError where there is no such run, OptionError where an extra is missing,
     OutputError where a file cannot be written.
     """

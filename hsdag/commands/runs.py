@@ -8,11 +8,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from platform import node
 
-from pydantic import BaseModel, ConfigDict
-
 from hsdag.fleet.job import Exchange, Findings, Job
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.placement import Record
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
@@ -21,12 +20,6 @@ from hsdag.search.solve import solve
 OUT_OF_MEMORY = "out of memory"
 LOOK_EVERY_S = 0.25
 """How often it is asked whether a search has to end."""
-
-
-class Record(BaseModel):
-    """Part of a file that is checked when it is read."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Run(Record):

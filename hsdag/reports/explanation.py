@@ -1,15 +1,18 @@
 """Explanation: why a placement is as it is, in figures; ``hsdag.commands.explaining`` makes it.
 
 Every figure in seconds is simulated but for those that say that they are measured. Values are in the objective's unit,
-that of latency and throughput being seconds. ``Explanation.document()`` is the JSON answer of ``hsdag explain``, and
+that of latency and throughput being seconds. An ``Explanation`` is the JSON answer of ``hsdag explain``, too, whose
 ``sentences`` say the same to people.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Literal
+
+from pydantic import computed_field
+from pydantic.dataclasses import dataclass
+
+from hsdag.ir.placement import Record
 
 MOST_NAMED = 3
 """Ops that a sentence names."""
@@ -60,20 +63,23 @@ class Boundary:
     transfer_s: float
     tensors: tuple[Crossing, ...]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def seconds(self) -> float:
         """Launch and transfers together."""
         return self.launch_s + self.transfer_s
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def transfers(self) -> int:
+        """How many tensors are sent."""
+        return len(self.tensors)
+
+    @computed_field(alias="bytes")  # type: ignore[prop-decorator]
     @property
     def size_bytes(self) -> int:
         """Of all tensors."""
         return sum(tensor.size_bytes for tensor in self.tensors)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        more = {"transfers": len(self.tensors), "bytes": self.size_bytes, "seconds": self.seconds}
-        return {**asdict(self), **more, "tensors": [asdict(tensor) for tensor in self.tensors]}
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ class Prediction:
     measured: float | None
     calibrated: bool
 
+    @computed_field(alias="simulated_over_measured")  # type: ignore[prop-decorator]
     @property
     def ratio(self) -> float | None:
         """How well the costs know this placement; 1 is best."""
@@ -161,13 +168,8 @@ class Prediction:
             return None
         return self.simulated / self.measured
 
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {**asdict(self), "simulated_over_measured": self.ratio}
 
-
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Record):
     """Why a placement is as it is.
 
     ``ops`` counts the ops on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not
@@ -179,7 +181,8 @@ class Explanation:
     model: str
     executor: str
     objective: str
-    ops: Mapping[str, int]
+    simulated: Literal[True] = True
+    ops: dict[str, int]
     value: Prediction
     gains: tuple[Gain, ...] = ()
     num_unmoved: int = 0
@@ -197,25 +200,7 @@ class Explanation:
         """Whether ops are on more than one device."""
         return sum(count > 0 for count in self.ops.values()) > 1
 
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of ``hsdag explain``."""
-        own = ("model", "executor", "objective", "num_unmoved", "elapsed_s")
-        return {
-            **{name: getattr(self, name) for name in own},
-            "simulated": True,
-            "ops": dict(self.ops),
-            "value": self.value.document(),
-            "gains": [{**asdict(gain), "ops": list(gain.ops)} for gain in self.gains],
-            "boundaries": [boundary.document() for boundary in self.boundaries],
-            "limits": [asdict(limit) for limit in self.limits],
-            "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
-            "next_best": _rival_document(self.next_best),
-            "best_split": _rival_document(self.best_split),
-            "bound": None if self.bound is None else asdict(self.bound),
-            "notes": list(self.notes),
-            "sentences": list(self.sentences),
-        }
-
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
         """The whole in plain sentences, the most important first."""
@@ -304,11 +289,3 @@ def _cause(limit: Limit) -> str:
     if limit.kind == "slow-downs":
         return "Devices that did not slow each other down"
     return f"A link from {limit.name} without cost" if limit.name else "Transfers without cost"
-
-
-def _rival_document(rival: Rival | None) -> dict[str, Any] | None:
-    if rival is None:
-        return None
-    own = {name: value for name, value in asdict(rival).items() if name not in ("differs", "ci95")}
-    ends = None if rival.ci95 is None else list(rival.ci95)
-    return {**own, "ci95": ends, "differs": [asdict(each) for each in rival.differs]}

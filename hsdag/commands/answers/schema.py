@@ -14,8 +14,17 @@ from hsdag.ir.errors import OptionError
 
 RESULTS: dict[str, tuple[str, ...]] = {
     "bench": ("commands.bench", "BenchResult"),
-    "report": ("commands.report", "ReportResult"),
+    "bisect": ("commands.bisect", "Bisection"),
+    "compare": ("commands.compare", "Comparison"),
+    "devices": ("commands.inspect", "DevicesResult"),
+    "explain": ("reports.explanation", "Explanation"),
+    "export": ("commands.export", "ExportResult"),
+    "inspect": ("commands.inspect", "InspectResult"),
+    "models build": ("commands.inspect", "BuiltModel", "BuiltWorkload"),
+    "models list": ("commands.inspect", "ModelsResult"),
+    "place": ("search.result", "PlaceResult"),
     "profile": ("commands.profile", "MeasuredCosts", "AssumedCosts"),
+    "report": ("commands.report", "ReportResult"),
 }
 """The module of a command's results, and their models, which are its JSON answer."""
 

@@ -34,7 +34,7 @@ from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.kept_run import KeptRun
-from hsdag.search.options import input_scenarios
+from hsdag.search.options import InputShapes, input_scenarios, input_shapes
 from hsdag.search.run_folder import RESULT
 from hsdag.search.session import Session
 
@@ -84,7 +84,7 @@ class Case:
         )
         if reading is not None and moves is not None:
             found = _with_costs(found, reading, moves, problem)
-        return replace(found, elapsed_s=time.monotonic() - begin_s)
+        return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
 
     def _by_index(self, named: list[str]) -> IntArray | None:
         """[N] the device of every op; None where one is on a device that is not placed on."""
@@ -113,15 +113,15 @@ class Case:
 
 def _with_costs(found: Explanation, reading: Reading, moves: Moves, problem: Problem) -> Explanation:
     """The explanation with what the costs say."""
-    return replace(
-        found,
-        gains=moves.gains(),
-        num_unmoved=moves.num_unmoved,
-        boundaries=reading.boundaries(),
-        limits=reading.limits(),
-        bottleneck=reading.bottleneck(),
-        bound=bound_of(replace(problem, objective=reading.objective), reading.costs, reading.value),
-    )
+    known = {
+        "gains": moves.gains(),
+        "num_unmoved": moves.num_unmoved,
+        "boundaries": reading.boundaries(),
+        "limits": reading.limits(),
+        "bottleneck": reading.bottleneck(),
+        "bound": bound_of(replace(problem, objective=reading.objective), reading.costs, reading.value),
+    }
+    return found.model_copy(update=known)
 
 
 def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:
@@ -191,27 +191,33 @@ def _devices_of(placement: Placement) -> DeviceSet:
     return DeviceSet(tuple(placed), tuple(spec for spec in rivals if spec not in placed))
 
 
-def find_explanation(
+def explain(
     placement: str | Path | Placement,
-    run: str | Path | None,
-    model: Any,
     *,
-    shapes: Shapes | None = None,
+    run: str | Path | None = None,
+    model: Any = None,
+    shape: InputShapes = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
-    """Explain a placement, a file or in memory, by the run that it came from, or by a model that is profiled.
+    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
 
-    Raises OptionError for both a run and a model, and for a placement in memory with neither.
+    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
+    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
+    ``shape`` without a model, and for a placement in memory with neither.
     """
     if run is not None and model is not None:
         raise OptionError("costs come from --run or from --model, not from both; leave one out")
+    if shape and model is None:
+        raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
     if not isinstance(placement, Placement) and Path(placement).is_dir():
         if model is not None or run is not None:
             raise OptionError(f"{placement} is a folder: name the placement file beside --run or --model")
         return explain_run(KeptRun.load(placement))
     chosen = placement if isinstance(placement, Placement) else Placement.load(placement)
     if model is not None:
-        return explain_placement(chosen, model, shapes=shapes, on_step=on_step)
+        return explain_placement(chosen, model, shapes=input_shapes(shape), on_step=on_step)
     if run is None and isinstance(placement, Placement):
         raise OptionError("a placement in memory is explained by a run or a model: name one")
     kept = KeptRun.load(run) if run is not None else KeptRun.beside(str(placement))

@@ -38,12 +38,12 @@ def options(*methods: str, seeds: int = 3, evaluations: int = 40) -> CompareOpti
 
 def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleProblem) -> None:
     found = compare(problem, options("heft", "random", "best-device"))
-    assert {row.method for row in found.rows()} == {"heft", "random"}
+    assert {row.method for row in found.rows} == {"heft", "random"}
     assert set(found.refused) == {"best-device"}
-    assert [row.mean_s for row in found.rows()] == sorted(row.mean_s for row in found.rows())
+    assert [row.mean_s for row in found.rows] == sorted(row.mean_s for row in found.rows)
     bound_s = max(run.lower_bound_s for run in found.runs)
     assert bound_s > 0
-    assert [row.gap for row in found.rows()] == [pytest.approx(1 - bound_s / row.mean_s) for row in found.rows()]
+    assert [row.gap for row in found.rows] == [pytest.approx(1 - bound_s / row.mean_s) for row in found.rows]
     assert found.is_complete
     assert len(found.runs) == 6
 
@@ -64,7 +64,7 @@ def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> N
     ]
     row = Row.of("a", runs, 2.5)
     low, high = student.interval(0.95, 2, loc=5.0, scale=np.std(values, ddof=1) / np.sqrt(3))
-    assert (row.mean_s, row.best_s, row.lower_bound_s, row.num_runs) == (5.0, 3.0, 2.0, 3)
+    assert (row.mean_s, row.best_s, row.lower_bound_s, row.runs) == (5.0, 3.0, 2.0, 3)
     assert row.deviation_s == pytest.approx(np.std(values, ddof=1))
     assert row.ci95_s == pytest.approx((high - low) / 2)
     assert (row.gap, row.elapsed_s, row.evaluations) == (0.5, 2.0, 10.0)
@@ -77,7 +77,7 @@ def test_an_interrupted_comparison_goes_on_to_what_it_would_have_been(problem: S
     stopping = Watcher(on_phase=begun.append, should_stop=lambda: len(begun) == 4)
     part = compare(problem, wanted, stopping, keep=lambda found: found.save(kept))
     assert (len(part.runs), part.is_complete) == (3, False)
-    assert {row.method for row in part.rows()} == {"heft", "random"}
+    assert {row.method for row in part.rows} == {"heft", "random"}
     begun.clear()
     whole = compare(problem, wanted, Watcher(on_phase=begun.append), past=Comparison.load(kept))
     assert len(begun) == 1
@@ -111,8 +111,8 @@ def test_a_method_that_fails_does_not_end_the_comparison(
 
     monkeypatch.setattr(RandomPlacer, "_search", failing)
     found = compare(problem, options("random", "heft", seeds=2))
-    assert found.failures() == {"random": f"2 of 2 runs: {reason}"}
-    assert [row.method for row in found.rows()] == ["heft"]
+    assert found.failures == {"random": f"2 of 2 runs: {reason}"}
+    assert [row.method for row in found.rows] == ["heft"]
     assert f"random failed in 2 of 2 runs: {reason}" in found.markdown()
 
 
@@ -123,8 +123,8 @@ def test_a_method_that_gives_up_has_no_value_of_its_own(monkeypatch: pytest.Monk
     monkeypatch.setattr(RandomPlacer, "_search", giving_up)
     able = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (0, 2), (0, 3)])
     found = compare(able, options("random", "best-device", seeds=1))
-    assert found.failures() == {"random": "1 of 1 runs: out of memory for 4 units"}
-    assert [row.method for row in found.rows()] == ["best-device"]
+    assert found.failures == {"random": "1 of 1 runs: out of memory for 4 units"}
+    assert [row.method for row in found.rows] == ["best-device"]
 
 
 def test_a_defect_of_a_method_is_not_taken_for_a_failure(
@@ -152,7 +152,7 @@ def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: S
 def test_for_throughput_methods_of_throughput_are_compared(problem: ScheduleProblem) -> None:
     search = SolveOptions(objective=THROUGHPUT, budget_s=600.0, max_evaluations=20)
     found = compare(problem, CompareOptions(("pipeline", "heft"), 1, search))
-    assert {row.method for row in found.rows()} == {"pipeline", "heft"}
+    assert {row.method for row in found.rows} == {"pipeline", "heft"}
 
 
 def test_wrong_options_are_named() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import pytest
 
 from hsdag.reports.explanation import (
@@ -39,7 +36,7 @@ def said(found: Explanation) -> str:
 
 
 def test_the_document_is_json_and_sums_up_boundaries() -> None:
-    document = json.loads(json.dumps(FOUND.document(), allow_nan=False))
+    document = FOUND.model_dump(mode="json", by_alias=True)
     assert document["boundaries"][0]["bytes"] == 4_000_000
     assert document["boundaries"][0]["seconds"] == pytest.approx(0.003)
     assert document["value"]["simulated_over_measured"] == pytest.approx(0.9)
@@ -57,12 +54,12 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
 
 def test_a_missing_bound_is_said() -> None:
     assert "proven by the minimum cut: at most 10.0% is left to gain" in said(FOUND)
-    assert "No lower bound is known" in said(replace(FOUND, bound=None))
+    assert "No lower bound is known" in said(FOUND.model_copy(update={"bound": None}))
 
 
 def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> None:
     split = Rival("placement 1", True, 1.07, None, 0.0107, (), 2)
-    text = said(replace(FOUND, ops={"A": 5, "B": 0}, best_split=split, next_best=split))
+    text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": split, "next_best": split}))
     assert "No split won: the nearest one, placement 1, takes 1.070 times as long" in text
     assert "without an interval" in text
     assert "next best" not in text
@@ -70,6 +67,6 @@ def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> Non
 
 def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
     wish = Gain("pool", "MaxPool", ("pool",), "B", "A", 0.0085, -0.0005)
-    text = said(replace(FOUND, gains=(*FOUND.gains, wish)))
+    text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
     assert "conv gains most" in text
     assert "would rather have pool on A, for 0.5 ms (simulated)" in text
