@@ -49,9 +49,9 @@ from hsdag.runtime.torch import (
     TorchGraph,
     TorchNode,
     allow_tf32,
-    build_op,
     build_program,
     logical_devices,
+    openvino_graph,
 )
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
@@ -105,25 +105,25 @@ def parity(spec: ModelSpec, device: torch.device) -> float:
         else rng.integers(0, VOCABULARY if given.name == "input_ids" else 2, given.shape)
         for given in spec.inputs
     ]
-    nodes = [node for node in model.get_ordered_ops() if node.get_type_name() != "Result"]
-    read = [port for node in nodes for port in node.outputs() if port.get_target_inputs()]
-    built = {node.get_name(): build_op(node) for node in nodes}
+    ordered = [node for node in model.get_ordered_ops() if node.get_type_name() != "Result"]
+    read = [port for node in ordered for port in node.outputs() if port.get_target_inputs()]
+    graph = openvino_graph(model)
+    index = {node.get_name(): v for v, node in enumerate(model.get_ordered_ops())}
     probe = ov.Model([opset13.result(port) for port in read], model.get_parameters(), "probe")
     compiled = ov.Core().compile_model(probe, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)
-    values = {(port.get_node().get_name(), port.get_index()): np.array(compiled[k]) for k, port in enumerate(read)}
+    values = {
+        (index[port.get_node().get_name()], port.get_index()): np.array(compiled[k]) for k, port in enumerate(read)
+    }
     counts, worst, left = Counter[str](), defaultdict[str, float](float), set[str]()
-    for node in nodes:
-        name, kind = node.get_name(), node.get_type_name()
-        if kind in ("Constant", "Parameter"):
+    for v, node in enumerate(graph.nodes):
+        if node.op_type in ("Constant", "Parameter", "Result"):
             continue
-        sources = [(source.get_node().get_name(), source.get_index()) for source in node.input_values()]
-        run, in_torch = built[name]
-        left |= set() if in_torch else {kind}
-        results = run([torch.from_numpy(values[key]).to(device) for key in sources])
-        counts[kind] += 1
-        for port, got in enumerate(results):
-            if (name, port) in values:
-                worst[kind] = max(worst[kind], difference(got, values[name, port]))
+        left |= set() if node.in_torch else {node.op_type}
+        reads = [torch.from_numpy(values[u]).to(device) for u in node.reads]
+        counts[node.op_type] += 1
+        for port, got in enumerate(node.constants or node.run(reads)):
+            if (v, port) in values:
+                worst[node.op_type] = max(worst[node.op_type], difference(got, values[v, port]))
     print(f"\n{spec.name}: {counts.total()} ops compared; left to OpenVINO: {', '.join(sorted(left)) or 'none'}")
     for kind in sorted(counts):
         print(f"  {kind:28}{counts[kind]:5d} ops  {worst[kind]:.1e}")

@@ -5,7 +5,7 @@ from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
 from hsdag.runtime.torch.graph import Feed, TensorFunction, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import UnsupportedOpError, allow_tf32
-from hsdag.runtime.torch.ops import build_op, supported_types
+from hsdag.runtime.torch.ops import build_op
 from hsdag.runtime.torch.program import Program, build_program
 
 __all__ = [
@@ -24,5 +24,4 @@ __all__ = [
     "build_program",
     "logical_devices",
     "openvino_graph",
-    "supported_types",
 ]

@@ -124,11 +124,12 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
         if op_type == "Parameter":
             nodes.append(TorchNode(name, op_type, feed=_feed(node, inputs[node.get_name()]), output_bytes=sizes))
             continue
-        run, in_torch = build_op(node)
-        known = [nodes[u].constants[port] for u, port in reads if nodes[u].constants]
-        if op_type == "ShapeOf" or (op_type != "Result" and len(known) == len(reads)):
+        known = {k: nodes[u].constants[port] for k, (u, port) in enumerate(reads) if nodes[u].constants}
+        run, in_torch = build_op(node, known)
+        is_shape = op_type == "ShapeOf" and node.get_input_partial_shape(0).is_static
+        if is_shape or (op_type != "Result" and len(known) == len(reads)):
             with torch.no_grad():
-                constants = tuple(run(known or [torch.empty(0)]))
+                constants = tuple(run(list(known.values())))
             nodes.append(TorchNode(name, op_type, constants=constants, output_bytes=sizes))
         else:
             nodes.append(TorchNode(name, op_type, reads, run, output_bytes=sizes, in_torch=in_torch))

@@ -7,14 +7,13 @@ branches on data. Only ops that are left to OpenVINO wait: their tensors go to t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import openvino as ov
 import torch
-from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.errors import ModelError
@@ -22,7 +21,7 @@ from hsdag.ir.errors import ModelError
 Tensor = torch.Tensor
 Shape = tuple[int, ...]
 
-TorchOp = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+TorchOp = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 """From the tensors of all input ports, in order, to those of the output ports up to the last that is read.
 
 Results may share memory with inputs (a Reshape is a view); inputs are never written.
@@ -57,9 +56,13 @@ class NotInTorch(Exception):  # noqa: N818 - no error: OpenVINO evaluates the op
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """An op to be built. What the table does not expect of it raises NotInTorch."""
+    """An op to be built. What the table does not expect of it raises NotInTorch.
+
+    ``known`` are the values of those input ports that depend on no input of the model, on the CPU.
+    """
 
     node: ov.Node
+    known: Mapping[int, Tensor] = field(default_factory=dict)
 
     @property
     def type(self) -> str:
@@ -84,7 +87,7 @@ class Op:
     @property
     def takes_reals(self) -> bool:
         """Whether its first input is of a floating type."""
-        return bool(self.node.get_input_element_type(0).is_real())
+        return self.num_inputs > 0 and bool(self.node.get_input_element_type(0).is_real())
 
     def require(self, *conditions: object) -> None:
         """Raise NotInTorch unless all hold."""
@@ -125,63 +128,14 @@ class Op:
             )
         return TORCH_TYPES[name]
 
-    def value(self, port: int) -> NDArray[Any]:
-        """The value of an input port, which must depend on no input of the model."""
-        value = static_value(self.node.input_value(port))
-        if value is None:
-            raise NotInTorch
-        return value
-
-    def axis(self, port: int = 1) -> int:
-        """The axis of the first input that an input port holds, counted from the front."""
-        return int(self.value(port).item()) % len(self.shape())
+    def value(self, port: int) -> Any:
+        """The value of an input port, which must be known: a number, or nested lists."""
+        self.require(port in self.known)
+        return self.known[port].tolist()
 
     def axes(self, port: int = 1) -> Shape:
         """The axes of the first input that an input port holds, counted from the front."""
         return tuple(int(axis) % len(self.shape()) for axis in np.atleast_1d(self.value(port)))
-
-
-def static_value(output: ov.Output) -> NDArray[Any] | None:
-    """The value of an output that depends on no model input's contents; None where it does.
-
-    The shape of a tensor counts as known where it is fixed. OpenVINO evaluates what lies between.
-    """
-    values: dict[tuple[str, int], NDArray[Any]] = {}
-    waiting = [output.get_node()]
-    while waiting:
-        node = waiting[-1]
-        sources = [] if node.get_type_name() == "ShapeOf" else node.input_values()
-        missing = [source.get_node() for source in sources if _key(source) not in values]
-        if missing:
-            waiting += missing
-            continue
-        waiting.pop()
-        if _key(node.output(0)) not in values:
-            results = _evaluated(node, [values[_key(source)] for source in sources])
-            if results is None:
-                return None
-            values.update({_key(port): result for port, result in zip(node.outputs(), results, strict=True)})
-    return values[_key(output)]
-
-
-def _key(output: ov.Output) -> tuple[str, int]:
-    return output.get_node().get_name(), output.get_index()
-
-
-def _evaluated(node: ov.Node, inputs: list[NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """The values of all outputs of a node; None where they are not known."""
-    if node.get_type_name() == "Constant":
-        return [np.array(node.data)]
-    if node.get_type_name() == "ShapeOf":
-        shape = node.get_input_partial_shape(0)
-        return [np.array(shape.to_shape(), node.get_output_element_type(0).to_dtype())] if shape.is_static else None
-    if not inputs:
-        return None
-    shapes = [port.get_partial_shape() for port in node.outputs()]
-    kept = [shape.to_shape() if shape.is_static else ov.Shape([0] * shape.rank.get_length()) for shape in shapes]
-    results = [ov.Tensor(port.get_element_type(), shape) for port, shape in zip(node.outputs(), kept, strict=True)]
-    tensors = [ov.Tensor(np.ascontiguousarray(x).reshape(x.shape)) for x in inputs]
-    return [np.array(result.data) for result in results] if node.evaluate(results, tensors) else None
 
 
 def constant_tensor(node: ov.Node) -> Tensor:
@@ -200,21 +154,6 @@ def constant_tensor(node: ov.Node) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(data)).reshape(shape)
 
 
-class DeviceCopies:
-    """One tensor, copied once to each device that asks for it."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._copies = {tensor.device: tensor}
-        self._original = tensor
-
-    def on(self, device: torch.device) -> Tensor:
-        """The tensor on ``device``; the same object at every call."""
-        found = self._copies.get(device)
-        if found is None:
-            found = self._copies.setdefault(device, self._original.to(device))
-        return found
-
-
 def by_openvino(op: Op) -> TorchOp:
     """The op compiled alone for OpenVINO's CPU device in f32: right for whatever OpenVINO runs, and slow.
 
@@ -224,46 +163,42 @@ def by_openvino(op: Op) -> TorchOp:
         raise UnsupportedOpError(f"{op.label} keeps state, which torch devices do not run; use OpenVINO's devices")
     types = [op.dtype(port) for port in range(op.node.get_output_size())]
     try:
-        model, read = _alone(op.node)
-        request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+        compiled = ov.Core().compile_model(_alone(op), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        request = compiled.create_infer_request()
     except RuntimeError as error:
         raise UnsupportedOpError(f"{op.label} runs neither in torch nor by itself on OpenVINO's CPU device") from error
     busy = threading.Lock()  # several executors may have the op
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         with busy:
-            request.infer([_as_openvino(xs[port]) for port in read])
+            request.infer([_as_openvino(x) for port, x in enumerate(xs) if port not in op.known])
             found = [np.array(request.get_output_tensor(k).data) for k in range(len(types))]
-        return tuple(_of_openvino(x, dtype).to(xs[0].device) for x, dtype in zip(found, types, strict=True))
+        made = (
+            torch.from_numpy(x.view(np.int16)).view(dtype) if dtype is torch.bfloat16 else torch.from_numpy(x).to(dtype)
+            for x, dtype in zip(found, types, strict=True)
+        )
+        return tuple(x.to(xs[0].device) for x in made)
 
     return run
 
 
-def _alone(node: ov.Node) -> tuple[ov.Model, list[int]]:
-    """A model of a copy of one op, and the ports of the op that its inputs are; what is known is constant in it."""
-    parameters, seen, waiting = [], set[str](), [node]
-    while waiting:
-        before = waiting.pop()
-        if before.get_name() not in seen:
-            seen.add(before.get_name())
-            parameters += [before] if before.get_type_name() == "Parameter" else []
-            waiting += [source.get_node() for source in before.input_values()]
-    copy = ov.Model([opset13.result(port) for port in node.outputs()], parameters, "up to the op").clone()
-    twin = copy.get_results()[0].input_value(0).get_node()
-    read, inputs = list[int](), []
-    for port in twin.inputs():
-        source = port.get_source_output()
-        known = static_value(source)
-        if known is None:
-            given = opset13.parameter(source.get_partial_shape(), source.get_element_type())
-            read.append(port.get_index())
-            inputs.append(given)
-        elif source.get_node().get_type_name() != "Constant":
-            given = opset13.constant(known)
-        else:
-            continue
-        port.replace_source_output(given.output(0))
-    return ov.Model(copy.get_results(), inputs, "op"), read
+def _alone(op: Op) -> ov.Model:
+    """A model of a copy of one op: its inputs are the ports whose values are not known."""
+    parameters, sources = [], op.node.input_values()
+    try:
+        for port, source in enumerate(sources):
+            if port not in op.known:
+                given = opset13.parameter(source.get_partial_shape(), source.get_element_type())
+                parameters.append(given)
+            elif source.get_node().get_type_name() != "Constant":
+                given = ov.op.Constant(_as_openvino(op.known[port]))
+            else:
+                continue
+            op.node.input(port).replace_source_output(given.output(0))
+        return ov.Model([opset13.result(port) for port in op.node.outputs()], parameters, "op").clone()
+    finally:
+        for port, source in enumerate(sources):
+            op.node.input(port).replace_source_output(source)
 
 
 def _as_openvino(x: Tensor) -> ov.Tensor:
@@ -271,12 +206,6 @@ def _as_openvino(x: Tensor) -> ov.Tensor:
     if plain.dtype is torch.bfloat16:
         return ov.Tensor(plain.view(torch.int16).numpy(), ov.Shape(list(x.shape)), ov.Type.bf16)
     return ov.Tensor(plain.numpy())
-
-
-def _of_openvino(x: NDArray[Any], dtype: torch.dtype) -> Tensor:
-    if dtype is torch.bfloat16:
-        return torch.from_numpy(x.view(np.int16)).view(dtype)
-    return torch.from_numpy(x).to(dtype)
 
 
 def allow_tf32(allowed: bool) -> None:

@@ -6,12 +6,10 @@ shapes), is evaluated by OpenVINO on the CPU. Legend: N batch, C channels, G gro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -68,7 +66,7 @@ ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
 """Functions of all operands, of any element type."""
 
 SAME_NAMES = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp IsFinite IsNaN Log Sigmoid Sin Sinh Sqrt Tan Tanh"
-ELEMENTWISE_FLOATS: dict[str, Callable[..., Tensor]] = {
+ELEMENTWISE_REALS: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name.lower()) for name in SAME_NAMES.split()},
     "Power": torch.pow,
     "HSwish": functional.hardswish,
@@ -83,15 +81,14 @@ ELEMENTWISE_FLOATS: dict[str, Callable[..., Tensor]] = {
 """Functions of all operands where the first is of a floating type."""
 
 
+def _each(function: Callable[..., Tensor]) -> Builder:
+    """The builder of an op that is a function of all its operands."""
+    return lambda _: lambda xs: (function(*xs),)
+
+
 def _clamp(op: Op) -> TorchOp:
-    """Limits of integers are rounded into the interval."""
     low, high = float(op.attribute("min")), float(op.attribute("max"))
-    if op.takes_reals:
-        return lambda xs: (torch.clamp(xs[0], low, high),)
-    limits = np.iinfo(op.node.get_output_element_type(0).to_dtype())
-    first = int(limits.min) if low <= limits.min else math.ceil(low)
-    last = int(limits.max) if high >= limits.max else math.floor(high)
-    return lambda xs: (torch.clamp(xs[0], first, last),)
+    return lambda xs: (torch.clamp(xs[0], low, high),)
 
 
 def _convert(op: Op) -> TorchOp:
@@ -143,11 +140,6 @@ def _prelu(op: Op) -> TorchOp:
     return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
 
 
-def _round(op: Op) -> TorchOp:
-    op.choice("mode", "half_to_even")
-    return lambda xs: (torch.round(xs[0]),)
-
-
 def _softmax(op: Op) -> TorchOp:
     function, axis = torch.log_softmax if op.type == "LogSoftmax" else torch.softmax, int(op.attribute("axis"))
     return lambda xs: (function(xs[0], axis),)
@@ -174,7 +166,7 @@ def _attention(op: Op) -> TorchOp:
     op.require(op.num_inputs <= 5)
     causal, batch = bool(op.attribute("causal")), op.out_shape()[:-2]
     masked = not causal and op.num_inputs > 3 and (len(op.shape(3)) > 0 or prod(op.shape(3)) > 1)
-    scale = float(op.value(4).item()) if op.num_inputs > 4 else None
+    scale = float(np.asarray(op.value(4)).item()) if op.num_inputs > 4 else None
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in xs[:3])
@@ -202,32 +194,14 @@ def _sum(op: Op) -> TorchOp:
     return _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))(op)
 
 
-def _product(x: Tensor, axes: Shape, keep: bool) -> Tensor:
-    for axis in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
-        x = torch.prod(x, axis, keep, dtype=x.dtype)
-    return x
-
-
 def _mvn(op: Op) -> TorchOp:
-    """Less the mean; over the deviation too where the op says so. Trailing axes go to one kernel."""
-    shape, eps, inside = op.shape(), float(op.attribute("eps")), True
-    if op.num_inputs == 1:  # opset 2
-        axes = tuple(int(axis) for axis in op.attribute("reduction_axes"))
-    else:
-        axes, inside = op.axes(), op.choice("eps_mode", "inside_sqrt", "outside_sqrt") == "inside_sqrt"
-    normalise = bool(op.attribute("normalize_variance"))
-    if normalise and inside and sorted(axes) == list(range(len(shape) - len(axes), len(shape))):
-        tail = shape[len(shape) - len(axes) :]
-        return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        centred = xs[0] - torch.mean(xs[0], axes, keepdim=True)
-        if not normalise:
-            return (centred,)
-        variance = torch.mean(centred * centred, axes, keepdim=True)
-        return (centred / (torch.sqrt(variance + eps) if inside else torch.sqrt(variance) + eps),)
-
-    return run
+    """Less the mean and over the deviation, along trailing axes."""
+    shape, port_1 = op.shape(), op.num_inputs > 1
+    axes = op.axes() if port_1 else tuple(op.attribute("reduction_axes"))  # opset 2 has an attribute
+    op.require(op.attribute("normalize_variance"), not port_1 or op.choice("eps_mode", "inside_sqrt"))
+    tail, eps = shape[len(shape) - len(axes) :], float(op.attribute("eps"))
+    op.require(sorted(axes) == list(range(len(shape) - len(axes), len(shape))))
+    return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
 
 
 def _batch_norm(op: Op) -> TorchOp:
@@ -247,25 +221,6 @@ def _group_norm(op: Op) -> TorchOp:
     return lambda xs: (functional.group_norm(xs[0], groups, xs[1], xs[2], eps),)
 
 
-def _normalize_l2(op: Op) -> TorchOp:
-    axes, eps, adds = op.axes(), float(op.attribute("eps")), op.choice("eps_mode", "add", "max") == "add"
-    op.require(axes)
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        total = torch.sum(xs[0] * xs[0], axes, keepdim=True)
-        return (xs[0] / torch.sqrt(total + eps if adds else torch.clamp(total, min=eps)),)
-
-    return run
-
-
-def _lrn(op: Op) -> TorchOp:
-    """Over channels. OpenVINO's CPU device takes a bias of 1, whatever the op says."""
-    size, bias = int(op.attribute("size")), float(op.attribute("bias"))
-    op.require(op.axes() == (1,), size % 2, bias == 1)
-    alpha, beta = float(op.attribute("alpha")), float(op.attribute("beta"))
-    return lambda xs: (functional.local_response_norm(xs[0], size, alpha, beta, bias),)
-
-
 def _constant(op: Op) -> TorchOp:
     tensor = constant_tensor(op.node)
     return lambda _: (tensor,)
@@ -273,7 +228,7 @@ def _constant(op: Op) -> TorchOp:
 
 def _shape_of(op: Op) -> TorchOp:
     shape = torch.tensor(op.shape(), dtype=op.dtype())
-    return lambda xs: (shape.to(xs[0].device),)
+    return lambda _: (shape,)
 
 
 def _reshape(op: Op) -> TorchOp:
@@ -284,7 +239,7 @@ def _reshape(op: Op) -> TorchOp:
 
 def _transpose(op: Op) -> TorchOp:
     """Without an order the axes are turned round."""
-    order = op.value(1).tolist() or tuple(reversed(range(len(op.shape()))))
+    order = op.value(1) or tuple(reversed(range(len(op.shape()))))
     return lambda xs: (xs[0].permute(order),)
 
 
@@ -295,7 +250,7 @@ def _concat(op: Op) -> TorchOp:
 
 def _split(op: Op) -> TorchOp:
     """Also VariadicSplit, whose lengths are those of its outputs."""
-    axis = op.axis()
+    (axis,) = op.axes()
     lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
     return lambda xs: torch.split(xs[0], lengths, axis)
 
@@ -307,26 +262,13 @@ def _broadcast(op: Op) -> TorchOp:
 
 
 def _tile(op: Op) -> TorchOp:
-    repeats = op.value(1).tolist()
+    repeats = op.value(1)
     wide = [1] * (len(op.shape()) - len(repeats)) + repeats
     return lambda xs: (xs[0].repeat(wide),)
 
 
-def _depth_to_space(op: Op) -> TorchOp:
-    op.choice("mode", "depth_first")
-    op.require(len(op.shape()) == 4)
-    block = int(op.attribute("block_size"))
-    return lambda xs: (functional.pixel_shuffle(xs[0], block),)
-
-
-def _cumsum(op: Op) -> TorchOp:
-    op.require(not op.attribute("exclusive"), not op.attribute("reverse"))
-    axis = op.axis()
-    return lambda xs: (torch.cumsum(xs[0], axis, dtype=xs[0].dtype),)
-
-
 def _slice(op: Op) -> TorchOp:
-    starts, stops, steps = (op.value(port).tolist() for port in (1, 2, 3))
+    starts, stops, steps = (op.value(port) for port in (1, 2, 3))
     axes = op.axes(4) if op.num_inputs > 4 else range(len(starts))
     return _cutting(op, dict(zip(axes, map(slice, starts, stops, steps), strict=True)))
 
@@ -334,8 +276,8 @@ def _slice(op: Op) -> TorchOp:
 def _strided_slice(op: Op) -> TorchOp:
     """New axes and shrunk ones show in the output's shape alone."""
     shape = op.shape()
-    begin, end = (op.value(port).tolist() for port in (1, 2))
-    steps = op.value(3).tolist() if op.num_inputs > 3 else [1] * len(begin)
+    begin, end = (op.value(port) for port in (1, 2))
+    steps = op.value(3) if op.num_inputs > 3 else [1] * len(begin)
     masks = [list(op.attribute(f"{name}_mask")) for name in ("begin", "end", "new_axis", "shrink_axis", "ellipsis")]
     marks = list(zip(*(mask[: len(begin)] + [0] * (len(begin) - len(mask)) for mask in masks), strict=True))
     num_entries = sum(not is_new and not is_dots for _, _, is_new, _, is_dots in marks)
@@ -374,8 +316,8 @@ def _cutting(op: Op, cuts: Mapping[int, slice]) -> TorchOp:
 def _pad(op: Op) -> TorchOp:
     """By a constant; negative widths cut."""
     op.choice("pad_mode", "constant")
-    begin, end = (op.value(port).tolist() for port in (1, 2))
-    value, widths = op.value(3).item() if op.num_inputs > 3 else 0, _sides(begin, end)
+    begin, end = (op.value(port) for port in (1, 2))
+    value, widths = np.asarray(op.value(3)).item() if op.num_inputs > 3 else 0, _sides(begin, end)
     return lambda xs: (functional.pad(xs[0], widths, value=value),)
 
 
@@ -391,7 +333,7 @@ def _gather(op: Op) -> TorchOp:
     """
     shape, indices_shape, result = op.shape(), op.shape(1), op.out_shape()
     op.require(not op.node.get_attributes().get("batch_dims", 0))
-    axis, from_end = op.axis(2), op.opset not in ("opset1", "opset7")
+    (axis,), from_end = op.axes(2), op.opset not in ("opset1", "opset7")
     size, last = shape[axis], shape[axis] - 1
     along = (1,) * axis + (prod(indices_shape),) + (1,) * (len(shape) - axis - 1)
 
@@ -444,15 +386,10 @@ def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
     return function
 
 
-def _weights(op: Op) -> tuple[int, Shape]:
-    """How many groups, and the weights' shape as torch has it."""
-    shape = op.shape(1)
-    return (shape[0], (shape[0] * shape[1], *shape[2:])) if op.type.startswith("Group") else (1, shape)
-
-
 def _convolution(op: Op) -> TorchOp:
     """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
-    groups, weight_shape = _weights(op)
+    shape, grouped = op.shape(1), op.type.startswith("Group")
+    groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if grouped else (1, shape)
     windows = Windows.of(op, weight_shape[2:])
     even = windows.are_even()
     convolve: Callable[..., Tensor] = partial(
@@ -463,25 +400,6 @@ def _convolution(op: Op) -> TorchOp:
         groups=groups,
     )
     return lambda xs: (convolve(xs[0] if even else windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
-
-
-def _transposed(op: Op) -> TorchOp:
-    """Data [N, C, S...] and weights [C, O, S...], or [G, C / G, O / G, S...]: the whole result, cut to its pads."""
-    groups, weight_shape = _weights(op)
-    strides, dilations = tuple(op.attribute("strides")), tuple(op.attribute("dilations"))
-    op.require(1 <= len(strides) <= 3)
-    convolve = _along("conv_transpose", strides)
-    sizes = zip(op.shape()[2:], weight_shape[2:], strides, dilations, strict=True)
-    whole = [(size - 1) * stride + (k - 1) * step + 1 for size, k, stride, step in sizes]
-    begin = [int(pad) for pad in op.attribute("pads_begin")]
-    end = [pad + kept - size for pad, kept, size in zip(begin, op.out_shape()[2:], whole, strict=True)]
-    pads = _sides([-pad for pad in begin], end)
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        x = convolve(xs[0], xs[1].reshape(weight_shape), stride=strides, dilation=dilations, groups=groups)
-        return (functional.pad(x, pads) if any(pads) else x,)
-
-    return run
 
 
 def _max_pool(op: Op) -> TorchOp:
@@ -508,38 +426,8 @@ def _avg_pool(op: Op) -> TorchOp:
     return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, windows.strides),)
 
 
-def _interpolate(op: Op) -> TorchOp:
-    """Data [N, C, S...] resized along its spatial axes, in those ways that torch has, too."""
-    op.require(op.opset in ("opset4", "opset11"), not op.attribute("antialias"))
-    op.require(not any((*op.attribute("pads_begin"), *op.attribute("pads_end"))))
-    shape, result = op.shape(), op.out_shape()
-    op.require(3 <= len(shape) <= 5, shape[:2] == result[:2])
-    if op.choice("shape_calculation_mode", "sizes", "scales") == "scales":
-        axes_port, scales_port = (3, 2) if op.opset == "opset4" else (2, 1)
-        axes = op.axes(axes_port) if op.num_inputs > axes_port else range(len(shape))
-        scales = zip(axes, op.value(scales_port).tolist(), strict=True)
-        op.require(*(math.isclose(scale * shape[axis], result[axis], rel_tol=1e-6) for axis, scale in scales))
-    ways = "half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
-    way, mode = op.choice("coordinate_transformation_mode", *ways), str(op.attribute("mode")).lower()
-    is_half = way == "half_pixel" or (way == "pytorch_half_pixel" and min(result[2:]) > 1)
-    grows = all(out % size == 0 for size, out in zip(shape[2:], result[2:], strict=True))
-    rounding = str(op.attribute("nearest_mode")).lower()
-    kinds = {1: "linear", 2: "bilinear", 3: "trilinear"}
-    if mode == "nearest":
-        op.require(grows and ((way == "asymmetric" and rounding in ("floor", "simple")) or is_half))
-        op.require(not is_half or rounding in ("round_prefer_floor", "round_prefer_ceil"))
-        settings: dict[str, Any] = {"mode": "nearest"}  # of a whole multiple both are the same
-    elif mode == "cubic":
-        op.require(len(shape) == 4, float(op.attribute("cube_coeff")) == -0.75, is_half or way == "align_corners")
-        settings = {"mode": "bicubic", "align_corners": not is_half}
-    else:
-        op.require(mode in ("linear", "linear_onnx"), is_half or way == "align_corners")
-        settings = {"mode": kinds[len(shape) - 2], "align_corners": not is_half}
-    return lambda xs: (functional.interpolate(xs[0], size=result[2:], **settings),)
-
-
 BUILDERS: dict[str, Builder] = {
-    "Clamp": _clamp,
+    **{name: _each(function) for name, function in (ELEMENTWISE | ELEMENTWISE_REALS).items()},
     "Convert": _convert,
     "ConvertLike": _convert,
     "Divide": _divide,
@@ -547,7 +435,6 @@ BUILDERS: dict[str, Builder] = {
     "ReduceSum": _sum,
     "ReduceMax": _reduction(torch.amax),
     "ReduceMin": _reduction(torch.amin),
-    "ReduceProd": _reduction(_product),
     "ReduceLogicalAnd": _reduction(torch.all),
     "ReduceLogicalOr": _reduction(torch.any),
     "Constant": _constant,
@@ -561,20 +448,14 @@ BUILDERS: dict[str, Builder] = {
     "VariadicSplit": _split,
     "Broadcast": _broadcast,
     "Tile": _tile,
-    "DepthToSpace": _depth_to_space,
-    "CumSum": _cumsum,
     "Slice": _slice,
     "StridedSlice": _strided_slice,
     "Pad": _pad,
     "Gather": _gather,
-}
-"""Of any element type."""
-
-FLOAT_BUILDERS: dict[str, Builder] = {
+    "Clamp": _clamp,
     "Elu": _elu,
     "FakeQuantize": _fake_quantize,
     "Gelu": _gelu,
-    "Round": _round,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
@@ -586,46 +467,31 @@ FLOAT_BUILDERS: dict[str, Builder] = {
     "MVN": _mvn,
     "BatchNormInference": _batch_norm,
     "GroupNormalization": _group_norm,
-    "NormalizeL2": _normalize_l2,
-    "LRN": _lrn,
     "Convolution": _convolution,
     "GroupConvolution": _convolution,
-    "ConvolutionBackpropData": _transposed,
-    "GroupConvolutionBackpropData": _transposed,
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
-    "Interpolate": _interpolate,
 }
-"""Where the first input is of a floating type."""
+
+REALS_ONLY = frozenset(
+    "Clamp Elu FakeQuantize Gelu Softmax LogSoftmax MatMul Einsum ScaledDotProductAttention ReduceMean ReduceL1 "
+    "ReduceL2 MVN BatchNormInference GroupNormalization Convolution GroupConvolution MaxPool AvgPool".split()
+).union(ELEMENTWISE_REALS)
+"""Op types that torch runs only where their first input is of a floating type."""
 
 
-def supported_types() -> tuple[str, ...]:
-    """Every op type that torch runs, in alphabetical order; OpenVINO evaluates others."""
-    return tuple(sorted({*ELEMENTWISE, *ELEMENTWISE_FLOATS, *BUILDERS, *FLOAT_BUILDERS}))
-
-
-def in_torch(op: Op) -> TorchOp:
-    """What runs the op in torch. Raises NotInTorch for types and forms that the table does not have."""
-    reals = op.num_inputs > 0 and op.takes_reals
-    builder = BUILDERS.get(op.type) or (FLOAT_BUILDERS.get(op.type) if reals else None)
-    op.require(str(op.node.get_attributes().get("auto_broadcast", "numpy")).lower() in ("numpy", "none"))
-    if builder is not None:
-        return builder(op)
-    function = ELEMENTWISE.get(op.type) or (ELEMENTWISE_FLOATS.get(op.type) if reals else None)
-    if function is None:
-        raise NotInTorch
-    return lambda xs: (function(*xs),)
-
-
-def build_op(node: ov.Node) -> tuple[TorchOp, bool]:
+def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TorchOp, bool]:
     """What runs the op on torch tensors (see TorchOp for the contract), and whether that is torch itself.
 
-    Raises UnsupportedOpError, which names the op, for state and for what OpenVINO does not run either.
+    ``known`` are the values of those input ports that depend on no input of the model. Raises UnsupportedOpError,
+    which names the op, for state and for what OpenVINO does not run either.
     """
-    op = Op(node)
+    op = Op(node, known or {})
     for port in range(node.get_output_size()):
         op.dtype(port)
+    broadcast = str(node.get_attributes().get("auto_broadcast", "numpy")).lower()
     try:
-        return in_torch(op), True
+        op.require(op.type in BUILDERS, op.takes_reals or op.type not in REALS_ONLY, broadcast in ("numpy", "none"))
+        return BUILDERS[op.type](op), True
     except NotInTorch:
         return by_openvino(op), False

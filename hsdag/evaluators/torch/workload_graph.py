@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch import Feed, LogicalDevice, TensorFunction, TorchExecutor, TorchGraph, TorchNode, build_program
 from hsdag.runtime.torch.buffers import Inputs
-from hsdag.runtime.torch.op import DeviceCopies
 
 Tensor = torch.Tensor
 TorchExpression = Callable[[Sequence[Tensor]], Tensor]
@@ -68,8 +67,9 @@ def _built(expression: Expression | int, device: torch.device) -> TorchExpressio
         port = expression
         return lambda xs: xs[port]
     if expression.name == "causal":
-        masks = DeviceCopies(_causal(expression.argument))
-        return lambda xs: masks.on(xs[0].device if xs else device)
+        mask = _causal(expression.argument)
+        on = cache(mask.to)  # copied once to each device
+        return lambda xs: on(xs[0].device if xs else device)
     function = _function(expression.name, expression.argument)
     operands = [_built(x, device) for x in expression.operands]
     return lambda xs: function(*(operand(xs) for operand in operands))

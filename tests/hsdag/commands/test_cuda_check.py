@@ -55,7 +55,9 @@ def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
 
 
 def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ops.ELEMENTWISE, "Relu", lambda x: 2 * torch.relu(x))  # as a kernel that is wrong here
+    monkeypatch.setitem(
+        ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),)
+    )  # as a kernel that is wrong here
     with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ from OpenVINO's"):
         check_model(PAIR)
 

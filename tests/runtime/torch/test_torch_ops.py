@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from openvino import opset1, opset2, opset3, opset8, opset10, opset11, opset14
 from openvino import opset13 as ops
 
+from hsdag.ir.reader import input_name
 from hsdag.models import build_model, list_models
-from hsdag.runtime.torch import UnsupportedOpError, build_op, openvino_graph, supported_types
-from hsdag.runtime.torch.op import DeviceCopies, constant_tensor, static_value
+from hsdag.runtime.torch import TorchGraph, UnsupportedOpError, build_op, openvino_graph
+from hsdag.runtime.torch.op import constant_tensor
 
 Array = NDArray[Any]
-Build = Callable[..., ov.Node]
+Build = Callable[..., ov.Node | ov.Output]
 
 BAR = 1e-4
 SOME = settings(suppress_health_check=[HealthCheck.filter_too_much])
@@ -34,22 +36,29 @@ def numbers(*shape: int, scale: float = 1.0, seed: int = 0) -> NDArray[np.float3
     return scale * np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
+def results_of(graph: TorchGraph, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    values: dict[tuple[int, int], torch.Tensor] = {}
+    for v in graph.order.tolist():
+        node = graph.nodes[v]
+        made = node.constants or (() if node.feed is None else (inputs[node.feed.tensor],))
+        results = made if node.run is None else node.run([values[read] for read in node.reads])
+        values |= {(v, port): x for port, x in enumerate(results)}
+    return [values[read] for read in graph.outputs.values()]
+
+
 def agrees(build: Build, *arrays: Array, in_torch: bool | None = True) -> None:
     """An op computes what OpenVINO computes; ``in_torch`` is who must run it, None for either."""
-    read = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
-    node = build(*read)
     parameters = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
-    results = [ops.result(port) for port in build(*parameters).outputs()]
-    compiled = ov.Core().compile_model(ov.Model(results, parameters), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    made = build(*parameters)
+    results = [ops.result(port) for port in (made.outputs() if isinstance(made, ov.Node) else [made])]
+    model = ov.Model(results, parameters)
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     wanted = [np.array(x) for x in compiled(list(arrays)).values()]
-    run, is_torchs = build_op(node)
-    assert in_torch is None or is_torchs is in_torch
-    given = {parameter.get_name(): x for parameter, x in zip(read, arrays, strict=True)}
-    sources = [(source.get_node().get_name(), source) for source in node.input_values()]
-    values = [given[name] if name in given else np.array(static_value(source)) for name, source in sources]
-    xs = [torch.from_numpy(x) for x in values]
-    before = [x.clone() for x in xs]
-    for got, x in zip(run(xs), wanted, strict=False):
+    graph = openvino_graph(model)
+    assert in_torch is None or all(node.in_torch for node in graph.nodes) is in_torch
+    inputs = {input_name(port): torch.from_numpy(x) for port, x in zip(model.inputs, arrays, strict=True)}
+    before = {name: x.clone() for name, x in inputs.items()}
+    for got, x in zip(results_of(graph, inputs), wanted, strict=True):
         found = got.numpy()
         assert (found.shape, found.dtype) == (x.shape, x.dtype)
         finite = np.isfinite(x) if x.dtype.kind == "f" else np.ones(x.shape, np.bool_)
@@ -57,8 +66,8 @@ def agrees(build: Build, *arrays: Array, in_torch: bool | None = True) -> None:
         if finite.any():
             scale = np.abs(x[finite].astype(np.float64)).max() or 1.0
             assert np.abs(found[finite].astype(np.float64) - x[finite]).max() <= BAR * scale
-    for read_x, read_before in zip(xs, before, strict=True):
-        np.testing.assert_array_equal(read_x.numpy(), read_before.numpy())
+    for name, kept in before.items():
+        np.testing.assert_array_equal(inputs[name].numpy(), kept.numpy())
 
 
 UNARY = ("relu sigmoid tanh exp erf abs negative floor ceiling sign hswish hsigmoid softplus softsign mish sin cos tan "
@@ -113,9 +122,7 @@ def test_an_op_of_two_operands_broadcasts_as_openvino_does(
             lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (2, -2, -3, 5)), 16),
             (np.array([-5, -2, -1, 0, 1, 2, 5], np.float32),),
         ),
-        (lambda x: ops.depth_to_space(x, "depth_first", 2), (numbers(2, 12, 3, 5),)),
         (ops.convert_like, (np.array([-1.5, 2.7], np.float32), np.array([1], np.int32))),
-        (lambda x: ops.clamp(x, -1.5, 2.5), (np.arange(-5, 6, dtype=np.int32),)),
         *((build, (np.arange(-5, 6, dtype=np.int32),)) for build in (ops.relu, ops.abs, ops.negative)),
         *(
             (lambda x, kind=kind: ops.convert(x, kind), (np.array([0.0, 0.4, 1.6, 2.5, 100.9], np.float32),))
@@ -141,21 +148,14 @@ def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array
         lambda x: ops.swish(x, np.float32(1.7)),
         lambda x: ops.selu(x, np.array([1.6], np.float32), np.array([1.1], np.float32)),
         lambda x: ops.hard_sigmoid(x, np.float32(0.3), np.float32(0.4)),
-        lambda x: ops.round(x, "half_to_even"),
         lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-1, 1.5, -3, 5)), 16),
         lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-2, 2, 5, -3)), 256),
         lambda x: ops.softmax(x, -2),
         lambda x: opset1.softmax(x, 1),
         lambda x: ops.log_softmax(x, 2),
         lambda x: ops.mvn(x, [2, 3], True, 1e-5, "inside_sqrt"),
-        lambda x: ops.mvn(x, [-1], True, 1e-2, "outside_sqrt"),
-        lambda x: ops.mvn(x, [1], True, 1e-5, "inside_sqrt"),
-        lambda x: ops.mvn(x, [2, 3], False, 1e-5, "inside_sqrt"),
         lambda x: opset2.mvn(x, True, True, 1e-3),
         lambda x: opset2.mvn(x, False, True, 1e-3),
-        lambda x: ops.normalize_l2(x, [1], 1e-2, "add"),
-        lambda x: ops.normalize_l2(x, [1, 2, 3], 9.0, "max"),
-        lambda x: ops.lrn(x, [1], 2.0, 0.75, 1.0, 3),
         lambda x: ops.group_normalization(x, numbers(6, seed=1), numbers(6, seed=2), 3, 1e-3),
         *(
             lambda x, opset=opset: opset.batch_norm_inference(
@@ -176,7 +176,6 @@ def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array
         lambda x: ops.tile(x, [2, 1, 3, 1, 1]),
         lambda x: ops.broadcast(x, [5, 2, 6, 5, 4]),
         lambda x: opset3.broadcast(x, [1, 4], broadcast_spec="BIDIRECTIONAL"),
-        lambda x: ops.cum_sum(x, -1),
         lambda x: ops.pad(x, [0, 0, 1, 2], [1, 0, 0, 3], "constant"),
         lambda x: ops.pad(x, [0, 0, -1, 2], [0, 1, 0, -1], "constant", np.float32(1.5)),
         lambda x: ops.slice(x, [1, -3], [2, 1000], [1, 2]),
@@ -307,21 +306,7 @@ def test_convolution_agrees_whatever_its_window(auto: str, groups: int, kernel: 
 def test_windows_of_one_and_three_axes_agree(sizes: tuple[int, ...], kernel: tuple[int, ...]) -> None:
     weights, ones, x = numbers(4, 2, *kernel, seed=1), [1] * len(sizes), numbers(2, 2, *sizes)
     agrees(lambda x: ops.convolution(x, weights, ones, ones, [0] * len(sizes), ones), x)
-    agrees(lambda x: opset8.max_pool(x, ones, ones, ones, ones, [2] * len(sizes)).output(0).get_node(), x)
-
-
-@SOME
-@given(strides=STEPS, dilations=STEPS, begin=PADS, end=PADS, extra=PADS, groups=st.sampled_from([0, 2]))
-def test_transposed_convolution_agrees_whatever_its_window(groups: int, **window: list[int]) -> None:
-    extra = window.pop("extra")
-    assume(all(e < s for e, s in zip(extra, window["strides"], strict=True)))
-    sides = zip((3, 2), window["dilations"], window["begin"], window["end"], strict=True)
-    assume(all((k - 1) * step + 1 + 3 - b - e > 0 for k, step, b, e in sides))
-    named = {"strides": window["strides"], "dilations": window["dilations"], "output_padding": extra,
-             "pads_begin": window["begin"], "pads_end": window["end"]}  # fmt: skip
-    build = ops.group_convolution_backprop_data if groups else ops.convolution_backprop_data
-    weights = numbers(*([groups, 1] if groups else [2]), 3, 3, 2, seed=1)
-    agrees(lambda x: build(x, weights, **named), numbers(1, 2, 4, 4))
+    agrees(lambda x: opset8.max_pool(x, ones, ones, ones, ones, [2] * len(sizes)).output(0), x)
 
 
 def pool_window(window: dict[str, list[int]]) -> dict[str, Any]:
@@ -342,7 +327,7 @@ SHORT_STEPS = st.lists(st.integers(1, 2), min_size=2, max_size=2)
 @given(strides=STEPS, dilations=SHORT_STEPS, begin=PADS, end=PADS, kernel=STEPS, rounding=ROUNDING)
 def test_max_pool_agrees_whatever_its_window(rounding: str, **window: list[int]) -> None:
     common, steps = pool_window(window), (window["strides"], window["dilations"])
-    agrees(lambda x: opset14.max_pool(x, *steps, **common, rounding_type=rounding), numbers(2, 3, 9, 8))
+    agrees(lambda x: opset14.max_pool(x, *steps, **common, rounding_type=rounding).output(0), numbers(2, 3, 9, 8))
 
 
 @SOME
@@ -366,17 +351,6 @@ def test_avg_pool_agrees_whatever_its_auto_pad(rounding: str, auto: str, exclude
     agrees(build, numbers(1, 2, 9, 10), in_torch=None)
 
 
-@pytest.mark.parametrize("places", "half_pixel pytorch_half_pixel asymmetric align_corners".split())
-@pytest.mark.parametrize("sizes", [[8, 12], [7, 9], [3, 2]])
-@pytest.mark.parametrize("mode", ["nearest", "linear_onnx", "cubic"])
-@pytest.mark.parametrize("rounding", ["round_prefer_floor", "floor", "ceil"])
-def test_interpolate_agrees(mode: str, sizes: list[int], places: str, rounding: str) -> None:
-    def build(x: ov.Node) -> ov.Node:
-        return opset11.interpolate(x, sizes, mode, "sizes", None, None, places, rounding, axes=[2, 3])
-
-    agrees(build, numbers(1, 2, 4, 6), in_torch=None)
-
-
 @pytest.mark.parametrize(
     ("build", "arrays"),
     [
@@ -386,25 +360,27 @@ def test_interpolate_agrees(mode: str, sizes: list[int], places: str, rounding: 
         (lambda x, i: ops.gather(x, i, 1, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int32))),
         (lambda x: ops.pad(x, [1, 2], [0, 3], "reflect"), (numbers(3, 5),)),
         (lambda x: ops.cum_sum(x, 0, True, True), (numbers(3, 5),)),
+        (lambda x: ops.clamp(x, -1.5, 2.5), (np.arange(-5, 6, dtype=np.int32),)),
+        (lambda x: ops.mvn(x, [1], True, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
+        (lambda x: ops.mvn(x, [-1], True, 1e-2, "outside_sqrt"), (numbers(2, 3, 4),)),
+        (lambda x: ops.mvn(x, [-1], False, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
+        (lambda x: opset11.interpolate(x, [7, 9], "cubic", "sizes", axes=[2, 3]), (numbers(1, 2, 4, 6),)),
+        (lambda x: ops.convolution_backprop_data(x, numbers(2, 3, 3, 2), [2, 1]), (numbers(1, 2, 4, 4),)),
+        (lambda x: ops.topk(ops.non_zero(x), np.int32(1), 0, "max", "value").output(0), (numbers(2, 3),)),
+        (lambda x: ops.shape_of(ops.non_zero(x)), (np.array([[0, 3], [2, 0]], np.float32),)),
         (lambda x: ops.round(x, "half_away_from_zero"), (np.array([0.5, 1.5, -2.5], np.float32),)),
         (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
         (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
         (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
         (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
-        (lambda: ops.topk(ops.relu(ops.constant(numbers(2, 3))), np.int32(2), 1, "max", "value"), ()),
     ],
 )
 def test_what_the_table_lacks_is_evaluated_by_openvino(build: Build, arrays: tuple[Array, ...]) -> None:
-    agrees(lambda *xs: _read(build(*xs)), *arrays, in_torch=False)
+    agrees(build, *arrays, in_torch=False)
 
 
-def _read(node: ov.Node) -> ov.Node:
-    """The node, with a reader that stays at each of its results."""
-    _READERS.extend(ops.result(port) for port in node.outputs())
-    return node
-
-
-_READERS: list[ov.Node] = []
+def test_what_depends_on_constants_alone_is_computed_once() -> None:
+    agrees(lambda: ops.topk(ops.relu(ops.constant(numbers(2, 3))), np.int32(2), 1, "max", "value"))
 
 
 def test_division_of_negative_integers_rounds_down_as_the_op_is_defined() -> None:
@@ -423,8 +399,10 @@ def test_fake_quantize_of_equal_input_limits_gives_the_limits_of_the_output() ->
 
 def test_reduction_over_no_axes_changes_nothing() -> None:
     """As the op is defined; OpenVINO's CPU device refuses it."""
-    run, _ = build_op(ops.reduce_sum(ops.parameter([2, 3], np.float32), np.array([], np.int64), False))
-    assert torch.equal(run([torch.ones(2, 3)])[0], torch.ones(2, 3))
+    x = ops.parameter([2, 3], np.float32)
+    model = ov.Model([ops.result(ops.reduce_sum(x, np.array([], np.int64), False))], [x], "no axes")
+    (got,) = results_of(openvino_graph(model), {input_name(model.inputs[0]): torch.ones(2, 3)})
+    assert torch.equal(got, torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -451,29 +429,18 @@ def test_an_input_of_an_open_shape_is_refused() -> None:
 def test_every_op_of_the_zoo_runs_in_torch_without_reading_a_value(name: str) -> None:
     """Meta tensors have shapes and no contents: a branch on data or a wait for it would fail."""
     graph = openvino_graph(build_model(name))
-    values: dict[tuple[int, int], torch.Tensor] = {}
-    for v in graph.order.tolist():
-        node = graph.nodes[v]
-        assert node.in_torch
-        assert node.constants or node.op_type in supported_types()
-        made = node.constants or ((torch.empty(node.feed.shape, dtype=node.feed.dtype),) if node.feed else ())
-        results = made if node.run is None else node.run([values[read] for read in node.reads])
-        assert node.run is None or {x.device.type for x in results} == {"meta"}
-        values |= {(v, port): x.to("meta") for port, x in enumerate(results)}
+    assert all(node.in_torch for node in graph.nodes)
+    nodes = tuple(replace(node, constants=tuple(x.to("meta") for x in node.constants)) for node in graph.nodes)
+    feeds = [node.feed for node in nodes if node.feed is not None]
+    inputs = {feed.tensor: torch.empty(feed.shape, dtype=feed.dtype, device="meta") for feed in feeds}
+    results = results_of(replace(graph, nodes=nodes), inputs)
+    assert {x.device.type for x in results} == {"meta"}
 
 
 def test_same_ops_run_in_half_and_in_double_precision() -> None:
     for element_type, dtype in ((np.float16, torch.float16), (np.float64, torch.float64)):
         run, _ = build_op(ops.softmax(ops.parameter([1, 3], element_type), 1))
         assert run([torch.zeros(1, 3, dtype=dtype)])[0].dtype is dtype
-
-
-def test_a_value_is_known_where_it_follows_from_constants_and_fixed_shapes() -> None:
-    x = ops.parameter([2, 7], np.int64)
-    value = static_value(ops.multiply(ops.shape_of(x), ops.shape_of(x)).output(0))
-    assert value is not None
-    assert value.tolist() == [4, 49]
-    assert static_value(ops.add(x, np.array([1])).output(0)) is None
 
 
 VALUES = [1, 0, 5, 7, 3]
@@ -488,10 +455,3 @@ def test_a_constant_keeps_its_values(name: str) -> None:
 @pytest.mark.parametrize(("name", "values"), [("i4", [-8, 7, -1]), ("u4", [15, 8, 1]), ("bf16", [-2.5, 0.75, 384.0])])
 def test_narrow_numbers_keep_their_sign_and_size(name: str, values: list[float]) -> None:
     assert constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([3]), values)).tolist() == values
-
-
-def test_a_tensor_is_copied_once_to_each_device() -> None:
-    copies = DeviceCopies(torch.ones(3))
-    first, second = ([copies.on(torch.device(name)) for name in ("cpu", "meta")] for _ in range(2))
-    assert [x.device.type for x in first] == ["cpu", "meta"]
-    assert all(a is b for a, b in zip(first, second, strict=True))
