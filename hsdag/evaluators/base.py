@@ -61,11 +61,6 @@ class Evaluator(ABC):
         return math.inf
 
     @property
-    def num_at_once(self) -> int:
-        """How many plans are measured at the same time, where they are measured."""
-        return 1
-
-    @property
     def for_workers(self) -> Evaluator | None:
         """What gives the same simulated scores in another process, without a budget; None where plans are measured."""
         return None

@@ -176,8 +176,7 @@ class HybridEvaluator(Evaluator):
         self._on_round(self.num_simulated, self._measured.num_evaluations)
 
     def _chosen(self) -> list[Plan]:
-        """What to measure next: what the rule says, and where that is nothing, or machines are left, the least
-        simulated values.
+        """What to measure next: what the rule says, and where that is nothing, the least simulated value.
 
         For the rule knows no errors of costs but those of its terms, and only measuring shows what boundaries cost.
         """
@@ -196,10 +195,7 @@ class HybridEvaluator(Evaluator):
         )
         values = np.array([self._seen[plan] for plan in candidates])
         placements = placements_of(candidates, self._problem.num_units)
-        at_once = self._measured.num_at_once
-        chosen = self._rule(placements, values, evidence, max(self._schedule.measured_each, at_once)) or [0]
-        others = [i for i in range(len(candidates)) if i not in chosen]
-        chosen += others[: max(at_once - len(chosen), 0)]  # for machines that would have nothing to do
+        chosen = self._rule(placements, values, evidence, self._schedule.measured_each) or [0]
         return [candidates[i] for i in chosen]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:

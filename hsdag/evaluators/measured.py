@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator, Score
-from hsdag.evaluators.bench import Bench, Objection
 from hsdag.evaluators.measurement import SearchMeasurement
 from hsdag.evaluators.schedule import UNSUPPORTED
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement import ExecutorName
+from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.semantics import Execution
+
+Objection: TypeAlias = Callable[[str], str | None]
+"""Says of an open candidate why it must not be used, and then it is not timed."""
+_KEY = "search"
 
 
 def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
@@ -29,10 +36,7 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
 
 
 class MeasuredEvaluator(Evaluator):
-    """Latency (or period) of plans, measured one at a time on ``bench``.
-
-    ``objection`` says of an open candidate why it is none, and then it is not timed.
-    """
+    """Latency (or period) of plans, which ``runner`` opens and runs one at a time in its worker process."""
 
     def __init__(
         self,
@@ -44,14 +48,11 @@ class MeasuredEvaluator(Evaluator):
         *,
         objection: Objection | None = None,
     ) -> None:
-        self.problem, self.bench = problem, Bench(runner, measurement, objection)
+        self.problem, self._runner, self._measurement = problem, runner, measurement or SearchMeasurement()
+        self._objection = objection or (lambda _: None)
         self._devices, self._executor = tuple(devices), executor
         self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
         self._best_s = np.inf
-
-    def candidate(self, plan: Plan) -> Candidate:
-        """What is compiled of a plan."""
-        return candidate_of(self.problem, self._devices, plan, self._executor)
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """Compile and time each placement; those that fail, crash or hang say why."""
@@ -60,6 +61,19 @@ class MeasuredEvaluator(Evaluator):
     def _evaluate(self, plan: Plan) -> Score:
         if not self.problem.is_legal(plan.placement):
             return Score.failed(UNSUPPORTED)
-        score = self.bench.alone(self.candidate(plan), self._best_s)
-        self._best_s = min(self._best_s, score.value)
-        return score
+        try:
+            value = self._measured(candidate_of(self.problem, self._devices, plan, self._executor))
+        except CandidateFailed as failure:
+            return Score.failed(failure.reason)
+        self._best_s = min(self._best_s, value)
+        return Score(value)
+
+    def _measured(self, candidate: Candidate) -> float:
+        """Compile and time a candidate. Raises CandidateFailed, also with what ``objection`` says."""
+        self._runner.open(_KEY, candidate)
+        reason = self._objection(_KEY)
+        value = math.inf if reason else self._measurement.seconds(partial(self._runner.run, _KEY), self._best_s)
+        self._runner.close(_KEY)
+        if reason is not None:
+            raise CandidateFailed(reason)
+        return value

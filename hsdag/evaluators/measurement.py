@@ -30,19 +30,8 @@ class SearchMeasurement:
         first_s = min(run(self.warm_ups), default=0.0)
         if first_s > self.give_up * best_s:
             return float(first_s)
-        return self.value(run)
-
-    def value(self, run: Run) -> float:
-        """What takes so long, after it has run to warm up."""
         times_s = run(self.runs)
         return float(np.mean(times_s) if self.use_mean else np.median(times_s))
-
-    def ratio(self, run: Run, run_reference: Run, best_ratio: float) -> float:
-        """The same over a reference, which runs as often before and after it, so that drift of the machine cancels."""
-        before_s = self.value(run_reference)
-        seconds = self.seconds(run, best_ratio * before_s)
-        after_s = self.value(run_reference)
-        return 2 * seconds / (before_s + after_s)
 
     @staticmethod
     def paper() -> SearchMeasurement:

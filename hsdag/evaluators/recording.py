@@ -88,11 +88,6 @@ class RecordingEvaluator(Evaluator):
         return max(self.budget.evaluations - self.num_evaluations, 0)
 
     @property
-    def num_at_once(self) -> int:
-        """Of the inner evaluator."""
-        return self._inner.num_at_once
-
-    @property
     def for_workers(self) -> Evaluator | None:
         """Of the inner evaluator."""
         return self._inner.for_workers
@@ -144,7 +139,7 @@ class RecordingEvaluator(Evaluator):
         waiting = list(dict.fromkeys(plan for plan in plans if plan not in self._cache))
         while waiting:
             check()
-            room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else self.num_at_once)
+            room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)
             if room < 1:
                 raise SearchStopped
             self._keep(waiting[: int(room)])

@@ -151,8 +151,8 @@ class Incumbent(Evaluator):
 
     @property
     def progress(self) -> float:
-        """Of the evaluator."""
-        return self.evaluator.progress
+        """The share of the evaluations or of the seconds that is spent, whichever is more."""
+        return max(self.evaluator.progress, self.elapsed_s / self.limits.seconds)
 
     @property
     def for_workers(self) -> Evaluator | None:
@@ -175,10 +175,6 @@ class Incumbent(Evaluator):
         """Seconds of the limit that are left, at least 0."""
         return max(self.limits.seconds - self.elapsed_s, 0.0)
 
-    def share_of_budget(self) -> float:
-        """The share of the evaluations or of the seconds that is spent, whichever is more."""
-        return max(self.progress, self.elapsed_s / self.limits.seconds)
-
     @property
     def evaluations_left(self) -> float:
         """Of the evaluator."""
@@ -190,11 +186,14 @@ class Incumbent(Evaluator):
         self._num_plans += count
 
     def check(self) -> None:
-        """Raise SearchStopped when the search has to end."""
+        """Raise SearchStopped when the evaluator does, or when the limit of seconds is over and a plan was found."""
         self.evaluator.check()
+        if self.best is not None and self.elapsed_s >= self.limits.seconds:
+            raise SearchStopped
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan, in order. Raises SearchStopped when the evaluator does."""
+        """One score per plan, in order. Raises SearchStopped as ``check`` does."""
+        self.check()
         return self._noted(plans, self.evaluator.evaluate(plans))
 
     def report(self, plans: Sequence[Plan]) -> list[Score]:

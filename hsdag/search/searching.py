@@ -17,7 +17,6 @@ from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
 from hsdag.evaluators.of_model import model_values
 from hsdag.evaluators.recording import RecordingEvaluator
-from hsdag.evaluators.slice import Slice
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of
@@ -190,7 +189,6 @@ def search_placements(
             search_in_slices(driver, problem, hybrid, watcher, folder)
     session.client.should_abandon = lambda: False
     verifier.close()
-    inner.bench.close()
     return Found(
         problem=problem,
         recorder=driver.recorder,
@@ -326,7 +324,7 @@ def search_in_slices(
         within = replace(
             limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
         )
-        result = driver.search(Slice(hybrid, slice_s), checkpoint, problem, within)
+        result = driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
         if hybrid.is_settled:

@@ -106,7 +106,7 @@ class LearnedPlacer(Placer[T]):
                 teacher=None if is_trained else self.teacher(policy, problem),
                 improve=self._expert(incumbent) if self.options.expert_every else None,
                 penalty=self.penalty(problem),
-                progress=None if self.options.updates else incumbent.share_of_budget,
+                progress=None if self.options.updates else lambda: incumbent.progress,
                 is_trained=is_trained,
                 on_update=self.on_update,
             )

@@ -29,7 +29,7 @@ class RandomPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         problem, drawn = incumbent.problem, 0
         rng = np.random.default_rng(incumbent.limits.seed)
-        count = DRAWN_AT_ONCE if incumbent.is_cheap else incumbent.evaluator.num_at_once
+        count = DRAWN_AT_ONCE if incumbent.is_cheap else 1
         most = MOST_REPEATS * float(np.prod(problem.supported.sum(axis=1), dtype=np.float64))
         while drawn < most and incumbent.left_s > 0:
             incumbent.evaluate([Plan(_in_memory(problem, each)) for each in uniform_placements(problem, count, rng)])

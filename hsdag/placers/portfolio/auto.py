@@ -12,7 +12,6 @@ import numpy as np
 
 from hsdag.evaluators.memory import is_split_forced
 from hsdag.evaluators.policy_file import policy_method
-from hsdag.evaluators.slice import Slice
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
@@ -167,7 +166,7 @@ class AutoPlacer(Placer[AutoOptions]):
         bound: Bound | None = None
         try:
             placer = turn.placer(incumbent.problem)  # which may load torch first
-            result = placer.search(incumbent.problem, Slice(incumbent, limits.seconds), limits)
+            result = placer.search(incumbent.problem, incumbent, limits)
             status, bound = result.status, result.lower_bound
         except OptionError:  # not for this problem
             return None

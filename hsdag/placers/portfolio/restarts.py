@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from hsdag.evaluators.base import Checkpoint, Evaluator
-from hsdag.evaluators.slice import Slice
 from hsdag.fleet.pool import Pool
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Incumbent, Limits, Result
@@ -37,7 +36,7 @@ def search_with_restarts(
     is_resumed = checkpoint is not None and checkpoint.load() is not None
     if rollouts_s < LEAST_ROLLOUT_S or is_resumed:
         return placer.search(problem, evaluator, limits, checkpoint)
-    first = Incumbent(problem, Slice(evaluator, rollouts_s), replace(limits, seconds=rollouts_s))
+    first = Incumbent(problem, evaluator, replace(limits, seconds=rollouts_s))
     before = _restarted(placer, first, copy, pool, 1)
     known = limits.known if before.plan is None else (*limits.known, before.plan)
     limits = replace(limits, seconds=limits.seconds - before.spent.seconds, known=known)

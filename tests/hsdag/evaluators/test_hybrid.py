@@ -85,28 +85,6 @@ def test_most_placements_are_simulated_and_only_the_most_promising_measured() ->
     assert device.asked == best
 
 
-class Machines(Device):
-    """Five of them measure at the same time."""
-
-    num_at_once = 5
-
-
-def test_every_machine_gets_a_plan_of_its_own_to_measure() -> None:
-    device = Machines()
-    hybrid(device).evaluate(drawn(10))
-    assert len(device.asked) == len(set(device.asked)) == 5
-
-
-def test_where_the_rule_leaves_machines_idle_they_measure_the_least_simulated_values() -> None:
-    device = Machines()
-    recorder = RecordingEvaluator(device, Budget())
-    HybridEvaluator(PROBLEM, costs(1e-6), recorder, PLAN, rule=lambda *_: [3]).evaluate(drawn(10))
-    simulated_s = costs(1e-6).latency_s(PROBLEM.expand(stacked(device.asked)))
-    assert len(set(device.asked)) == 5
-    assert (np.diff(simulated_s[1:]) > 0).all()
-    assert simulated_s[0] == sorted(simulated_s)[3]
-
-
 def test_measuring_teaches_what_the_profile_did_not_know() -> None:
     evaluator, others = hybrid(Device()), drawn(30, 9)
     true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))

@@ -105,25 +105,3 @@ def test_first_guesses_of_cheap_evaluations_are_had_whatever_the_budget() -> Non
 def test_a_score_is_either_a_value_or_a_failure(value: float, failure: str | None) -> None:
     with pytest.raises(ValueError, match="either a finite value or a failure"):
         Score(value, failure)
-
-
-class TwoAtOnce(CountingEvaluator):
-    """Measures two plans at the same time, and keeps how many came together."""
-
-    num_at_once = 2
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.together: list[int] = []
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        self.together.append(len(plans))
-        return super().evaluate(plans)
-
-
-def test_as_many_plans_come_together_as_are_measured_at_once_within_the_budget() -> None:
-    inner, plans = TwoAtOnce(), [plan(0, 0), plan(0, 1), plan(1, 0), plan(1, 1), plan(2, 1), plan(1, 2)]
-    with pytest.raises(SearchStopped):
-        RecordingEvaluator(inner, Budget(evaluations=5)).evaluate(plans)
-    assert inner.together == [2, 2, 1]
-    assert inner.asked == plans[:5]
