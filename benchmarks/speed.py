@@ -33,7 +33,7 @@ from hsdag.ir.submodels import SubmodelCollector
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts
 from hsdag.placers.cuts.cut_graph import pair_cut
 from hsdag.placers.incumbent import Limits
-from hsdag.placers.lists.heft import HeftPlacer
+from hsdag.placers.lists.schedulers import HeftPlacer
 from hsdag.placers.local.sa import SaPlacer
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

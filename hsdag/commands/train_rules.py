@@ -23,8 +23,7 @@ from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.training import SAVE_EVERY_S
-from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS
-from hsdag.placers.lists.rules import SPREAD, STEP, changed
+from hsdag.placers.lists.rules import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS, SPREAD, STEP, changed
 from hsdag.runtime.problems.op_features import OP_FEATURES, WAY_TO_END
 
 POOL = 8

@@ -38,7 +38,7 @@ class Preset(Generic[O]):
 
 
 class Placer(ABC, Generic[O]):
-    """A placement method: a file in a family's folder that ends with ``PLACER = ...``, named like the file.
+    """A placement method: a class ``...Placer`` in a file of a family's folder, with its ``name`` as a literal.
 
     ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns

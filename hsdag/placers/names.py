@@ -1,7 +1,8 @@
-"""The names of methods, rewards and hints: a file of a family's folder that defines PLACER is a method of that name."""
+"""The names of methods, rewards and hints: each class in a family's folder is the method that its ``name`` says."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -19,20 +20,21 @@ HINTS = {
 }
 """OpenVINO's performance hints by the names that benchmark_app has for them."""
 
-_DEFINES = "\nPLACER = "
+_NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MULTILINE)
 
 
 @cache
 def method_modules() -> Mapping[str, str]:
     """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
     families = [each for each in resources.files(__package__).iterdir() if each.joinpath("__init__.py").is_file()]
-    found = {}
-    for family in families:
-        for file in family.iterdir():
-            if file.name.endswith(".py") and _DEFINES in file.read_text(encoding="utf-8"):
-                stem = file.name.removesuffix(".py")
-                found[stem.replace("_", "-")] = f"{__package__}.{family.name}.{stem}"
-    return dict(sorted(found.items()))
+    modules = {
+        name: f"{__package__}.{family.name}.{file.name.removesuffix('.py')}"
+        for family in families
+        for file in family.iterdir()
+        if file.name.endswith(".py")
+        for name in re.findall(_NAME, file.read_text(encoding="utf-8"))
+    }
+    return dict(sorted(modules.items()))
 
 
 def method_names() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Methods by name: each is a file of a family's folder that defines PLACER, imported on first use.
+"""Methods by name: each is a class in a file of a family's folder, imported on first use.
 
 Hyper-parameters are fields of a method's dataclass by name, as ``--set NAME=VALUE`` gives them.
 """
@@ -26,8 +26,8 @@ def find_method(name: str) -> type[Placer[Any]]:
     """A method by name. Raises OptionError that lists the choices."""
     if name not in method_modules():
         raise OptionError(f"unknown method {name!r}; choose one of {', '.join(method_names())}")
-    placer: type[Placer[Any]] = importlib.import_module(method_modules()[name]).PLACER
-    return placer
+    classes = vars(importlib.import_module(method_modules()[name])).values()
+    return next(each for each in classes if isinstance(each, type) and vars(each).get("name") == name)
 
 
 def make_placer(

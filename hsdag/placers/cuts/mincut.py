@@ -176,6 +176,3 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> It
         able = [np.flatnonzero(row).tolist() for row in problem.supported]
         every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
         yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
-
-
-PLACER = MincutPlacer

@@ -108,6 +108,3 @@ def fitting_stages(
     held_bytes = judge.held_bytes[problem.topological_order]
     placement = partition(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
     return placement if placement is not None and judge.fits(placement) else None
-
-
-PLACER = PipelinePlacer

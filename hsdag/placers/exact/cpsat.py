@@ -40,6 +40,3 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
         if judge.best is not None:
             model.hint(BatchSchedule.single(judge.best.placement, judge.start_s(judge.best), judge.costs.num_devices))
         return cpsat_program(model, model.ticks, judge.consider_schedule)
-
-
-PLACER = CpSatPlacer

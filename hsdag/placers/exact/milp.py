@@ -180,6 +180,3 @@ def num_entries(f: Formulation) -> int:
     num_waits = sum(len(consumers) * (1 + len(set(consumers.values()))) // 2 for consumers in f.consumers)
     num_bound = sum(f.room(each, list(range(n))) is not None for each in range(d))
     return 10 * num_pairs * d + 5 * num_waits * d * d + num_bound * n * n
-
-
-PLACER = MilpPlacer

@@ -113,6 +113,3 @@ def _schedule_of(judge: Judge, plan: Plan) -> Schedule:
     run_s = judge.costs.time_s[np.arange(judge.costs.num_ops), plan.placement]
     start_s = judge.start_s(plan)
     return Schedule(plan.placement, start_s, float((start_s + run_s).max()))
-
-
-PLACER = MilpSplitPlacer

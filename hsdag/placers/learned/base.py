@@ -18,7 +18,7 @@ from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Progress, Trainer
 from hsdag.placers.base import Placer, Preset
 from hsdag.placers.incumbent import GaveUp, Incumbent, Limits, Status
-from hsdag.placers.lists.critical_path import CriticalPathPlacer
+from hsdag.placers.lists.schedulers import CriticalPathPlacer
 from hsdag.placers.local.sa import SaPlacer
 from hsdag.runtime.platforms.usable import usable_memory_bytes
 from hsdag.runtime.problems.plan import Plan

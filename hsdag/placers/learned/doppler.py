@@ -118,6 +118,3 @@ def _compile_decoding() -> None:
     shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
     scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
     decode(tables_of(ScheduleProblem.from_arrays([[1.0] * d] * n, [(0, 1)])), scores, Rules(), np.zeros(1, np.uint64))
-
-
-PLACER = DopplerPlacer

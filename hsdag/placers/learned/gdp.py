@@ -38,6 +38,3 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
     def needed_bytes(self, problem: Problem) -> float:
         """What an update holds at once."""
         return needed_bytes(problem.num_units, problem.num_devices, self.options)
-
-
-PLACER = GdpPlacer

@@ -56,6 +56,3 @@ def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
     if not config.structure:
         off.update(STRUCTURE_GROUPS)
     return tuple(group for group in GROUPS if group not in off)
-
-
-PLACER = HsdagPlacer

@@ -60,6 +60,3 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
             return value + scale_s * over_bytes if over_bytes > 0 and np.isfinite(value) else float("nan")
 
         return penalised
-
-
-PLACER = PlacetoPlacer

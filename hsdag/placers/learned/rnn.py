@@ -39,6 +39,3 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
     def needed_bytes(self, problem: Problem) -> float:
         """What an update holds at once."""
         return needed_bytes(problem.num_units, self.options)
-
-
-PLACER = RnnPlacer

@@ -68,13 +68,13 @@ class SchedulePlacer(ListPlacer[NoOptions]):
     by_start: ClassVar[bool] = False
 
     @abstractmethod
-    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:
+    def priority(self, tables: Tables) -> FloatArray:
         """[U] what ops are taken by, largest first; ties go by op index, then device index."""
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
         """Ops by priority, each on the device where it ends first."""
         tables = tables_of(costs)
-        return list_schedule(tables, self.priority(costs, tables), insertion=self.insertion)
+        return list_schedule(tables, self.priority(tables), insertion=self.insertion)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One plan."""
@@ -82,7 +82,7 @@ class SchedulePlacer(ListPlacer[NoOptions]):
         assert costs is not None
         if problem.objective.is_steady:
             tables = tables_of(costs)
-            yield Plan(balanced_placement(tables, self.priority(costs, tables), links, by_start=self.by_start))
+            yield Plan(balanced_placement(tables, self.priority(tables), links, by_start=self.by_start))
         else:
             schedule = self.schedule(costs)
             yield Plan(schedule.device, schedule.ranks)

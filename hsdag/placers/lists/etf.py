@@ -1,4 +1,4 @@
-"""EtfPlacer: earliest task first, of all ready ops and devices the pair that can start first.
+"""ETF and m-ETF: earliest task first, of all ready ops and devices the pair that can start first.
 
 Legend: N ops, D devices.
 """
@@ -26,12 +26,19 @@ class EtfPlacer(SchedulePlacer):
     with_results: ClassVar[bool] = False
     """Whether results count in memories beside weights."""
 
-    def priority(self, costs: ScheduleProblem, tables: Tables) -> FloatArray:  # noqa: ARG002
+    def priority(self, tables: Tables) -> FloatArray:
         return levels_of(tables).static_s
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
         tables = tables_of(costs)
-        return earliest_task_first(tables, self.priority(costs, tables), with_results=self.with_results)
+        return earliest_task_first(tables, self.priority(tables), with_results=self.with_results)
+
+
+class MEtfPlacer(EtfPlacer):
+    """ETF with the memory that inference needs; for throughput, weights count here and results in the repair."""
+
+    name = "m-etf"
+    with_results = True
 
 
 class Pairs(NamedTuple):
@@ -239,6 +246,3 @@ def _let_go(room: Room, held: Held, now_s: float) -> None:
         code = pop(held.ending, 0, held.num_ending[0])
         held.num_ending[0] -= 1
         room.held_bytes[code % num_devices] -= held.size_bytes[code // num_devices, code % num_devices]
-
-
-PLACER = EtfPlacer

@@ -11,18 +11,11 @@ import numpy as np
 
 from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.lists.schedule import Room, has_room, settle
+from hsdag.placers.lists.schedule import Room, first_ready, has_room, release, settle
 from hsdag.runtime.problems.tables import Tables
 from hsdag.runtime.simulator import Links
-from hsdag.runtime.simulator.heaps import pop, push
-from hsdag.runtime.simulator.machine import BLOCKING, CHANNEL, EGRESS, INDEPENDENT
-
-_LINKS = {
-    Links.INDEPENDENT: INDEPENDENT,
-    Links.EGRESS: EGRESS,
-    Links.CHANNEL: CHANNEL,
-    Links.BLOCKING: BLOCKING,
-}
+from hsdag.runtime.simulator.heaps import pop
+from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT
 
 
 class Loads(NamedTuple):
@@ -45,7 +38,7 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
     """
     n, d = tables.time_s.shape
     size = d + d * d
-    loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), _LINKS[links])
+    loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
     room = Room.of(tables)
     _run(tables, room, loads, priority, by_start)
     return room.device
@@ -53,11 +46,7 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
 
 @bare
 def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bool) -> None:
-    num_ready = 0
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
-            push(room.ready, 0, num_ready, -priority[v], v)
-            num_ready += 1
+    num_ready = first_ready(room, priority)
     while num_ready > 0:
         v = pop(room.ready, 0, num_ready)
         num_ready -= 1
@@ -66,12 +55,7 @@ def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bo
             d = _least_loaded(t, room, loads, v, by_start, False)
         _load(t, room, loads, v, d)
         settle(t, room, v, d, 0.0)
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            room.waiting[u] -= 1
-            if room.waiting[u] == 0:
-                push(room.ready, 0, num_ready, -priority[u], u)
-                num_ready += 1
+        num_ready = release(t, room, priority, v, num_ready)
 
 
 @bare

@@ -11,22 +11,49 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hsdag.evaluators.policy_file import read_policy
+from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.errors import FileFormatError, OptionError
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.placers.lists.base import ListPlacer
-from hsdag.placers.lists.idle_time import IdleTime
-from hsdag.placers.lists.rule_kernel import NUM_WEIGHTS, PARTS, Rule, Work, fill_tails, schedule_by_rule
-from hsdag.placers.lists.schedule import ListSchedule, Room
+from hsdag.placers.lists.idle_time import IdleTime, earliest, occupy
+from hsdag.placers.lists.schedule import ListSchedule, Room, settle
 from hsdag.policies import SHIPPED
-from hsdag.runtime.problems.op_features import PATH_THROUGH, STATIC_WAY, op_features
+from hsdag.runtime.problems.op_features import OP_FEATURES, PATH_THROUGH, STATIC_WAY, op_features
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.tables import Tables, lengths_of, levels_of, tables_of
+from hsdag.runtime.problems.tables import Tables, arrival_s, lengths_of, levels_of, tables_of
 
+MOMENT_FEATURES = (
+    "earliest start, later than that of the first candidate",
+    "earliest end, later than that of the first candidate",
+    "end on the second best device, later than on the best",
+)
+"""Of an op among the candidates, as they change while ops are placed; in units of the mean op, cut at ``MOST``."""
+DEVICE_FEATURES = (
+    "start, later than on the best device",
+    "end, later than on the best device",
+    "way to the end, longer than by the best device",
+    "time of the op, longer than on the fastest device",
+    "time of transfers to the device",
+    "share of the op's input that is on the device",
+    "end of the device's last op, later than the first device to be free",
+    "work on the device, in units of a balanced schedule",
+    "share of memory that is taken with the op",
+    "how long the device would wait for the op's inputs",
+)
+"""Of a device for the op at hand; times in units of the mean op, cut at ``MOST``."""
+MOST = 10.0
+NUM_WEIGHED = 5
+"""The first features of a device count with three weights: by themselves, and times two features of the op, which are
+the longest path through it and the longest way to the end without transfers."""
+PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGHED, NUM_WEIGHED, 1)
+"""Weights of a rule: of an op, of the moment, of a device, of a device by the op, and the share of memory it fills."""
+NUM_WEIGHTS = sum(PARTS)
 METHOD, WEIGHTS = "rules", "rules"
 SPREAD = 0.2
 """Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
@@ -60,7 +87,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
     """
 
     tries_few = False
-    name = METHOD
+    name = "rules"
     options_type = RulesOptions
     objectives = ("latency",)
 
@@ -135,4 +162,210 @@ def read_rules(path: Path) -> FloatArray:
     return np.asarray(rules, dtype=np.float64)
 
 
-PLACER = RulesPlacer
+class Rule(NamedTuple):
+    """A rule as the kernel reads it for one problem."""
+
+    score: FloatArray  # [N] of ops, without the moment
+    moment: FloatArray  # [3]
+    device: FloatArray  # [3, 10] by themselves, and times two features of the op
+    factor: FloatArray  # [N, 2] those features
+    tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
+    op_s: float  # the mean op
+    length_s: float  # of a balanced schedule
+    most_memory: float  # share of a device's memory that ops may fill
+    device_order: IntArray  # [D] by which devices of equal scores are taken
+
+
+class Work(NamedTuple):
+    """Room for what a rule looks at, beside that of every list scheduler."""
+
+    candidate: IntArray  # [N]
+    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
+    work_s: FloatArray  # [D]
+    start_s: FloatArray  # [D] of the op at hand
+    input_bytes: FloatArray  # [D] of the op at hand
+    sent_s: FloatArray  # [D]
+    share: FloatArray  # [D] of memory, with the op at hand
+    gap: IntArray  # [D] the idle time that the op at hand would take
+    able: BoolArray  # [D]
+
+    @staticmethod
+    def of(tables: Tables) -> Work:
+        """Room for one schedule."""
+        n, d = tables.time_s.shape
+        return Work(
+            candidate=np.zeros(n, np.int64),
+            readers=np.diff(tables.out_first),
+            ready_s=np.zeros((n, d)),
+            work_s=np.zeros(d),
+            start_s=np.zeros(d),
+            input_bytes=np.zeros(d),
+            sent_s=np.zeros(d),
+            share=np.zeros(d),
+            gap=np.zeros(d, np.int64),
+            able=np.zeros(d, np.bool_),
+        )
+
+
+@bare
+def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Work) -> None:
+    """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
+
+    Near O(N (C + D) + E D) for C candidates at a time.
+    """
+    count = 0
+    for v in range(len(room.device)):
+        if room.waiting[v] == 0:
+            w.candidate[count] = v
+            count += 1
+    for turn in range(len(room.device)):
+        v = _select(t, rule, room, w, count)
+        count -= 1
+        _look(t, room, idle, w, v)
+        _permit(t, rule, w, v)
+        d = _place(t, rule, room, w, v)
+        occupy(idle, d, w.gap[d], w.start_s[d], w.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
+        _settle(t, room, w, v, d)
+        room.sequence[turn] = v
+        for k in range(t.out_first[v], t.out_first[v + 1]):
+            u = t.out_op[k]
+            room.waiting[u] -= 1
+            if room.waiting[u] == 0:
+                for i in range(len(room.free_s)):
+                    w.ready_s[u, i] = arrival_s(t, u, i, room.device, room.end_s)
+                w.candidate[count] = u
+                count += 1
+
+
+@inlined
+def _select(t: Tables, rule: Rule, room: Room, w: Work, count: int) -> int:
+    """Take the candidate of the largest score off the list; ties by op index."""
+    first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
+    for i in range(count):
+        start_s, end_s, _ = _soonest(t, room, w, w.candidate[i])
+        first_s, first_end_s = min(first_s, start_s), min(first_end_s, end_s)
+    for i in range(count):
+        v = w.candidate[i]
+        start_s, end_s, second_s = _soonest(t, room, w, v)
+        score = rule.score[v]
+        score += rule.moment[0] * min((start_s - first_s) / rule.op_s, MOST)
+        score += rule.moment[1] * min((end_s - first_end_s) / rule.op_s, MOST)
+        score += rule.moment[2] * (min((second_s - end_s) / rule.op_s, MOST) if second_s < np.inf else MOST)
+        if score > highest or (score == highest and v < w.candidate[at]):
+            at, highest = i, score
+    chosen: int = w.candidate[at]
+    w.candidate[at] = w.candidate[count - 1]
+    return chosen
+
+
+@inlined
+def _soonest(t: Tables, room: Room, w: Work, v: int) -> tuple[float, float, float]:
+    """Earliest start of v behind all that devices have, its earliest end, and that on the second best device."""
+    start_s, end_s, second_s = np.inf, np.inf, np.inf
+    for d in range(len(room.free_s)):
+        if t.time_s[v, d] < np.inf:
+            here_s = max(room.free_s[d], w.ready_s[v, d])
+            start_s = min(start_s, here_s)
+            second_s = min(second_s, max(end_s, here_s + t.time_s[v, d]))
+            end_s = min(end_s, here_s + t.time_s[v, d])
+    return start_s, end_s, second_s
+
+
+@inlined
+def _look(t: Tables, room: Room, idle: IdleTime, w: Work, v: int) -> None:
+    """When devices could start v, what they hold of its inputs and of their memory."""
+    received = 0.0
+    for d in range(len(room.free_s)):
+        w.input_bytes[d] = w.sent_s[d] = 0.0
+        if t.time_s[v, d] < np.inf:
+            w.start_s[d], w.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        home = room.device[t.in_op[k]]
+        received += t.in_bytes[k]
+        w.input_bytes[home] += t.in_bytes[k]
+        for d in range(len(room.free_s)):
+            w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+    for d in range(len(room.free_s)):
+        held = room.held_bytes[d] + received - w.input_bytes[d] + t.weight_bytes[v] + t.output_bytes[v]
+        w.share[d] = held / max(t.memory_bytes[d], 1.0)
+        w.input_bytes[d] = w.input_bytes[d] / received if received > 0.0 else 0.0
+
+
+@inlined
+def _permit(t: Tables, rule: Rule, w: Work, v: int) -> None:
+    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
+    roomiest, is_able = -1, False
+    for d in range(len(w.able)):
+        w.able[d] = t.time_s[v, d] < np.inf and w.share[d] <= rule.most_memory
+        is_able = is_able or w.able[d]
+        if t.time_s[v, d] < np.inf and (roomiest < 0 or w.share[d] < w.share[roomiest]):
+            roomiest = d
+    if not is_able:
+        w.able[roomiest] = True
+
+
+@inlined
+def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
+    """The device of the largest score; ties by ``device_order``."""
+    first_s, end_s, way_s, least_s, free_s = np.inf, np.inf, np.inf, np.inf, np.inf
+    for d in range(len(w.able)):
+        free_s = min(free_s, room.free_s[d])
+        if w.able[d]:
+            first_s, least_s = min(first_s, w.start_s[d]), min(least_s, t.time_s[v, d])
+            end_s = min(end_s, w.start_s[d] + t.time_s[v, d])
+            way_s = min(way_s, w.start_s[d] + t.time_s[v, d] + rule.tail_s[v, d])
+    best, highest = -1, -np.inf
+    for d in rule.device_order:
+        if not w.able[d]:
+            continue
+        here_s, unit_s = w.start_s[d] + t.time_s[v, d], rule.op_s
+        score = _weighed(rule, v, 0, min((w.start_s[d] - first_s) / unit_s, MOST))
+        score += _weighed(rule, v, 1, min((here_s - end_s) / unit_s, MOST))
+        score += _weighed(rule, v, 2, min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST))
+        score += _weighed(rule, v, 3, min((t.time_s[v, d] - least_s) / unit_s, MOST))
+        score += _weighed(rule, v, 4, min(w.sent_s[d] / unit_s, MOST))
+        score += rule.device[0, 5] * w.input_bytes[d]
+        score += rule.device[0, 6] * min((room.free_s[d] - free_s) / unit_s, MOST)
+        score += rule.device[0, 7] * w.work_s[d] / rule.length_s
+        score += rule.device[0, 8] * min(w.share[d], MOST)
+        score += rule.device[0, 9] * max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
+        if best < 0 or score > highest:
+            best, highest = d, score
+    return best
+
+
+@inlined
+def _weighed(rule: Rule, v: int, f: int, value: float) -> float:
+    weight: float = rule.device[0, f] + rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]
+    return weight * value
+
+
+@inlined
+def _settle(t: Tables, room: Room, w: Work, v: int, d: int) -> None:
+    """v runs on its device; results that nothing waits for any more are freed."""
+    settle(t, room, v, d, w.start_s[d])
+    w.work_s[d] += t.time_s[v, d]
+    if w.readers[v] > 0:
+        room.held_bytes[d] += t.output_bytes[v]
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        u = t.in_op[k]
+        w.readers[u] -= 1
+        if w.readers[u] == 0:
+            room.held_bytes[room.device[u]] -= t.output_bytes[u]
+
+
+@bare
+def fill_tails(t: Tables, tail_s: FloatArray) -> None:
+    """The optimistic cost table of PEFT (Arabnejad and Barbosa 2014, eq. 1) into ``tail_s`` [N, D], in O(E D^2)."""
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        for d in range(tail_s.shape[1]):
+            longest_s = 0.0
+            for k in range(t.out_first[v], t.out_first[v + 1]):
+                u, least_s = t.out_op[k], np.inf
+                for other in range(tail_s.shape[1]):
+                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
+                longest_s = max(longest_s, least_s)
+            tail_s[v, d] = longest_s

@@ -93,7 +93,7 @@ def list_schedule(
     go by ``device_order`` [D], by default by index. ``insertion`` lets it use the first idle time that is long
     enough; else it runs after all that its device has. ``pinned`` [N] gives the device of an op, -1 to choose.
     Devices that are full with weights are left out, and so are pins, while there is another.
-    Near O((N + E) D log N); insertion passes over idle time in blocks.
+    Near O((N + E) D log N); insertion also passes over the gaps behind an op's inputs that are too short.
     """
     n, d = tables.time_s.shape
     room = Room.of(tables)
@@ -115,11 +115,7 @@ def _run(
     insertion: bool,
     by_start: bool,
 ) -> None:
-    num_ready = 0
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
-            push(room.ready, 0, num_ready, -priority[v], v)
-            num_ready += 1
+    num_ready = first_ready(room, priority)
     for turn in range(len(room.device)):
         v = pop(room.ready, 0, num_ready)
         num_ready -= 1
@@ -127,12 +123,30 @@ def _run(
         while not _place(t, room, idle, v, pin, device_order, insertion, by_start, within):
             pin, within = -1, pin >= 0
         room.sequence[turn] = v
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            room.waiting[u] -= 1
-            if room.waiting[u] == 0:
-                push(room.ready, 0, num_ready, -priority[u], u)
-                num_ready += 1
+        num_ready = release(t, room, priority, v, num_ready)
+
+
+@inlined
+def first_ready(room: Room, priority: FloatArray) -> int:
+    """Put the ops without inputs into the heap; how many there are."""
+    count = 0
+    for v in range(len(room.device)):
+        if room.waiting[v] == 0:
+            push(room.ready, 0, count, -priority[v], v)
+            count += 1
+    return count
+
+
+@inlined
+def release(t: Tables, room: Room, priority: FloatArray, v: int, count: int) -> int:
+    """v is placed: put the ops that waited for it alone into the heap of ``count`` ops; how many are there then."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        room.waiting[u] -= 1
+        if room.waiting[u] == 0:
+            push(room.ready, 0, count, -priority[u], u)
+            count += 1
+    return count
 
 
 @inner
@@ -148,25 +162,25 @@ def _place(
     limited: bool,
 ) -> bool:
     """Put v on its best device; False where none may take it."""
-    best, best_start_s, best_end_s, block, slot = -1, np.inf, np.inf, -1, -1
+    best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
     for i in range(len(device_order)):
         d = device_order[i]
         if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, room, v, d)):
             continue
-        ready_s, b, s = arrival_s(t, v, d, room.device, room.end_s), -1, -1
+        ready_s, gap = arrival_s(t, v, d, room.device, room.end_s), -1
         start_s = max(ready_s, room.free_s[d])
         if insertion:
-            start_s, b, s = earliest(idle, d, ready_s, t.time_s[v, d], t.op_overhead_s)
+            start_s, gap = earliest(idle, d, ready_s, t.time_s[v, d], t.op_overhead_s)
         end_s = start_s + t.time_s[v, d]
         sooner = end_s < best_end_s
         if by_start:
             sooner = start_s < best_start_s or (start_s == best_start_s and sooner)
         if best < 0 or sooner:
-            best, best_start_s, best_end_s, block, slot = d, start_s, end_s, b, s
+            best, best_start_s, best_end_s, slot = d, start_s, end_s, gap
     if best < 0:
         return False
     if insertion:
-        occupy(idle, best, block, slot, best_start_s, best_end_s + t.op_overhead_s)
+        occupy(idle, best, slot, best_start_s, best_end_s + t.op_overhead_s)
     settle(t, room, v, best, best_start_s)
     return True
 

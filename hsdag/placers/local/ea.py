@@ -57,6 +57,3 @@ class EaPlacer(LocalPlacer[EaOptions]):
     def patience(self, incumbent: Incumbent) -> float:
         num_movable = int((incumbent.problem.supported.sum(axis=1) > 1).sum())
         return self.options.patience + self.options.patience_per_unit * num_movable
-
-
-PLACER = EaPlacer

@@ -9,7 +9,7 @@ import numpy as np
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.incumbent import LEAST_GAIN, Incumbent
-from hsdag.placers.lists.heft import HeftPlacer
+from hsdag.placers.lists.schedulers import HeftPlacer
 from hsdag.placers.local.annealing import Annealing, Heat, Source
 from hsdag.placers.local.base import LocalPlacer, ground_of, placed_and_ranked
 from hsdag.placers.local.chain import places_of
@@ -160,6 +160,3 @@ def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
     num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
     rank = places_of(-upward_s)
     return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
-
-
-PLACER = SaPlacer

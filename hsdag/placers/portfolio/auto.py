@@ -183,6 +183,3 @@ def _lists(problem: Problem) -> tuple[str, ...]:
     """LISTS without stages where these run in turn and nothing forces a split: mincut finds the best one then."""
     forced = problem.objective.is_steady or (problem.costs is not None and is_split_forced(problem.costs))
     return tuple(method for method in LISTS if forced or method != "pipeline")
-
-
-PLACER = AutoPlacer

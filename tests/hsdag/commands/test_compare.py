@@ -14,7 +14,7 @@ from hsdag.commands.compare_source import Source
 from hsdag.commands.runs import Run
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.placers.incumbent import GaveUp, Incumbent, Status
-from hsdag.placers.lists.random import RandomPlacer
+from hsdag.placers.lists.baselines import RandomPlacer
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher

@@ -1,8 +1,7 @@
-"""Methods by name: one file each, with their own hyper-parameters and presets."""
+"""Methods by name, with their own hyper-parameters and presets."""
 
 from __future__ import annotations
 
-import re
 from typing import get_args, get_type_hints
 
 import pytest
@@ -18,10 +17,9 @@ from hsdag.search.options import PlaceOptions
 
 
 @pytest.mark.parametrize("method", method_names())
-def test_a_method_is_named_like_its_file_and_has_a_default_preset(method: str) -> None:
+def test_a_method_is_found_by_its_name_and_has_a_default_preset(method: str) -> None:
     placer = find_method(method)
-    assert placer.name == method
-    assert placer.__module__.rpartition(".")[2] == method.replace("-", "_")
+    assert (placer.name, placer.__module__) == (method, method_modules()[method])
     assert "default" in placer.presets(is_cheap=True)
     assert make_placer(method).options == placer.presets(is_cheap=False)["default"].options
 
@@ -95,8 +93,3 @@ def test_a_name_is_given_once() -> None:
 def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOptions, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         options.check()
-
-
-def test_support_files_are_no_methods() -> None:
-    assert not {"base", "tables", "highs-process"} & set(method_names())
-    assert all(re.fullmatch(r"hsdag\.placers\.\w+\.\w+", module) for module in method_modules().values())

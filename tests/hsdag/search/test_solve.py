@@ -19,8 +19,8 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.pipeline import PipelinePlacer
 from hsdag.placers.incumbent import GaveUp, Incumbent, Status
-from hsdag.placers.lists.best_device import BestDevicePlacer
-from hsdag.placers.lists.enumerative import EnumerativePlacer
+from hsdag.placers.lists.baselines import BestDevicePlacer
+from hsdag.placers.lists.schedulers import EnumerativePlacer
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective

@@ -20,7 +20,7 @@ from hsdag.placers.exact.base import Judge
 from hsdag.placers.exact.cpsat import CpSatPlacer
 from hsdag.placers.exact.formulation import Formulation, MemoryRule
 from hsdag.placers.incumbent import Incumbent, Limits, Status
-from hsdag.placers.lists.best_device import BestDevicePlacer
+from hsdag.placers.lists.baselines import BestDevicePlacer
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective

@@ -17,7 +17,7 @@ from hsdag.placers.exact.milp_split import MilpSplitPlacer
 from hsdag.placers.exact.modules import ModuleSolver
 from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.incumbent import Incumbent, Limits
-from hsdag.placers.lists.heft import HeftPlacer
+from hsdag.placers.lists.schedulers import HeftPlacer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Order, Semantics, simulate

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.placers.lists import enumerative
-from hsdag.placers.lists.enumerative import shard_groups
+from hsdag.placers.lists.schedulers import _best_assignment, shard_groups
 from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
 from tests.hsdag.placers.searches import recorded
 
@@ -54,7 +53,7 @@ def test_no_permutation_costs_less_than_the_assignment(seed: int, k: int, d: int
     cost_s[rng.random(cost_s.shape) < 0.2] = np.inf
     least_s = min(cost_s[ops, choice].sum() for choice in itertools.permutations(range(d), len(ops)))
     if np.isfinite(least_s):
-        assert cost_s[ops, enumerative._best_assignment(cost_s)].sum() == pytest.approx(least_s)
+        assert cost_s[ops, _best_assignment(cost_s)].sum() == pytest.approx(least_s)
 
 
 def test_shards_come_before_reductions_and_meta_ops_in_order() -> None:

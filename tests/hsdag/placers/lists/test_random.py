@@ -7,7 +7,7 @@ import pytest
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.incumbent import Limits, Status
-from hsdag.placers.lists.random import RandomPlacer, uniform_placements
+from hsdag.placers.lists.baselines import RandomPlacer, uniform_placements
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.units import problem_of
 from hsdag.runtime.simulator import Semantics

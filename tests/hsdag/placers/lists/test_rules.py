@@ -16,9 +16,17 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray
-from hsdag.placers.lists.heft import HeftPlacer
-from hsdag.placers.lists.rule_kernel import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS
-from hsdag.placers.lists.rules import WEIGHTS, RuleScheduler, RulesOptions, RulesPlacer, read_rules
+from hsdag.placers.lists.rules import (
+    DEVICE_FEATURES,
+    MOMENT_FEATURES,
+    NUM_WEIGHTS,
+    WEIGHTS,
+    RuleScheduler,
+    RulesOptions,
+    RulesPlacer,
+    read_rules,
+)
+from hsdag.placers.lists.schedulers import HeftPlacer
 from hsdag.policies import SHIPPED
 from hsdag.runtime.problems.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
