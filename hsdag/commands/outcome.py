@@ -17,7 +17,7 @@ from hsdag.commands.measured_trace import measured_timeline
 from hsdag.ir.colocation import held_bytes
 from hsdag.ir.errors import SearchError
 from hsdag.ir.placement import Placement, SpeedupRecord
-from hsdag.runtime.measuring.caches import identity, torch_identity
+from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.platforms.usable import usable_cpus
@@ -260,7 +260,6 @@ class Outcome:
 
     def environment(self) -> dict[str, str]:
         """Versions, and the hardware of every device by its full name."""
-        identify = torch_identity if self.session.is_on_torch else identity
         devices = self.session.devices.all
         return {
             "hsdag": __version__,
@@ -268,7 +267,7 @@ class Outcome:
             "python": platform.python_version(),
             "system": platform.platform(),
             "processors": str(usable_cpus()),
-            **{f"device {spec.name}": str(identify(spec).get("hardware", "")) for spec in devices},
+            **{f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices},
         }
 
     def _alone(self) -> str:

@@ -23,7 +23,7 @@ from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.measuring.caches import ProfileCache, identity, torch_identity
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -153,7 +153,6 @@ class Session:
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
         stored = cache if cache is not None else ProfileCache.default()
-        identify = torch_identity if self.is_on_torch else identity
         profiler = Profiler(
             self.client,
             self.graph,
@@ -162,7 +161,6 @@ class Session:
             effort=effort,
             on_step=on_step,
             should_stop=should_stop,
-            identify=identify,
         )
         stages = _stages(problem, self.graph) if self.subject.labels is None else None
         return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)

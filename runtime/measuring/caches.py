@@ -7,8 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,31 +83,23 @@ def _full(key: Mapping[str, Any]) -> dict[str, Any]:
     return normal
 
 
-Identify = Callable[[DeviceSpec], dict[str, Any]]
-"""What a device's figures depend on."""
-
-
 def identity(spec: DeviceSpec) -> dict[str, Any]:
-    """What a device's figures depend on: the hardware by its full name, and the properties."""
-    core = ov.Core()
+    """What a device's figures depend on: the hardware by its full name, the properties, and torch where it is torch's.
+
+    Torch's devices are "cpu" and "cuda:0"; OpenVINO writes its own in capitals.
+    """
+    own: dict[str, Any] = {"plugin": spec.plugin, "properties": dict(sorted(spec.properties.items()))}
+    is_cuda, is_torch = spec.plugin.startswith("cuda"), spec.plugin.islower()
+    if is_torch:
+        import torch
+
+        own |= {"torch": torch.__version__, "plugin": spec.plugin if is_cuda else "CPU"}
+        if is_cuda:
+            return {**own, "hardware": str(torch.cuda.get_device_name(spec.plugin))}
     try:
-        full_name = str(core.get_property(spec.plugin, "FULL_DEVICE_NAME"))
+        return {**own, "hardware": str(ov.Core().get_property(own["plugin"], "FULL_DEVICE_NAME"))}
     except RuntimeError:
-        full_name = ""
-    return {"plugin": spec.plugin, "hardware": full_name, "properties": dict(sorted(spec.properties.items()))}
-
-
-def torch_identity(spec: DeviceSpec) -> dict[str, Any]:
-    """The same of a device of torch's."""
-    import torch
-
-    if spec.plugin == "cpu":
-        return {"torch": torch.__version__, **identity(replace(spec, plugin="CPU"))}
-    own = {
-        "hardware": str(torch.cuda.get_device_name(spec.plugin)),
-        "properties": dict(sorted(spec.properties.items())),
-    }
-    return {"torch": torch.__version__, "plugin": spec.plugin, **own}
+        return {**own, "hardware": ""}
 
 
 MOST_BYTES = 4 << 30

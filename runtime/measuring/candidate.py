@@ -109,43 +109,6 @@ class Limits:
         return 0.4 * self.run_s
 
 
-@dataclass(frozen=True)
-class _OpenCandidate:
-    """An open candidate as an objective measures it; a ``Meter``."""
-
-    client: WorkerClient
-    limit_s: float
-    key: str
-    is_stepwise: bool = False
-    scenario: int | None = None
-    requests: int | None = None
-    peak_of: Callable[[], float] = lambda: float("nan")
-
-    def single_runs(self, count: int) -> list[float]:
-        stop_s = 0.5 * self.limit_s
-        if self.is_stepwise:
-            stop_s = min(stop_s, MOST_TURN_S)
-        return self.client.call(Run(self.key, count, stop_s, self.scenario), self.limit_s)
-
-    def in_flight(self, count: int) -> float:
-        wanted = self.requests
-        request = Throughput(self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
-        return self.client.call(request, self.limit_s)
-
-    def energy_j(self, count: int) -> float:
-        counters, num_runs = EnergyCounters.find(), 0
-        before, begin_s = counters.counts(), time.perf_counter()
-        while num_runs < count or time.perf_counter() - begin_s < LEAST_ENERGY_S:
-            num_runs += len(self.single_runs(count))
-        joules = counters.joules_since(before) / num_runs
-        if joules <= 0:
-            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
-        return joules
-
-    def peak_bytes(self) -> float:
-        return self.peak_of()
-
-
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
@@ -168,12 +131,12 @@ class CandidateRunner:
         self.requests = requests
         self.peak_of: Callable[[Candidate], float] = _unknown_peak
         self.limits = limits or Limits()
-        self._candidates: dict[str, Candidate] = {}
+        self.candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
 
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
-        self._candidates[key] = candidate
+        self.candidates[key] = candidate
         is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
         patience_s = COMPILING_LIMIT_S if is_whole else 0.0
         opened = self.client.call(self.request(key, candidate), self.limits.compile_s, patience_s)
@@ -194,18 +157,15 @@ class CandidateRunner:
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
-        return self.objective.measured(self._open_candidate(key), runs)
+        return self.objective.measured(_Measured(self, key), runs)
 
-    def run_scenario(self, key: str, runs: int, scenario: int) -> list[float]:
-        """Seconds of ``runs`` inferences of one scenario. Raises CandidateFailed."""
+    def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
+        """Seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
         self._reopen_if_lost(key)
-        return self._open_candidate(key, scenario).single_runs(runs)
-
-    def _open_candidate(self, key: str, scenario: int | None = None) -> _OpenCandidate:
-        is_stepwise = any(len(each.inferences) > 1 for each in self.scenarios)
-        peak_of, opened = self.peak_of, self._candidates[key]
-        limit_s = self.limits.run_s
-        return _OpenCandidate(self.client, limit_s, key, is_stepwise, scenario, self.requests, lambda: peak_of(opened))
+        stop_s = 0.5 * self.limits.run_s
+        if any(len(each.inferences) > 1 for each in self.scenarios):
+            stop_s = min(stop_s, MOST_TURN_S)
+        return self.client.call(Run(key, runs, stop_s, scenario), self.limits.run_s)
 
     def difference(self, key: str, reference: str) -> dict[str, float | None]:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
@@ -215,16 +175,45 @@ class CandidateRunner:
 
     def close(self, key: str) -> None:
         """Forget a candidate."""
-        del self._candidates[key]
+        del self.candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
             with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
                 self.client.call(Close(key), self.limits.run_s)
 
     def _reopen_if_lost(self, key: str) -> None:
         if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:
-            if key not in self._candidates:
+            if key not in self.candidates:
                 raise CandidateFailed(f"candidate {key!r} was never opened")
-            self.open(key, self._candidates[key])
+            self.open(key, self.candidates[key])
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """An open candidate as an objective measures it; a ``Meter``."""
+
+    runner: CandidateRunner
+    key: str
+
+    def single_runs(self, count: int) -> list[float]:
+        return self.runner.run_scenario(self.key, count, None)
+
+    def in_flight(self, count: int) -> float:
+        wanted = self.runner.requests
+        request = Throughput(self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
+        return self.runner.client.call(request, self.runner.limits.run_s)
+
+    def energy_j(self, count: int) -> float:
+        counters, num_runs = EnergyCounters.find(), 0
+        before, begin_s = counters.counts(), time.perf_counter()
+        while num_runs < count or time.perf_counter() - begin_s < LEAST_ENERGY_S:
+            num_runs += len(self.single_runs(count))
+        joules = counters.joules_since(before) / num_runs
+        if joules <= 0:
+            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
+        return joules
+
+    def peak_bytes(self) -> float:
+        return self.runner.peak_of(self.runner.candidates[self.key])
 
 
 def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]) -> tuple[str, ...]:

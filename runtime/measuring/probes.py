@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -248,51 +249,39 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     return [(mine[-1] - begin_s) / len(mine) for mine in counted]
 
 
-ELEMENTS = 1 << 20
-"""Of the tensor that is handed over: 4 MiB."""
-
-RUNS = 5
+HANDED_BYTES, HANDED_RUNS = 1 << 22, 5
+"""Of the tensor that is handed over from one device to another, and how often."""
 
 
 @device_calls()
 def probe_transfer(request: ProbeTransfer) -> Transfer:
-    """Have both devices add 1, one after the other, through an ordinary tensor and through a shared one.
+    """Have one device read what the other one has written, through an ordinary tensor and through a shared one.
 
     Host memory of one GPU's context is any memory to another GPU, which copies it.
     """
-    from hsdag.runtime.executor.shared_memory import SharedMemory  # only here: its package takes long to load
-
-    writer, reader = request.writer, request.reader
-    core = make_core((writer, reader))
-    ends = [_adding_one(core, spec) for spec in (writer, reader)]
-    form = (ov.Type.f32, ov.Shape([ELEMENTS]))
-    plain_s, is_right = _handed_over(ends, ov.Tensor(*form))
-    gpus = [spec.name for spec in (writer, reader) if spec.plugin.startswith("GPU")]
-    shared = SharedMemory(core, (writer, reader)).tensor(0, [1], False, *form)
+    specs = request.writer, request.reader
+    core, names = make_core(specs), tuple(spec.openvino_name for spec in specs)
+    asked = Probe(names, "elementwise", 1, HANDED_BYTES, HANDED_RUNS, 0.0, "ordinary")
+    plain, shared = (_handed_over(core, specs, replace(asked, way=way)) for way in ("ordinary", "shared"))
+    assert plain is not None
+    gpus = [spec.name for spec in specs if spec.plugin.startswith("GPU")]
     if shared is None:  # two CPUs, or a GPU without such memory
-        others = [spec.name for spec in (writer, reader) if not spec.plugin.startswith(("CPU", "GPU"))]
-        return Transfer("process", (*gpus, *others), plain_s, plain_s, is_right)
-    shared_s, is_shared_right = _handed_over(ends, shared)
-    return Transfer("host", tuple(gpus[1:]), plain_s, shared_s, is_right and is_shared_right)
+        others = [spec.name for spec in specs if not spec.plugin.startswith(("CPU", "GPU"))]
+        return Transfer("process", (*gpus, *others), plain[0], plain[0], plain[1])
+    return Transfer("host", tuple(gpus[1:]), plain[0], shared[0], plain[1] and shared[1])
 
 
-def _adding_one(core: Any, spec: DeviceSpec) -> Any:
-    given = opset13.parameter([ELEMENTS], np.float32, name="x")
-    model = ov.Model([opset13.result(opset13.add(given, opset13.constant(np.float32(1))))], [given], "hand over")
-    request = core.compile_model(model, spec.openvino_name).create_infer_request()
-    request.get_tensor(request.model_inputs[0]).data[...] = 1.0
-    return request
-
-
-def _handed_over(ends: list[Any], tensor: ov.Tensor) -> tuple[float, bool]:
+def _handed_over(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> tuple[float, bool] | None:
     """The least seconds of both inferences with a tensor between them, and whether the result is right."""
-    writer, reader = ends
-    writer.set_tensor(writer.model_outputs[0], tensor)
-    reader.set_tensor(reader.model_inputs[0], tensor)
+    made = handing_over(core, specs, what)
+    if made is None:
+        return None
+    (writer, reader), infer = made
+    writer.get_tensor(writer.model_inputs[0]).data[...] = 2.5
     times_s = []
-    for _ in range(RUNS):
+    for _ in range(what.runs):
         begin = time.perf_counter()
-        infer_checked(writer)
-        infer_checked(reader)
+        infer()
         times_s.append(time.perf_counter() - begin)
-    return min(times_s[1:]), bool(np.all(reader.get_tensor(reader.model_outputs[0]).data == 3.0))
+    infer_checked(reader)
+    return min(times_s[1:]), bool(np.all(reader.get_tensor(reader.model_outputs[0]).data == 2.0))

@@ -21,7 +21,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
-from hsdag.runtime.measuring.caches import Identify, ProfileCache, identity
+from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
 from hsdag.runtime.measuring.probes import LEAST_ROUNDS
@@ -88,9 +88,7 @@ class Profiler:
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
-        identify: Identify | None = None,
     ) -> None:
-        self._identify = identify or identity
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client = client
         self._graph = graph
@@ -126,12 +124,9 @@ class Profiler:
 
     def _step(self, what: str) -> None:
         """Say what is measured next, if it is to be."""
-        self._check()
-        self._on_step(what)
-
-    def _check(self) -> None:
         if self._should_stop():
             raise DeviceError("profiling was interrupted")
+        self._on_step(what)
 
     @property
     def _left_s(self) -> float:
@@ -139,10 +134,10 @@ class Profiler:
 
     def _key(self, asked: Asked, d: int) -> dict[str, Any]:
         """What the times of a device depend on. The machine is not in it: the cache is this machine's own."""
-        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": self._identify(asked.devices[d])}
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(asked.devices[d])}
         if not asked.own(d).all():
             on = set(asked.on(d))
-            key["carriers"] = [self._identify(other) for other in asked.devices if other.openvino_name in on]
+            key["carriers"] = [identity(other) for other in asked.devices if other.openvino_name in on]
         return key
 
     def _device(self, asked: Asked, d: int) -> DeviceProfile:
@@ -221,30 +216,45 @@ class Profiler:
             device_bytes=stored.get("device_bytes"),
         )
 
+    def _kept(
+        self,
+        key: Mapping[str, Any],
+        effort_s: float,
+        what: str,
+        measure: Callable[[], dict[str, Any]],
+        is_whole: Callable[[dict[str, Any]], bool] = lambda _: True,
+    ) -> dict[str, Any]:
+        """From the cache, else measured, and kept if it is whole."""
+        stored = self._cache.get(key, effort_s)
+        if stored is None:
+            self._step(what)
+            stored = measure()
+            if is_whole(stored):
+                self._cache.put(key, stored, effort_s)
+        return stored
+
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         kind = "image" if "Convolution" in self._graph.op_types else "matrix"
-        key = {"what": "links", "kind": kind, "devices": [self._identify(spec) for spec in devices]}
-        stored = self._cache.get(key, self._effort.probe_limit_s)
-        if stored is None:
-            self._step("profiling transfers")
-            stored = measure_links(self._probe, devices, kind)
-            self._cache.put(key, stored, self._effort.probe_limit_s)
+        key = {"what": "links", "kind": kind, "devices": [identity(spec) for spec in devices]}
+        effort_s = self._effort.probe_limit_s
+        stored = self._kept(key, effort_s, "profiling transfers", lambda: measure_links(self._probe, devices, kind))
         tables = (np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s"))
         return LinkProfile(*tables)
 
     def _hand_overs(self, devices: Sequence[DeviceSpec]) -> dict[str, FloatArray]:
-        key = {"what": "hand-overs", "devices": [self._identify(spec) for spec in devices]}
-        stored = self._cache.get(key, self._effort.probe_limit_s)
-        if stored is None:
-            self._step("profiling how tensors are handed over")
-            end_s = self._clock() + HAND_OVER_SHARE * self._effort.total_s
+        key = {"what": "hand-overs", "devices": [identity(spec) for spec in devices]}
+        end_s = self._clock() + HAND_OVER_SHARE * self._effort.total_s
 
-            def in_time(*asked: Any) -> Probed | None:
-                return self._probe(*asked) if self._clock() < end_s else None
+        def in_time(*asked: Any) -> Probed | None:
+            return self._probe(*asked) if self._clock() < end_s else None
 
-            stored = measure_hand_overs(in_time, devices)
-            if self._clock() < end_s:
-                self._cache.put(key, stored, self._effort.probe_limit_s)
+        stored = self._kept(
+            key,
+            self._effort.probe_limit_s,
+            "profiling how tensors are handed over",
+            lambda: measure_hand_overs(in_time, devices),
+            lambda _: self._clock() < end_s,
+        )
         return {way: np.array(stored[way]) for way in WAYS}
 
     def _probe(
@@ -259,13 +269,14 @@ class Profiler:
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
-        key = {"what": "side by side", "model": self._digest, "devices": [self._identify(spec) for spec in devices]}
-        stored = self._cache.get(key, self._effort.pair_limit_s)
-        if stored is None:
-            self._step("profiling devices side by side")
-            stored = {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS}
-            if all(stored.values()):
-                self._cache.put(key, stored, self._effort.pair_limit_s)
+        key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
+        stored = self._kept(
+            key,
+            self._effort.pair_limit_s,
+            "profiling devices side by side",
+            lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
+            lambda found: all(found.values()),
+        )
         found = Contention.of(stored, len(devices))
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():
