@@ -35,7 +35,7 @@ def place(
     partition_cpu: int | None = None,
     method: str = "auto",
     preset: str = "default",
-    settings: Mapping[str, object] | None = None,
+    settings: Mapping[str, object] | Sequence[str] | None = None,
     init: str | Path | None = None,
     start: str | Path | Placement | None = None,
     reward: str | None = None,
@@ -67,7 +67,8 @@ def place(
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``, and for the executor
     "cuda", whose devices are torch's, also a ``Workload`` or the name of one; ``devices``, ``shape``, ``data_shape``,
     ``tokens``, ``memory``, each of ``pins`` and ``infer_precision`` are written as at the command line;
-    ``settings`` are hyper-parameters of the method by name; ``init`` is a policy file of ``hsdag train``, for ``auto``
+    ``settings`` are hyper-parameters of the method by name, or texts such as ``"chains=2"``;
+    ``init`` is a policy file of ``hsdag train``, for ``auto``
     or the method whose policy it is; ``start`` is a placement to begin with, such as the one that serves at present;
     durations are texts such as ``"60s"``, or seconds;
     ``workers`` compute what is simulated, and measure on machines like this one; ``inputs`` is an .npz file
@@ -87,45 +88,19 @@ def place(
     from hsdag.models import Workload
     from hsdag.runtime.measuring.references import parse_reference
     from hsdag.runtime.platforms.devices import PRECISION_OPTION, parse_values
-    from hsdag.runtime.problems.pins import parse_pins
-    from hsdag.search.options import (
-        PlaceOptions,
-        command_words,
-        input_scenarios,
-        input_shapes,
-        parse_duration,
-        parse_executor,
-        parse_memory,
-    )
+    from hsdag.search.options import PlaceOptions, command_words, from_arguments, input_scenarios
 
     is_file = isinstance(model, str | Path)
     defaults = {name: parameter.default for name, parameter in signature(place).parameters.items()}
-    options = PlaceOptions(
-        arguments=command_words(given, defaults),
-        devices=devices if devices is None or isinstance(devices, str) else ",".join(devices),
-        partition_cpu=partition_cpu,
-        method=method,
-        preset=preset,
-        changes=_changes(method, settings, init),
-        reward=reward,
-        executor=parse_executor(executor),
-        objective=find_objective(objective),
-        budget_s=parse_duration(budget),
-        max_evaluations=max_evaluations,
-        candidate_limit_s=parse_duration(candidate_limit, "--candidate-limit"),
-        seed=seed,
-        workers=workers,
-        reference=parse_reference(reference, Path(model) if is_file else None),
-        max_difference=max_difference,
-        shapes=input_shapes(shape),
-        inputs=Path(inputs) if inputs is not None else None,
-        scenarios=input_scenarios(data_shape, tokens),
-        memory_bytes=parse_memory(memory),
-        pins=parse_pins(pins),
-        precision=parse_values(PRECISION_OPTION, infer_precision),
-        fresh=fresh,
-        start=Placement.load(start) if isinstance(start, str | Path) else start,
-    )
+    found = {
+        "arguments": command_words(given, defaults),
+        "changes": _changes(method, settings, init),
+        "reference": parse_reference(reference, Path(model) if is_file else None),
+        "scenarios": input_scenarios(data_shape, tokens),
+        "precision": parse_values(PRECISION_OPTION, infer_precision),
+        "start": Placement.load(start) if isinstance(start, str | Path) else start,
+    }
+    options = PlaceOptions(**from_arguments(given | {"budget": budget}) | found)
     is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
     source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
@@ -142,7 +117,7 @@ def solve(
     order: str | None = None,
     links: str = "independent",
     preset: str = "default",
-    settings: Mapping[str, object] | None = None,
+    settings: Mapping[str, object] | Sequence[str] | None = None,
     init: str | Path | None = None,
     start: str | Path | Mapping[str, str] | Placement | None = None,
     budget: str | float = "10s",
@@ -164,24 +139,17 @@ def solve(
     ``on_better`` of the best so far, every second at most.
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
+    given = dict(locals())
     from hsdag.commands.simulate import parse_semantics
-    from hsdag.runtime.problems.pins import parse_pins
-    from hsdag.search.options import SolveOptions, parse_duration, parse_memory
+    from hsdag.search.options import SolveOptions, from_arguments
     from hsdag.search.solve import solve as run_solve
 
-    options = SolveOptions(
-        method=method,
-        objective=find_objective(objective),
-        semantics=parse_semantics(execution, order, links, seed=seed),
-        budget_s=parse_duration(budget),
-        max_evaluations=max_evaluations,
-        seed=seed,
-        workers=workers,
-        preset=preset,
-        changes=_changes(method, settings, init),
-        pins=parse_pins(pins),
-        memory_bytes=parse_memory(memory),
-    )
+    found = {
+        "changes": _changes(method, settings, init),
+        "semantics": parse_semantics(execution, order, links, seed=seed),
+        "start": None,
+    }
+    options = SolveOptions(**from_arguments(given) | found)
     placer = options.placer()
     if on_update is not None:
         from hsdag.commands.curves import tell_updates
@@ -247,11 +215,14 @@ def compile_work_conserving(
     return compile_placed(source, placement, core=core, properties=properties, options=options)
 
 
-def _changes(method: str, settings: Mapping[str, object] | None, init: str | Path | None) -> dict[str, str]:
+def _changes(
+    method: str, settings: Mapping[str, object] | Sequence[str] | None, init: str | Path | None
+) -> dict[str, str]:
     """Hyper-parameters as text, with the policy to begin with."""
-    from hsdag.placers.registry import begun_with
+    from hsdag.placers.registry import begun_with, parse_changes
 
-    changes = {name: str(value) for name, value in (settings or {}).items()}
+    named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())
+    changes = {name: str(value) for name, value in named.items()}
     return changes if init is None else begun_with(method, init, changes)
 
 

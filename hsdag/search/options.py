@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,9 @@ from hsdag.placers.names import REWARDS
 from hsdag.placers.registry import find_preset, make_placer
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.platforms.usable import usable_cpus
-from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.objectives import Objective, find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.pins import Pin
+from hsdag.runtime.problems.pins import Pin, parse_pins
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
 
@@ -45,17 +45,22 @@ _UNIT_BYTES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
+def _recorded(kind: Any) -> dict[str, Any]:
+    """Marks an option that a run folder records, as a value of ``kind``: a resumed search may not differ in it."""
+    return {"recorded": kind}
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """What every search takes. Raises OptionError for a value outside its range."""
 
-    method: str = "auto"
-    objective: Objective = LATENCY
+    method: str = field(default="auto", metadata=_recorded(str))
+    objective: Objective = field(default=LATENCY, metadata=_recorded(str))
     budget_s: float = 60.0
     max_evaluations: int | None = None
-    seed: int = 0
-    preset: str = "default"
-    changes: Mapping[str, str] = field(default_factory=dict)
+    seed: int = field(default=0, metadata=_recorded(int))
+    preset: str = field(default="default", metadata=_recorded(str))
+    changes: Mapping[str, str] = field(default_factory=dict, metadata=_recorded(dict[str, str]))
     workers: str | None = None
     """What computes parts of the search in other processes, as ``make_pool`` takes it."""
     num_threads: int = field(default_factory=usable_cpus)
@@ -103,19 +108,19 @@ class PlaceOptions(SearchOptions):
 
     devices: str | None = None
     partition_cpu: int | None = None
-    executor: ExecutorName = "hetero"
-    reward: str | None = None
+    executor: ExecutorName = field(default="hetero", metadata=_recorded(str))
+    reward: str | None = field(default=None, metadata=_recorded(str))
     fresh: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: Path | None = None
     scenarios: tuple[Scenario, ...] = ()
-    memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    pins: tuple[Pin, ...] = ()
+    memory_bytes: Mapping[str, float] = field(default_factory=dict, metadata=_recorded(dict[str, float]))
+    pins: tuple[Pin, ...] = field(default=(), metadata=_recorded(tuple[str, ...]))
     precision: Mapping[str, str] = field(default_factory=dict)
     """Hints by device, as ``parse_values`` gives them."""
     candidate_limit_s: float = 120.0
-    reference: ReferenceName = "cpu"
-    max_difference: float | None = None
+    reference: ReferenceName = field(default="cpu", metadata=_recorded(str | None))
+    max_difference: float | None = field(default=None, metadata=_recorded(float | None))
     """Limit of the answer: by how much its outputs may differ from the reference's, over the largest value."""
     finalists: int = 3
     start: Placement | None = None
@@ -153,6 +158,12 @@ class PlaceOptions(SearchOptions):
         """The method's preset. Raises OptionError for names that are unknown."""
         return find_preset(self.method, self.preset)
 
+    def record(self) -> dict[str, Any]:
+        """The options that a run folder records, as values of JSON; the reference counts where outputs are limited."""
+        found = {name: _plain(getattr(self, name)) for name in recorded_options()}
+        reference = None if self.max_difference is None else self.reference
+        return found | {"reward": self.resolved_reward, "reference": reference}
+
     def check(self) -> None:
         """Raise OptionError for what the method cannot do, before any work is done for it."""
         self.objective.check(self.semantics)
@@ -163,6 +174,35 @@ class PlaceOptions(SearchOptions):
         self.objective.check_machine()
         placer = self.placer(is_cheap=False)
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
+
+
+def recorded_options() -> dict[str, tuple[Any, Any]]:
+    """The type, and the default, of each option of ``place`` that a run folder records, as values of JSON."""
+    default = PlaceOptions()
+    recorded = [each for each in fields(PlaceOptions) if "recorded" in each.metadata]
+    return {each.name: (each.metadata["recorded"], _plain(getattr(default, each.name))) for each in recorded}
+
+
+def _plain(value: Any) -> Any:
+    """An option's value as JSON has it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return tuple(each.text for each in value)
+    return value.name if isinstance(value, Objective) else value
+
+
+def from_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of ``hsdag.place`` and ``hsdag.solve`` as fields of options; those that are none are left out.
+
+    Raises OptionError for a text of another form.
+    """
+    names = {each.name for kind in (PlaceOptions, SolveOptions) for each in fields(kind)}
+    found = {name: value for name, value in given.items() if name in names}
+    for name, (field_name, parse) in _PARSERS.items():
+        if name in given:
+            found[field_name] = parse(given[name])
+    return found
 
 
 def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -249,3 +289,17 @@ def parse_executor(text: str) -> ExecutorName:
         if text == name:
             return name
     raise OptionError(f"unknown executor {text!r}; choose one of {', '.join(EXECUTION)}")
+
+
+_PARSERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "devices": ("devices", lambda given: given if given is None or isinstance(given, str) else ",".join(given)),
+    "objective": ("objective", find_objective),
+    "executor": ("executor", parse_executor),
+    "budget": ("budget_s", parse_duration),
+    "candidate_limit": ("candidate_limit_s", lambda given: parse_duration(given, "--candidate-limit")),
+    "shape": ("shapes", input_shapes),
+    "inputs": ("inputs", lambda given: given if given is None else Path(given)),
+    "memory": ("memory_bytes", parse_memory),
+    "pins": ("pins", parse_pins),
+}
+"""Of arguments that are given as texts: the field of the options, and what reads it."""

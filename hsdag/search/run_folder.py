@@ -8,10 +8,10 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
@@ -23,6 +23,7 @@ from hsdag.ir.graph_file import write_graph
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 from hsdag.runtime.measuring.profile import ModelProfile, write_profile
 from hsdag.runtime.problems.plan import Plan
+from hsdag.search.options import recorded_options
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,6 @@ _SAID = {
     "data_shapes": "another --data-shape or --tokens",
     "memory_bytes": "another --memory",
     "pins": "other pins (--pin)",
-    "max_difference": "another --max-difference",
     "num_units": "other placement units",
 }
 """How a field of the record is called in a message, where its name does not say it."""
@@ -50,7 +50,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
 
-class RunRecord(BaseModel):
+class _RunRecord(BaseModel):
     """What a search is about. A resumed one must be about the same."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,31 +61,31 @@ class RunRecord(BaseModel):
     devices: list[DeviceRecord]
     placed: list[str] = []
     """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
-    method: str
-    preset: str
-    changes: dict[str, str] = {}
-    seed: int
-    objective: str
-    reward: str = "measured"
-    executor: str = "hetero"
     num_units: int
     data_shapes: tuple[str, ...] = ()
-    memory_bytes: dict[str, float] = {}
     labels: dict[str, list[str]] | None = None
     """Of a workload, the columns of its ``OpLabels``."""
-    pins: tuple[str, ...] = ()
-    max_difference: float | None = None
-    reference: str | None = None  # where there is a largest difference from it
     model_path: str | None = None
     arguments: tuple[str, ...] | None = None
     """Words of the command line that began the search, without the model and the budget; None where none could."""
 
     @model_validator(mode="after")
-    def _placed_devices_are_listed(self) -> RunRecord:
+    def _placed_devices_are_listed(self) -> _RunRecord:
         names = [device.name for device in self.devices]
         if len({*names}) != len(names) or len({*self.placed}) != len(self.placed) or not {*self.placed} <= {*names}:
             raise ValueError("'devices' needs different names, and 'placed' may name each of them once")
         return self
+
+
+_OPTIONS: dict[str, Any] = {
+    name: (kind, "measured" if name == "reward" else default) for name, (kind, default) in recorded_options().items()
+}
+
+if TYPE_CHECKING:
+    RunRecord: TypeAlias = Any
+else:
+    RunRecord = create_model("RunRecord", __base__=_RunRecord, **_OPTIONS)
+    """What a search is about, with the options that ``PlaceOptions`` has recorded."""
 
 
 class PlanRecord(BaseModel):
@@ -189,8 +189,9 @@ class RunFolder:
         found = read_run_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
         for name in (name for name in names if name not in _SAYING and getattr(found, name) != getattr(record, name)):
+            what = _SAID.get(name) or f"another --{name.replace('_', '-')}"
             raise SearchError(
-                f"{path} is a search with {_SAID.get(name, f'another {name}')}; resume it with the settings it was "
+                f"{path} is a search with {what}; resume it with the settings it was "
                 "started with, or start again without --resume"
             )
         folder = RunFolder(path, record)

@@ -354,22 +354,12 @@ def _open_folder(
         model=session.model_record,
         devices=session.device_records,
         placed=list(problem.devices),
-        method=options.method,
-        preset=options.preset,
-        changes=dict(options.changes),
-        seed=options.seed,
-        objective=options.objective.name,
-        reward=options.resolved_reward,
-        executor=options.executor,
         num_units=problem.num_units,
         data_shapes=tuple(scenario.text for scenario in session.scenarios),
-        memory_bytes=dict(options.memory_bytes),
         labels=None if labels is None else {name: list(column) for name, column in vars(labels).items()},
-        pins=tuple(pin.text for pin in options.pins),
-        max_difference=options.max_difference,
-        reference=None if options.max_difference is None else options.reference,
         model_path=None if source is None else str(source),
         arguments=options.arguments,
+        **options.record(),
     )
     return RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
 

@@ -123,7 +123,7 @@ def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
 
 def test_a_search_for_one_executor_is_not_resumed_for_another(placed: PlaceResult, tiny_resnet: Path) -> None:
     options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", budget_s=4.0, protocol=QUICK)
-    with pytest.raises(SearchError, match="a search with another executor"):
+    with pytest.raises(SearchError, match="a search with another --executor"):
         run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)
 
 

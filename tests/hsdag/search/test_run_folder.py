@@ -151,10 +151,10 @@ def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seed": 1}, "another seed"),
-        ({"method": "best-device"}, "another method"),
+        ({"seed": 1}, "another --seed"),
+        ({"method": "best-device"}, "another --method"),
         ({"num_units": 4}, "other placement units"),
-        ({"objective": "throughput"}, "another objective"),
+        ({"objective": "throughput"}, "another --objective"),
         ({"num_units": 4, "pins": ("a=B",)}, "other pins"),
         ({"max_difference": 1e-3}, "another --max-difference"),
     ],
