@@ -33,7 +33,7 @@ from safetensors.numpy import load_file
 
 import hsdag
 from hsdag.commands.workload import build_problem
-from hsdag.evaluators.state_file import StateFile
+from hsdag.evaluators.policy_file import StateFile
 from hsdag.models import save_model_files
 from hsdag.runtime.problems.problem_file import read_problem, write_problem
 

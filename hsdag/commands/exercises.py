@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.fleet.job import Exchange, Job
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import Exchange, Job, Pool
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.lists.rules import RuleScheduler
 from hsdag.placers.memory_repair import repaired

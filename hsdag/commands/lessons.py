@@ -10,9 +10,8 @@ import numpy as np
 
 from hsdag.commands.families import Family, find_family
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.fleet.job import Exchange, Job
-from hsdag.fleet.pool import Pool
-from hsdag.learning.doppler.lesson import Lesson
+from hsdag.fleet.pool import Exchange, Job, Pool
+from hsdag.learning.doppler.pretraining import Lesson
 from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.units import problem_of

@@ -8,8 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from platform import node
 
-from hsdag.fleet.job import Exchange, Findings, Job
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import Exchange, Findings, Job, Pool
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.placement import Record
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

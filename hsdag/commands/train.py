@@ -17,16 +17,14 @@ from hsdag.commands.lessons import Expert, lessons_of
 from hsdag.commands.train_rules import RuleTraining, RuleTrainingOptions, judged
 from hsdag.commands.training_state import TrainingState
 from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.policy_file import write_policy
-from hsdag.evaluators.state_file import StateFile
+from hsdag.evaluators.policy_file import StateFile, write_policy
 from hsdag.fleet.pool import Pool
 from hsdag.fleet.workers import check_workers, pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.file_lock import FileLock
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
-from hsdag.learning.doppler.lesson import Lesson
-from hsdag.learning.doppler.making import policy_card
-from hsdag.learning.doppler.pretraining import Pretraining, zero_shot
+from hsdag.learning.doppler.policy import policy_card
+from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
 from hsdag.learning.options import Baseline
 from hsdag.learning.training import Progress
 from hsdag.placers.learned.base import one_thread

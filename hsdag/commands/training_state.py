@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hsdag.evaluators.state_file import StateFile
+from hsdag.evaluators.policy_file import StateFile
 from hsdag.ir.errors import SearchError
 from hsdag.learning.snapshot import check_same
 

@@ -15,8 +15,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hsdag.fleet.job import Exchange, Findings, Job, JobLost
-from hsdag.fleet.pool import Host
+from hsdag.fleet.pool import Exchange, Findings, Host, Job, JobLost
 from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.version import __version__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hsdag.fleet.job import Job
+from hsdag.fleet.pool import Job
 from hsdag.ir.processes import Channel, main
 
 

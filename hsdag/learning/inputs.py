@@ -1,4 +1,7 @@
-"""Inputs: what networks read of a problem before anything is placed. Legend: N ops, E edges, D devices."""
+"""Inputs: what networks read of a problem before anything is placed.
+
+Legend: N ops, E edges, D devices, U placement units, F features.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from hsdag.features import feature_matrix
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.learning.encoders import Edges
 from hsdag.learning.networks import standardise
 from hsdag.runtime.problems.op_features import OP_FEATURES, op_features, paper_features
+from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.tables import NOISE, Levels, Tables, levels_of, mean_seconds, mean_transfers, tables_of
 
@@ -99,3 +104,25 @@ def sum_over_path(h: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
         total = total + total[jump]
         jump = jump[jump]
     return total[:-1]
+
+
+def tokens_of(problem: Problem, *, with_costs: bool) -> torch.Tensor:
+    """[U, F] type, place in topological order, shape of the output, and its bytes, all that problem files know of it.
+
+    Without places, shards of one op would be alike to a network. With costs, where they are known, the times on every
+    device, transfers and levels too.
+    """
+    values = feature_matrix(problem.units, ("op_type", "positional", "output_shape")).values
+    columns = [values, np.log1p(problem.units.graph.output_bytes)[:, None]]
+    if with_costs and problem.costs is not None:
+        columns.append(cost_features(problem.costs))
+    return standardise(np.concatenate(columns, axis=1))
+
+
+def edges_of(problem: Problem, *, with_costs: bool) -> Edges:
+    """The edges of the units' graph, with what they carry where costs are asked for and known, else with zeros."""
+    if with_costs and problem.costs is not None:
+        return inputs_of(problem.costs).edges
+    graph = problem.units.graph
+    source, target = torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst)
+    return Edges(source, target, torch.zeros(len(source), 1))

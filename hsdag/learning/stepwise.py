@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from hsdag.ir.graph import BoolArray
-from hsdag.learning.choices import drawn, judged, likeliest
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout
+from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, judged, likeliest
 from hsdag.runtime.problems.plan import Plan
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from hsdag.evaluators.base import Score
+from hsdag.evaluators.policy_file import StateFile
 from hsdag.evaluators.recording import Event
-from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.file_lock import FileLock
 from hsdag.ir.graph import ComputationGraph

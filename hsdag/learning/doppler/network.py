@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hsdag.learning.decoding_kernel import END_LATER, START_LATER
+from hsdag.learning.decoding import END_LATER, START_LATER
 from hsdag.learning.encoders import make_encoder
 from hsdag.learning.inputs import Inputs, sum_over_path
 from hsdag.learning.networks import Mlp, linear

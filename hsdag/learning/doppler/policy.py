@@ -1,30 +1,84 @@
-"""DualPolicy: SEL and PLC as a policy over plans of one problem (DOPPLER §4).
+"""DualPolicy: SEL and PLC as a policy over plans of one problem (DOPPLER §4), new or from a file.
 
-Legend: B plans, N ops, D devices, M decisions, W width.
+Legend: B plans, N ops, K levels, P pairs, D devices, M decisions, W width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from torch.nn.functional import leaky_relu, one_hot, pad
 
+from hsdag.evaluators.policy_file import PolicyFile, read_policy
+from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph import IntArray, inverse_of
-from hsdag.learning.choices import judged
-from hsdag.learning.decoding import Rules, decode
-from hsdag.learning.decoding_kernel import SLOPE
-from hsdag.learning.decoding_records import Episodes, Scores
-from hsdag.learning.doppler.candidates import judged_in_turn
+from hsdag.learning.decoding import FEATURES, PAPER_FEATURES, SLOPE, Episodes, Rules, Scores, decode
+from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
-from hsdag.learning.inputs import Inputs
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, seeds_from
+from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, Inputs, inputs_of
+from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, judged, seeds_from
+from hsdag.learning.snapshot import without_gone
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import simulate
+
+
+def judged_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[B, N] log-probabilities of the ops selected at every step, by their scores [B, N], and entropies [B, N].
+
+    The op that step t selects is a candidate from step ``first[:, t]`` to t.
+
+    Nothing is subtracted from a sum, which would have no digits left where scores are far apart: every op counts at the
+    nodes of a tree that cover its steps, and a step adds up the nodes above it. The weights of a node are relative to
+    its largest one, so that no sum is zero.
+    """
+    cover = Cover.of(first)
+    value, num_nodes = score.flatten()[cover.op], len(score) * cover.num_nodes
+    most = score.detach().min().repeat(num_nodes).scatter_reduce(0, cover.node, value.detach(), "amax")
+    below = most[cover.node] - value
+    weight = torch.exp(-below)
+    sums = [score.new_zeros(num_nodes).scatter_add(0, cover.node, each) for each in (weight, weight * below)]
+    most, total, lost = (each.reshape(len(score), -1)[:, cover.above] for each in (most, *sums))  # [B, N, K]
+    highest = most.amax(dim=-1, keepdim=True)  # of all candidates
+    share = torch.exp(most - highest)
+    lost = (share * (lost + (highest - most) * total)).sum(dim=-1)
+    total = (share * total).sum(dim=-1)
+    return score - highest.squeeze(-1) - total.log(), total.log() + lost / total
+
+
+class Cover(NamedTuple):
+    """The nodes that cover the steps of every op: of a binary tree over the steps, the fewest.
+
+    Node i is above nodes 2 i and 2 i + 1; the last half are the steps.
+    """
+
+    op: torch.Tensor  # [P] of a pair of an op and one of its nodes: where it is in [B, N],
+    node: torch.Tensor  # [P] and where the node is in [B, num_nodes]
+    above: torch.Tensor  # [N, K] the nodes above each step that cover anything
+    num_nodes: int
+
+    @classmethod
+    def of(cls, first: torch.Tensor) -> Cover:
+        """The cover of steps ``first`` [B, N] to t for every step t."""
+        num_steps = first.shape[1]
+        leaf, longest = 1 << num_steps.bit_length(), int((torch.arange(num_steps) - first).max()) + 1
+        level = torch.arange(longest.bit_length(), dtype=torch.int32)
+        step = leaf + torch.arange(num_steps, dtype=torch.int32)[:, None]
+        left, right = -((-leaf - first.int()[..., None]) >> level), (step + 1) >> level  # [B, N, K] inside these
+        pairs = []
+        for end, node in ((left, left), (right, right - 1)):
+            found = ((left < right) & (end & 1).bool()).flatten().nonzero().squeeze(1)
+            op = found // len(level)
+            pairs.append(torch.stack([op, node.expand_as(left).flatten()[found] + op // num_steps * (2 * leaf)]))
+        ops, nodes = torch.cat(pairs, dim=1)
+        return cls(ops, nodes, step >> level, 2 * leaf)
 
 
 class DualPolicy(Policy):
@@ -116,3 +170,71 @@ def start_order(costs: ScheduleProblem, plan: Plan) -> IntArray:
     """[N] the ops in the order in which a work-conserving machine starts them under ``plan``; topological."""
     start_s = simulate(costs, plan.placement, priority=plan.order).start_s
     return np.lexsort((inverse_of(costs.topological_order), start_s))
+
+
+def dual_network(options: DopplerConfig, generator: torch.Generator) -> DualNetwork:
+    """The untrained network; it reads any problem."""
+    num_features = NUM_WIDE if options.wide_features else NUM_PAPER
+    network = DualNetwork(
+        num_features,
+        len(FEATURES) if options.wide_features else PAPER_FEATURES,
+        options.width,
+        options.layers,
+        options.encoder,
+        generator,
+        is_mean=options.mean_of_embeddings,
+        is_direct=options.direct,
+        logit_range=options.logit_range,
+    )
+    if options.begins_as is Beginning.HEFT:
+        network.begin_as_heft()
+    if options.begins_as is Beginning.CRITICAL_PATH:
+        network.begin_as_critical_path()
+    return network
+
+
+def dual_policy(network: DualNetwork | OwnScores, costs: ScheduleProblem, options: DopplerConfig) -> DualPolicy:
+    """The network's policy over plans of a problem."""
+    rules = Rules(
+        by_path=not options.learns_order,
+        by_start=not options.learns_devices,
+        mean_of_seen=options.mean_of_embeddings,
+    )
+    return DualPolicy(network, inputs_of(costs, is_wide=options.wide_features), rules)
+
+
+METHOD = "doppler"
+
+
+def policy_card(name: str, options: DopplerConfig) -> dict[str, Any]:
+    """What the card of a policy has to say so that its networks can be made again."""
+    return {"name": name, "method": METHOD, "options": {each: getattr(options, each) for each in DUAL_OPTIONS}}
+
+
+def stored_policy(path: Path) -> PolicyFile:
+    """A policy file of DOPPLER, whose weights fit the networks that its card describes.
+
+    Options that the card leaves out, since they are newer than the file, have their defaults in the card that is
+    returned. Raises FileFormatError for any other file.
+    """
+    stored = read_policy(path, METHOD)
+    given, hints = stored.card.get("options"), get_type_hints(DopplerConfig)
+    if isinstance(given, dict):
+        given = without_gone(given)
+    if not isinstance(given, dict) or not set(given) <= set(DUAL_OPTIONS):
+        raise FileFormatError(
+            f"the card of {path} may give {', '.join(DUAL_OPTIONS)} as options, not {given!r}; "
+            "write one with 'hsdag train'"
+        )
+    options = {each: getattr(DopplerConfig, each) for each in DUAL_OPTIONS} | given
+    try:
+        for name, value in options.items():
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        made = dual_network(DopplerConfig(**options, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
+    except ValidationError as error:
+        raise FileFormatError(f"the card of {path} has {name}={value!r}: {error.errors()[0]['msg']}") from error
+    except OptionError as error:
+        raise FileFormatError(f"the card of {path} has an option that is wrong: {error}") from error
+    if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
+        raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
+    return replace(stored, card={**stored.card, "options": options})

@@ -8,19 +8,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from hsdag.evaluators.base import Checkpoint, SearchStopped
+from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.ir.graph import IntArray
 from hsdag.learning.doppler.config import DopplerConfig
-from hsdag.learning.doppler.lesson import Lesson
-from hsdag.learning.doppler.making import dual_network, dual_policy
 from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.doppler.policy import dual_network, dual_policy
 from hsdag.learning.policy import first_plans
 from hsdag.learning.snapshot import learner_tensors, load_learner
 from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
+from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A problem to learn on, how its plans are scored, and the plans of an expert.
+
+    ``singles`` are the placements [U] of single devices.
+    """
+
+    costs: ScheduleProblem
+    evaluator: Evaluator
+    singles: tuple[IntArray, ...]
+    experts: tuple[Plan, ...]
+
 
 NAME = "pretraining"
 

@@ -13,8 +13,7 @@ from torch import nn
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Groups, Level, Parse, Together
-from hsdag.learning.hsdag.topology import Topology
+from hsdag.learning.hsdag.groups import Groups, Level, Parse, Together, Topology
 from hsdag.learning.networks import Mlp
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from hsdag.learning.choices import drawn, likeliest, log_probabilities
 from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Parse, Together
 from hsdag.learning.hsdag.network import GroupNetwork, Situation, View
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, seeds_from
+from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, likeliest, log_probabilities, seeds_from
 from hsdag.runtime.problems.plan import Plan
 
 

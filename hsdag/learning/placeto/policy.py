@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from hsdag.learning.choices import drawn, judged, likeliest
 from hsdag.learning.networks import in_passes
 from hsdag.learning.placeto.config import PlacetoConfig, Start
 from hsdag.learning.placeto.groups import Groups, device_of_groups
 from hsdag.learning.placeto.network import PlacetoNetwork
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout
+from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, judged, likeliest
 from hsdag.runtime.problems.plan import Plan
 
 ROWS = 2**16

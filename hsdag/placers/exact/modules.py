@@ -22,8 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow
 
-from hsdag.fleet.job import Exchange, Job
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import Exchange, Job, Pool
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.partition import Partition

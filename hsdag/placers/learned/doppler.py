@@ -13,13 +13,10 @@ import torch
 from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
-from hsdag.learning.decoding import Rules, decode
-from hsdag.learning.decoding_kernel import FEATURES
-from hsdag.learning.decoding_records import Scores
+from hsdag.learning.decoding import FEATURES, Rules, Scores, decode
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
-from hsdag.learning.doppler.making import dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.doppler.network import DualNetwork, OwnScores
-from hsdag.learning.doppler.policy import DualPolicy
+from hsdag.learning.doppler.policy import DualPolicy, dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Trainer
 from hsdag.placers.base import Preset

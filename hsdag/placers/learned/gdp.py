@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import torch
 
-from hsdag.learning.gdp.config import GdpConfig
-from hsdag.learning.gdp.network import GdpNetwork, needed_bytes
+from hsdag.learning.gdp.network import GdpConfig, GdpNetwork, needed_bytes
+from hsdag.learning.inputs import edges_of, tokens_of
 from hsdag.learning.stepwise import StepwisePolicy
-from hsdag.learning.tokens import edges_of, tokens_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem

@@ -9,12 +9,11 @@ import torch
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.groups import Topology
 from hsdag.learning.hsdag.network import GroupNetwork
 from hsdag.learning.hsdag.policy import GroupPolicy
-from hsdag.learning.hsdag.topology import Topology
-from hsdag.learning.inputs import cost_features, finite_times
+from hsdag.learning.inputs import cost_features, edges_of, finite_times
 from hsdag.learning.networks import standardise
-from hsdag.learning.tokens import edges_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem

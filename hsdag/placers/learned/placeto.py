@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from hsdag.evaluators.memory import MemoryJudge
+from hsdag.learning.inputs import tokens_of
 from hsdag.learning.placeto.config import PlacetoConfig
 from hsdag.learning.placeto.groups import groups_of
 from hsdag.learning.placeto.network import PlacetoNetwork, needed_bytes
 from hsdag.learning.placeto.policy import ROWS, PlacetoPolicy
-from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.plan import Plan

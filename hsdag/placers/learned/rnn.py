@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hsdag.learning.rnn.config import RnnConfig
-from hsdag.learning.rnn.network import SequenceNetwork, needed_bytes
+from hsdag.learning.inputs import tokens_of
+from hsdag.learning.rnn.network import RnnConfig, SequenceNetwork, needed_bytes
 from hsdag.learning.stepwise import StepwisePolicy
-from hsdag.learning.tokens import tokens_of
 from hsdag.placers.base import Preset
 from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
 from hsdag.runtime.problems.problem import Problem

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.evaluators.base import Evaluator
-from hsdag.fleet.job import Findings
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import Findings, Pool
 from hsdag.ir.errors import ExecutionError
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
 from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob, is_proven

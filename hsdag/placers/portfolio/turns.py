@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.evaluators.base import Evaluator
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.fleet.job import Exchange, Findings, Job
+from hsdag.fleet.pool import Exchange, Findings, Job
 from hsdag.ir.errors import OptionError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Limits, Status

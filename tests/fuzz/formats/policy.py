@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from hsdag.evaluators.policy_file import policy_method
-from hsdag.evaluators.state_file import StateFile
+from hsdag.evaluators.policy_file import StateFile, policy_method
 from hsdag.ir.errors import HsdagError
-from hsdag.learning.doppler.making import stored_policy
+from hsdag.learning.doppler.policy import stored_policy
 from hsdag.placers.lists.rules import read_rules
 from tests.fuzz.formats.base import Format
 

@@ -10,7 +10,7 @@ from hsdag.commands.families import Family, find_family
 from hsdag.commands.lessons import Expert, lesson_of, lessons_of
 from hsdag.fleet.pool import Pool
 from hsdag.fleet.workers import make_pool
-from hsdag.learning.doppler.lesson import Lesson
+from hsdag.learning.doppler.pretraining import Lesson
 from tests.hsdag.fleet.here import Here
 
 

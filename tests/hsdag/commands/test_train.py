@@ -27,7 +27,7 @@ from hsdag.evaluators.base import Score, SearchStopped
 from hsdag.evaluators.policy_file import read_policy, write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.learning.doppler.lesson import Lesson
+from hsdag.learning.doppler.pretraining import Lesson
 from hsdag.placers.registry import make_placer
 from hsdag.reports import CurvePoint
 from hsdag.runtime.problems.plan import Plan

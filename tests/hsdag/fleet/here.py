@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hsdag.fleet.job import Exchange, Job, JobLost
-from hsdag.fleet.pool import Host
+from hsdag.fleet.pool import Exchange, Host, Job, JobLost
 
 
 class Here(Host):

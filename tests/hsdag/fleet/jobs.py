@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.fleet.job import Exchange, Findings, Job
+from hsdag.fleet.pool import Exchange, Findings, Job
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.plan import Plan

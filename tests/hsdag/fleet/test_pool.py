@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hsdag.fleet.job import Findings, Job
-from hsdag.fleet.pool import LocalHost, Pool
+from hsdag.fleet.pool import Findings, Job, LocalHost, Pool
 from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
 from hsdag.ir.processes import WorkerDefect
 from tests.hsdag.fleet.here import Here, Silent

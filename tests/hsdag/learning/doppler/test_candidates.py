@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.learning.choices import log_probabilities
-from hsdag.learning.doppler.candidates import Cover, judged_in_turn
+from hsdag.learning.doppler.policy import Cover, judged_in_turn
+from hsdag.learning.policy import log_probabilities
 
 SPREADS = (1.0, 40.0, 2000.0)
 

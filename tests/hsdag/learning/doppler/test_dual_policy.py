@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from hsdag.ir.graph import IntArray, inverse_of
-from hsdag.learning.decoding import Rules
-from hsdag.learning.decoding_kernel import FEATURES
-from hsdag.learning.decoding_records import Episodes
-from hsdag.learning.doppler.candidates import judged_in_turn
+from hsdag.learning.decoding import FEATURES, Episodes, Rules
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
-from hsdag.learning.doppler.policy import DualPolicy
+from hsdag.learning.doppler.policy import DualPolicy, judged_in_turn
 from hsdag.learning.inputs import Inputs, inputs_of, sum_over_path
 from hsdag.learning.policy import Exploring, Rollout
 from hsdag.placers.lists.schedule import list_schedule

@@ -8,9 +8,8 @@ import torch
 
 from hsdag.ir.errors import OptionError
 from hsdag.learning.encoders import Edges, PooledSage
-from hsdag.learning.gdp.config import GdpConfig
-from hsdag.learning.gdp.network import FARTHEST, GdpNetwork, Segments
-from hsdag.learning.tokens import tokens_of
+from hsdag.learning.gdp.network import FARTHEST, GdpConfig, GdpNetwork, Segments
+from hsdag.learning.inputs import tokens_of
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 

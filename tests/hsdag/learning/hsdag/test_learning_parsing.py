@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph import FloatArray
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Groups, Level
+from hsdag.learning.hsdag.groups import Groups, Level, Topology
 from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_level, pool
-from hsdag.learning.hsdag.topology import Topology
 
 
 def path(num_nodes: int) -> Topology:

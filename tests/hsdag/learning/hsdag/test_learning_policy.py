@@ -14,11 +14,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.encoder import Dropout
-from hsdag.learning.hsdag.groups import Together
-from hsdag.learning.hsdag.network import GroupNetwork, Situation
+from hsdag.learning.hsdag.groups import Together, Topology
+from hsdag.learning.hsdag.network import Dropout, GroupNetwork, Situation
 from hsdag.learning.hsdag.policy import GroupPolicy
-from hsdag.learning.hsdag.topology import Topology
 from hsdag.learning.networks import standardise
 from hsdag.learning.policy import Exploring, Rollout
 from hsdag.runtime.problems.plan import Plan

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.learning.rnn.config import RnnConfig, Scoring
-from hsdag.learning.rnn.network import SequenceNetwork
+from hsdag.learning.rnn.network import RnnConfig, Scoring, SequenceNetwork
 from hsdag.learning.stepwise import StepwiseNetwork
 
 EDGES = torch.tensor([[0, 0, 1], [1, 2, 3]])

@@ -11,9 +11,8 @@ from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import find_family
 from hsdag.commands.train_rules import RuleTraining, first_rule
 from hsdag.evaluators.base import SearchStopped
-from hsdag.evaluators.policy_file import write_policy
+from hsdag.evaluators.policy_file import StateFile, write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.evaluators.state_file import StateFile
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph import FloatArray
 from hsdag.placers.lists.rules import (

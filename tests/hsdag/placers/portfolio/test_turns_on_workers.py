@@ -13,8 +13,7 @@ import pytest
 from hsdag.evaluators.base import Checkpoint, Score
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.fleet.job import Exchange, Findings, Job
-from hsdag.fleet.pool import Pool
+from hsdag.fleet.pool import Exchange, Findings, Job, Pool
 from hsdag.ir.errors import ExecutionError
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.names import method_names
