@@ -80,12 +80,12 @@ class GraphRecord(BaseModel):
         )
 
 
-def write_graph(graph: ComputationGraph, path: Path) -> None:
+def write_graph_file(graph: ComputationGraph, path: Path) -> None:
     """Write a graph file atomically. Raises OutputError."""
     write_atomically(path, (GraphRecord.of(graph).model_dump_json(exclude_none=True) + "\n").encode())
 
 
-def read_graph(path: Path) -> ComputationGraph:
+def read_graph_file(path: Path) -> ComputationGraph:
     """Read a graph file. Raises FileFormatError when it is missing, or is no graph."""
     document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hsdag.ir.graph_file import GraphRecord
-from hsdag.ir.parts_file import PartsManifest
+from hsdag.ir.parts import PartsManifest
 from hsdag.ir.placement import Placement, write_atomically
 from hsdag.runtime.measuring.profile import ProfileRecord
 from hsdag.runtime.platforms.reader import PlatformDocument

@@ -15,7 +15,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.errors import FileFormatError, SearchError
 from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.graph_file import read_graph
+from hsdag.ir.graph_file import read_graph_file
 from hsdag.ir.placement import ExecutorName, Placement
 from hsdag.placers.registry import find_preset
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -59,7 +59,7 @@ class KeptRun:
             raise SearchError(f"{folder} has no {GRAPH}, so it cannot be shown: place the model again")
         profile = read_profile(folder / PROFILE) if (folder / PROFILE).is_file() else None
         result = read_result(folder / RESULT) if (folder / RESULT).is_file() else None
-        graph = read_graph(folder / GRAPH)
+        graph = read_graph_file(folder / GRAPH)
         if profile is not None and any(len(times.time_s) != graph.num_ops for times in profile.times):
             raise FileFormatError(f"{folder / PROFILE}: the profile is of another model than {GRAPH}")
         if profile is not None and [spec.name for spec in profile.devices] != record.placed:

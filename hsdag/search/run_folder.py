@@ -19,7 +19,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.file_lock import FileLock
 from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.graph_file import write_graph
+from hsdag.ir.graph_file import write_graph_file
 from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
 from hsdag.runtime.measuring.profile import ModelProfile, write_profile
 from hsdag.runtime.problems.plan import Plan
@@ -200,7 +200,7 @@ class RunFolder:
 
     def keep_model(self, graph: ComputationGraph, profile: ModelProfile | None) -> None:
         """Write what the search is about beside its record. Raises OutputError."""
-        write_graph(graph, self.path / GRAPH)
+        write_graph_file(graph, self.path / GRAPH)
         if profile is not None:
             write_profile(profile, self.path / PROFILE)
 

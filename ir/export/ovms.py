@@ -11,7 +11,7 @@ import openvino as ov
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.export.base import Exporter, ModelSource, new_folder
-from hsdag.ir.parts import Feed, Part, PlacedParts
+from hsdag.ir.parts import Part, PlacedParts, TensorSource
 from hsdag.ir.placement import Placement
 
 CONFIG = "config.json"
@@ -42,7 +42,7 @@ class OvmsExporter(Exporter):
                     "name": name,
                     "inputs": list(placed.inputs),
                     "nodes": [_node(part, part_name, names) for part, part_name in named],
-                    "outputs": [{output: _data_item(feed, names)} for output, (_, feed) in placed.outputs.items()],
+                    "outputs": [{output: _data_item(origin, names)} for output, (_, origin) in placed.outputs.items()],
                 }
             ],
         }
@@ -86,13 +86,13 @@ def _node(part: Part, name: str, names: list[str]) -> dict[str, Any]:
         "name": name,
         "model_name": name,
         "type": "DL model",
-        "inputs": [{port: _data_item(feed, names)} for port, feed in part.feeds.items()],
+        "inputs": [{port: _data_item(source, names)} for port, source in part.sources.items()],
         "outputs": [{"data_item": port.get_any_name(), "alias": port.get_any_name()} for port in part.model.outputs],
     }
 
 
-def _data_item(feed: Feed, names: list[str]) -> dict[str, str]:
-    return {"node_name": REQUEST if feed.is_model_input else names[feed.part], "data_item": feed.name}
+def _data_item(source: TensorSource, names: list[str]) -> dict[str, str]:
+    return {"node_name": REQUEST if source.part is None else names[source.part], "data_item": source.name}
 
 
 EXPORTER = OvmsExporter()

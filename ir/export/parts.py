@@ -9,8 +9,7 @@ from typing import final
 import openvino as ov
 
 from hsdag.ir.export.base import Exporter, ModelSource, new_folder
-from hsdag.ir.parts import Feed, Part
-from hsdag.ir.parts_file import MANIFEST, FeedRecord, PartInput, PartRecord, PartsManifest, TensorRecord
+from hsdag.ir.parts import MANIFEST, Part, PartInput, PartRecord, PartsManifest, TensorRecord, TensorSource
 from hsdag.ir.placement import Placement
 
 
@@ -28,7 +27,7 @@ class PartsExporter(Exporter):
             manifest = PartsManifest(
                 model=placement.model,
                 inputs=tuple(TensorRecord.of(port, name) for name, port in placed.inputs.items()),
-                outputs=tuple(_fed(port, name, feed) for name, (port, feed) in placed.outputs.items()),
+                outputs=tuple(_fed(port, name, origin) for name, (port, origin) in placed.outputs.items()),
                 parts=records,
                 placement=placement,
             )
@@ -48,7 +47,7 @@ def _written(part: Part, xml: Path) -> PartRecord:
         device=part.device.name,
         plugin=part.device.plugin,
         properties=part.device.properties,
-        inputs=tuple(_fed(port, port.get_any_name(), part.feeds[port.get_any_name()]) for port in part.model.inputs),
+        inputs=tuple(_fed(port, port.get_any_name(), part.sources[port.get_any_name()]) for port in part.model.inputs),
         outputs=tuple(TensorRecord.of(port, port.get_any_name()) for port in part.model.outputs),
         ops=part.ops,
         copies=part.copies,
@@ -56,9 +55,8 @@ def _written(part: Part, xml: Path) -> PartRecord:
     )
 
 
-def _fed(port: ov.Output, name: str, feed: Feed) -> PartInput:
-    record = FeedRecord(part=None if feed.is_model_input else feed.part, name=feed.name)
-    return PartInput(**TensorRecord.of(port, name).model_dump(), source=record)
+def _fed(port: ov.Output, name: str, source: TensorSource) -> PartInput:
+    return PartInput(**TensorRecord.of(port, name).model_dump(), source=source)
 
 
 EXPORTER = PartsExporter()

@@ -19,9 +19,8 @@ import numpy as np
 
 from hsdag.ir.compiled import bare, inlined, merged
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.submodels.collector import Nodes
-from hsdag.ir.submodels.parts import Room
-from hsdag.ir.submodels.rules import cut_returns, join, open_rings
+from hsdag.ir.submodel_rules import Workspace, cut_returns, join, open_rings
+from hsdag.ir.submodels import Nodes
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.simulator.heaps import Records
 
@@ -69,7 +68,7 @@ class HeteroMachine(NamedTuple):
     """A placement, a proposal to change it, and scratch; for one thread."""
 
     nodes: Nodes
-    room: Room
+    room: Workspace
     edge_tensor: IntArray  # [K] the tensor that an edge carries
     unit_s: FloatArray  # [U, D] seconds of a unit's ops, 0 where unsupported
     lacks: IntArray  # [U, D] whether a device lacks an op of the unit
@@ -106,7 +105,7 @@ def hetero_machine(
     edge_tensor[nodes.tensors.edge] = np.repeat(np.arange(num_tensors), np.diff(nodes.tensors.start))
     h = HeteroMachine(
         nodes=nodes,
-        room=Room.of(nodes.net),
+        room=Workspace.of(nodes.net),
         edge_tensor=edge_tensor,
         unit_s=unit_s,
         lacks=lacks,

@@ -9,11 +9,10 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.build import graph_of, name_uniquely, ordered_ops
-from hsdag.ir.parts import MODEL_INPUT, Feed, Part, PlacedParts
+from hsdag.ir.parts import Part, PlacedParts, TensorSource
 from hsdag.ir.placement import Placement
 from hsdag.ir.reader import input_name
-from hsdag.runtime.executor.cut import MODEL_INPUT as FROM_CALLER
-from hsdag.runtime.executor.cut import Cut, Tensor
+from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
 from hsdag.runtime.problems.objectives import find_objective
@@ -36,20 +35,23 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     fed = dict(names.inputs)
     parts: list[Part] = []
     for subgraph, submodel in zip(cut.subgraphs, SubmodelBuilder(model, cut).build(), strict=True):
-        feeds = names.give(submodel, fed, len(parts))
+        sources = names.give(submodel, fed, len(parts))
         if not submodel.model.outputs and not submodel.has_state:
             continue
         ops, copies = (
             tuple(graph.op_names[v] for v in subgraph.ops if (home[v] == subgraph.device) == is_own)
             for is_own in (True, False)
         )
-        parts.append(Part(submodel.model, devices[subgraph.device], feeds, ops, copies, submodel.has_state))
+        parts.append(Part(submodel.model, devices[subgraph.device], sources, ops, copies, submodel.has_state))
         names.restore(submodel.model, {*ops, *copies})
     outputs = {name: (port, fed[tensor]) for name, (port, tensor) in names.outputs.items()}
-    every = (*(feed for part in parts for feed in part.feeds.values()), *(feed for _, feed in outputs.values()))
-    read = {feed.name for feed in every if feed.is_model_input}
+    every = (
+        *(source for part in parts for source in part.sources.values()),
+        *(source for _, source in outputs.values()),
+    )
+    read = {each.name for each in every if each.part is None}
     ports = zip(names.inputs.values(), model.inputs, strict=True)
-    inputs = {feed.name: port for feed, port in ports if feed.name in read}
+    inputs = {origin.name: port for origin, port in ports if origin.name in read}
     return PlacedParts(graph.name, tuple(parts), inputs, outputs)
 
 
@@ -62,7 +64,8 @@ class _Names:
         given = _unique(input_name(port) for port in model.inputs)
         nodes = (port.get_node().get_name() for port in model.inputs)
         self.inputs = {
-            Tensor(FROM_CALLER, op[node], 0): Feed(MODEL_INPUT, name) for node, name in zip(nodes, given, strict=True)
+            Tensor(MODEL_INPUT, op[node], 0): TensorSource(part=None, name=name)
+            for node, name in zip(nodes, given, strict=True)
         }
         tensor_of = dict(cut.results)
         self.outputs = {
@@ -70,20 +73,20 @@ class _Names:
             for port, name in zip(model.outputs, _unique(input_name(port) for port in model.outputs), strict=True)
         }
 
-    def give(self, submodel: Submodel, fed: dict[Tensor, Feed], part: int) -> dict[str, Feed]:
-        """Name the inputs and outputs of a submodel, which is number ``part``; what feeds its inputs by name.
+    def give(self, submodel: Submodel, fed: dict[Tensor, TensorSource], part: int) -> dict[str, TensorSource]:
+        """Name the inputs and outputs of a submodel, which is number ``part``; what feeds its inputs, by name.
 
         Adds what it hands out to ``fed``. Takes away the constant that only the executor needs, and outputs that
         repeat an input or another output.
         """
         model = submodel.model
         model.remove_result(model.get_results()[-1])
-        feeds: dict[str, Feed] = {}
+        sources: dict[str, TensorSource] = {}
         for parameter, tensor in zip(model.get_parameters(), submodel.inputs, strict=True):
-            feed = fed[tensor]
-            name = feed.name if feed.is_model_input else self._between(tensor)
-            name = name if name not in feeds else f"{name}#{len(feeds)}"
-            feeds[name] = feed
+            origin = fed[tensor]
+            name = origin.name if origin.part is None else self._between(tensor)
+            name = name if name not in sources else f"{name}#{len(sources)}"
+            sources[name] = origin
             parameter.output(0).get_tensor().set_names({name})
             parameter.set_friendly_name(name)
         given = {port.get_node().get_name() for port in model.inputs}
@@ -91,26 +94,26 @@ class _Names:
             if node.get_name() not in given:
                 for port in node.outputs():  # a plugin may pass the name of a tensor inside on to an output
                     port.get_tensor().set_names(set())
-        handed: dict[tuple[str, int], Feed] = {}
+        handed: dict[tuple[str, int], TensorSource] = {}
         for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
             source = result.input_value(0)
             key = (source.get_node().get_name(), source.get_index())
             if source.get_node().get_type_name() == "Parameter":
-                fed[tensor] = feeds[source.get_any_name()]
+                fed[tensor] = sources[source.get_any_name()]
                 model.remove_result(result)
             elif key in handed:
                 fed[tensor] = handed[key]
                 model.remove_result(result)
             else:
-                fed[tensor] = handed[key] = Feed(part, self._between(tensor))
+                fed[tensor] = handed[key] = TensorSource(part=part, name=self._between(tensor))
                 for port in (source, result.output(0)):  # which share their names unless the source had none
                     port.get_tensor().set_names({fed[tensor].name})
                 result.set_friendly_name(f"{fed[tensor].name}/result")
         for parameter in model.get_parameters():
             if not parameter.output(0).get_target_inputs():
-                del feeds[parameter.get_friendly_name()]
+                del sources[parameter.get_friendly_name()]
                 model.remove_parameter(parameter)
-        return feeds
+        return sources
 
     def restore(self, model: ov.Model, own: set[str]) -> None:
         """Name constants, which bear the numbers of their ops, after the ops; all names are unique then."""

@@ -18,7 +18,7 @@ from openvino import opset13 as op
 import hsdag
 from hsdag.ir import FileFormatError, OptionError, OutputError, Placement, graph_of
 from hsdag.ir.export import export_placement
-from hsdag.ir.parts_file import PartsManifest
+from hsdag.ir.parts import PartsManifest
 from hsdag.models import build_model
 from tests.exported import are_equal, run_parts
 from tests.model_server import Pipeline

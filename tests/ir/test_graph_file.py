@@ -12,7 +12,7 @@ import pytest
 from hsdag.ir import FileFormatError
 from hsdag.ir.build import fingerprint, graph_of
 from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.graph_file import read_graph, write_graph
+from hsdag.ir.graph_file import read_graph_file, write_graph_file
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def graph(tiny_bert: Path) -> ComputationGraph:
 
 
 def test_every_column_of_a_graph_comes_back(graph: ComputationGraph, tmp_path: Path) -> None:
-    write_graph(graph, tmp_path / "graph.json")
-    found = read_graph(tmp_path / "graph.json")
+    write_graph_file(graph, tmp_path / "graph.json")
+    found = read_graph_file(tmp_path / "graph.json")
     for name, column in vars(graph).items():
         if name in ComputationGraph.__dataclass_fields__:
             np.testing.assert_array_equal(getattr(found, name), column, err_msg=name)
@@ -31,15 +31,15 @@ def test_every_column_of_a_graph_comes_back(graph: ComputationGraph, tmp_path: P
 
 def test_an_edge_that_leaves_the_graph_is_named(graph: ComputationGraph, tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
-    write_graph(graph, path)
+    write_graph_file(graph, path)
     document = json.loads(path.read_text())
     document["edge_dst"][0] = graph.num_ops
     path.write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match=r"graph\.json: an edge of graph .* leaves the graph"):
-        read_graph(path)
+        read_graph_file(path)
 
 
 def test_another_document_is_no_graph(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"format": "hsdag-placement"}')
     with pytest.raises(FileFormatError, match="'format' is not 'hsdag-graph'"):
-        read_graph(tmp_path / "a.json")
+        read_graph_file(tmp_path / "a.json")
