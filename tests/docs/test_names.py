@@ -56,6 +56,12 @@ def test_modules_and_their_names_exist(text: str) -> None:
                 found = import_module(f"{found.__name__}.{part}")
 
 
+def test_the_reference_names_classes_and_functions_where_they_are_defined(text: str) -> None:
+    for name in re.findall(r"^::: (hsdag[\w.]+\.[A-Z]\w*)$", text, re.MULTILINE):  # the site's tool follows no import
+        module, _, cls = name.rpartition(".")
+        assert getattr(import_module(module), cls).__module__ == module
+
+
 def test_files_exist(text: str) -> None:
     assert not [name for name in FILE.findall(text) if "NAME" not in name and not (ROOT / name).exists()]
 
