@@ -3,8 +3,8 @@
 from hsdag.runtime.torch.buffers import DeviceMemoryError
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
-from hsdag.runtime.torch.graph import Feed, TensorFunction, TorchGraph, TorchNode, openvino_graph
-from hsdag.runtime.torch.op import UnsupportedOpError, allow_tf32
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
+from hsdag.runtime.torch.op import TensorFunction, UnsupportedOpError, allow_tf32
 from hsdag.runtime.torch.ops import build_op
 from hsdag.runtime.torch.program import Program, build_program
 

@@ -6,9 +6,7 @@ Legend: B buffers.
 from __future__ import annotations
 
 import threading
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice
-from hsdag.runtime.torch.graph import Tensor
+from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import UNUSED, Program
 
 Inputs = Mapping[str, Tensor | NDArray[np.generic]]
@@ -95,25 +93,19 @@ class Residents:
         self.memories = [each[d] for d in program.buffer_device]
         self.values: list[Tensor | None] = [None] * len(program.buffer_device)
         try:
-            for node, port, buffer in program.constants:
-                constant = program.graph.nodes[node].constants[port].detach()  # results keep no activations
-                with self._named(f"constant {program.graph.nodes[node].name!r}", buffer):
-                    _keep(self.values, self.memories, buffer, self._placed(constant, buffer))
+            for v, port, buffer in program.constants:
+                node = program.graph.nodes[v]
+                self._put(f"constant {node.name!r}", node.constants[port].detach(), buffer)  # without activations
             self._synchronize()
         except BaseException:
             self.close()
             raise
 
     @property
-    def addresses(self) -> frozenset[int]:
-        """Where the storages lie."""
-        return frozenset(x.untyped_storage().data_ptr() for x in self.values if x is not None)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the storages, each counted once."""
+    def storages(self) -> dict[int, int]:
+        """Bytes of the storages by their addresses."""
         storages = [x.untyped_storage() for x in self.values if x is not None]
-        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+        return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
     def load(self, inputs: Inputs) -> None:
         """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
@@ -127,10 +119,7 @@ class Residents:
                     part = feed.cut(_tensor_of(inputs[feed.tensor]).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
-                with self._named(f"input {feed.tensor!r}", buffer):
-                    placed = self._placed(part, buffer, feed.dtype, copy=True)
-                    _drop(self.values, self.memories, buffer)
-                    _keep(self.values, self.memories, buffer, placed)
+                self._put(f"input {feed.tensor!r}", part, buffer, feed.dtype, copy=True)
         self._synchronize()
 
     def check(self) -> None:
@@ -145,22 +134,20 @@ class Residents:
         for buffer in range(len(self.values)):
             _drop(self.values, self.memories, buffer)
 
-    def _placed(self, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False) -> Tensor:
-        """A tensor on the device of a buffer, in memory of its own size."""
-        device = self._program.devices[self._program.buffer_device[buffer]].physical
-        placed = tensor.to(device, dtype, copy=copy, memory_format=torch.contiguous_format)
-        is_view = placed.untyped_storage().nbytes() > placed.nbytes  # would keep the whole alive
-        return placed.clone() if is_view else placed
-
-    @contextmanager
-    def _named(self, what: str, buffer: int) -> Iterator[None]:
-        """Raise DeviceMemoryError that names ``what`` and the device of its buffer where there is no room."""
+    def _put(
+        self, what: str, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False
+    ) -> None:
+        """Fill a buffer, in memory of the tensor's own size. Where there is no room the error names ``what``."""
+        device = self._program.devices[self._program.buffer_device[buffer]]
         try:
-            yield
+            placed = tensor.to(device.physical, dtype, copy=copy, memory_format=torch.contiguous_format)
+            if placed.untyped_storage().nbytes() > placed.nbytes:  # a view would keep the whole alive
+                placed = placed.clone()
+            _drop(self.values, self.memories, buffer)
+            _keep(self.values, self.memories, buffer, placed)
         except (RuntimeError, DeviceMemoryError) as error:
             shown = task_error(error)
             if isinstance(shown, DeviceMemoryError):
-                device = self._program.devices[self._program.buffer_device[buffer]]
                 raise DeviceMemoryError(f"{what} on device {device.name}: {shown}") from error
             raise
 
@@ -178,7 +165,7 @@ class RunState:
         self.outputs: dict[str, Tensor] | None = None
         self.is_cancelled = False
         self._program = program
-        self._resident = residents.addresses
+        self._resident = residents.storages.keys()
         self._memories = residents.memories
         self._values = list(residents.values)
         self._is_own = [x is None for x in residents.values]
@@ -216,21 +203,16 @@ class RunState:
                     _drop(self._values, self._memories, buffer)
 
     def own_outputs(self) -> dict[str, Tensor]:
-        """The results after a good end; those that show memory of inputs or constants are copied, at the first call.
+        """The results after a good end; those that show memory of inputs or constants are copied.
 
         So whoever asks may change what they get. On GPUs copies are made on the present stream of the caller.
         """
-        with self._lock:
-            assert self.outputs is not None
-            for name, tensor in self.outputs.items():
-                if tensor.is_cuda:  # whoever reads it works on a stream of their own
-                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
-                if tensor.untyped_storage().data_ptr() in self._resident:
-                    self.outputs[name] = tensor.clone()
-                    if tensor.is_cuda:  # another thread may ask next
-                        torch.cuda.current_stream(tensor.device).synchronize()
-            self._resident = frozenset()
-            return dict(self.outputs)
+        assert self.outputs is not None
+        for tensor in self.outputs.values():
+            if tensor.is_cuda:  # whoever reads it works on a stream of their own
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        shared = {name for name, x in self.outputs.items() if x.untyped_storage().data_ptr() in self._resident}
+        return {name: x.clone() if name in shared else x for name, x in self.outputs.items()}
 
     def end(self) -> None:
         """Drop everything; the results stay in ``outputs`` where all of them are there."""
@@ -255,19 +237,11 @@ def _tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:
 
 
 def task_error(error: BaseException) -> BaseException:
-    """The error to report for a task that raised ``error``: one line, and one name for out of memory.
-
-    No tensor stays alive through it.
-    """
-    if error.__traceback__ is not None:
-        traceback.clear_frames(error.__traceback__.tb_next)
-    text = str(error).strip()
-    line = text.splitlines()[0] if text else repr(error)
-    if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text:
-        shown: Exception = DeviceMemoryError(f"out of memory: {line}")
-    elif line == text:
+    """The error to report for a task that raised ``error``: one line, and one name for out of memory."""
+    if isinstance(error, DeviceMemoryError):
         return error
-    else:
-        shown = RuntimeError(line)
+    text = str(error).strip() or repr(error)
+    line, is_memory = text.splitlines()[0], isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text
+    shown = DeviceMemoryError(f"out of memory: {line}") if is_memory else RuntimeError(line)
     shown.__cause__ = error
     return shown

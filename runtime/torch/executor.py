@@ -11,8 +11,8 @@ from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, Run
 from hsdag.runtime.executor.engine import GRACE_S
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
-from hsdag.runtime.torch.graph import Tensor
-from hsdag.runtime.torch.lanes import Lane, StreamLane, channel_lane, device_lane
+from hsdag.runtime.torch.lanes import Lane, StreamLane, make_lane
+from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import Program
 
 
@@ -29,8 +29,8 @@ class TorchBackend(Backend):
         devices = program.devices
         try:
             for resource in program.tasks.resources:
-                here, to = devices[resource.device], resource.destination
-                self._lanes.append(device_lane(here) if to is None else channel_lane(here, devices[to]))
+                to = resource.destination
+                self._lanes.append(make_lane(devices[resource.device], None if to is None else devices[to]))
         except BaseException:
             self.close()
             raise
@@ -83,7 +83,7 @@ class TorchExecutor:
         self._residents = Residents(program)
         self._backend = TorchBackend(program)
         try:
-            self._engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+            self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
         except BaseException:
             self._backend.close()
             raise
@@ -105,7 +105,7 @@ class TorchExecutor:
     @property
     def resident_bytes(self) -> int:
         """The bytes of constants and of inputs that were loaded, on all devices."""
-        return self._residents.held_bytes
+        return sum(self._residents.storages.values())
 
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences from now on.
@@ -133,7 +133,7 @@ class TorchExecutor:
             state, slot = RunState(self.program, self._residents), next(self._slots)
             self._backend.states[slot] = state
         try:
-            return self._engine.submit(slot, limit_s=limit_s), state
+            return self.engine.submit(slot, limit_s=limit_s), state
         except BaseException:
             self._backend.run_ended(slot)
             raise
@@ -150,14 +150,10 @@ class TorchExecutor:
             self.load(inputs)
         return self.submit(limit_s).wait()
 
-    def cancel(self, run: Run) -> None:
-        """End an inference early."""
-        self._engine.cancel(run)
-
     def close(self) -> None:
         """Cancel what is in flight and free threads and memory."""
         self._is_closed = True
-        self._engine.close()
+        self.engine.close()
         self._residents.close()
 
     def _check_open(self) -> None:
@@ -196,7 +192,7 @@ class TorchRequest:
 
     def cancel(self) -> None:
         """End the inference early."""
-        self._executor.cancel(self.run)
+        self._executor.engine.cancel(self.run)
 
     @property
     def run(self) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -14,15 +14,11 @@ import torch
 from hsdag.ir.build import ordered_ops
 from hsdag.ir.graph import IntArray, topological_order
 from hsdag.ir.reader import input_name
-from hsdag.runtime.torch.op import Op, UnsupportedOpError
+from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpError
 from hsdag.runtime.torch.ops import build_op
 
-Tensor = torch.Tensor
 Ref = tuple[int, int]
 """A result: the node that makes it, and the output port."""
-
-TensorFunction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
-"""From the tensors a node reads to its results, on the device of what it reads; never waits for a device."""
 
 
 @dataclass(frozen=True)

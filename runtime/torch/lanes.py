@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -15,30 +14,25 @@ import torch
 from hsdag.runtime.executor import Attempt, Inbox
 from hsdag.runtime.torch.buffers import RunState, task_error
 from hsdag.runtime.torch.devices import LogicalDevice
-from hsdag.runtime.torch.graph import Tensor
+from hsdag.runtime.torch.op import Tensor
 
 CLOSE_S = 1.0
 """How long closing waits for what runs; a thread that hangs longer ends with its task, a kernel keeps its tensors."""
 
 SHORT_BYTES = 64 * 1024
-"""Copying this much takes less time than handing it to a thread."""
+"""Copying this much within the memory of the CPU takes less time than handing it to a thread."""
 
 _Item = tuple[Attempt, RunState, Inbox]
 
 
-def device_lane(device: LogicalDevice) -> Lane:
-    """What computes on a device."""
-    if device.is_cuda:
-        return StreamLane((device.physical,))
-    return WorkerLane(device.name, device.threads)
-
-
-def channel_lane(source: LogicalDevice, destination: LogicalDevice) -> Lane:
-    """What copies from one device to another."""
-    name = f"{source.name}->{destination.name}"
-    if source.is_cuda and destination.is_cuda:
-        return StreamLane(tuple(dict.fromkeys((source.physical, destination.physical))))
-    return WorkerLane(name) if source.is_cuda or destination.is_cuda else CopyLane(name)
+def make_lane(device: LogicalDevice, destination: LogicalDevice | None = None) -> Lane:
+    """What computes on a device, or copies from it to another one."""
+    ends = (device,) if destination is None else (device, destination)
+    if all(end.is_cuda for end in ends):
+        return StreamLane(tuple(dict.fromkeys(end.physical for end in ends)))
+    is_within_cpu = destination is not None and not any(end.is_cuda for end in ends)
+    threads = device.threads if destination is None else 1
+    return WorkerLane("->".join(end.name for end in ends), threads, SHORT_BYTES if is_within_cpu else 0)
 
 
 class Lane(ABC):
@@ -63,89 +57,72 @@ class Lane(ABC):
 class WorkerLane(Lane):
     """Tasks queue up for one thread, which runs torch with ``threads`` threads of its own.
 
+    Those that read at most ``short_bytes`` are carried out at once instead: copies, which cannot hang.
+
     Torch keeps its number of threads per thread, but MKL for the whole process: while a lane is open, matrix products
     of other threads may use ``threads`` threads too.
     """
 
-    def __init__(self, name: str, threads: int = 1) -> None:
-        self._name = name
-        self._threads = threads
+    def __init__(self, name: str, threads: int = 1, short_bytes: int = 0) -> None:
+        self._name, self._threads, self._short_bytes = name, threads, short_bytes
         self._threads_outside = torch.get_num_threads()
-        self._worker = _Worker(name, threads)
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new thread, with a queue of its own that it empties until it finds None."""
+        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
+        self._current: list[Attempt | None] = [None]  # what the thread carries out
+        given = (self._queue, self._current)
+        self._thread = threading.Thread(target=self._main, args=given, name=f"hsdag-{self._name}", daemon=True)
+        self._thread.start()
 
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
-        """Queue it."""
-        self._worker.queue.put((attempt, state, inbox))
+        """Carry it out or queue it."""
+        if self._short_bytes and sum(x.nbytes for x in state.inputs(attempt.task)) <= self._short_bytes:
+            state.perform(attempt.task)
+            return True
+        self._queue.put((attempt, state, inbox))
         return False
 
     def abandon(self, attempt: Attempt) -> None:
         """Where the thread hangs in this task, another takes over what waits behind it."""
-        if self._worker.current is attempt:
-            left, self._worker = self._worker, _Worker(self._name, self._threads)
-            left.hand_over(self._worker)
+        if self._current[0] is not attempt:
+            return
+        left = self._queue
+        self._begin()
+        try:
+            while (item := left.get_nowait()) is not None:
+                self._queue.put(item)
+        except Empty:
+            pass
+        left.put(None)
 
     def close(self) -> None:
         """End the thread after the tasks it has."""
-        self._worker.stop()
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
         torch.set_num_threads(self._threads_outside)
 
-
-class CopyLane(WorkerLane):
-    """Copies within the memory of the CPU: short ones are made at once, they cannot hang."""
-
-    def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
-        """Copy it or queue it."""
-        if sum(x.nbytes for x in state.inputs(attempt.task)) > SHORT_BYTES:
-            return super().start(attempt, state, inbox)
-        state.perform(attempt.task)
-        return True
-
-
-class _Worker:
-    """A thread, and the queue that it empties until it finds None."""
-
-    def __init__(self, name: str, threads: int) -> None:
-        self.current: Attempt | None = None
-        self.queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._main, args=(threads,), name=f"hsdag-{name}", daemon=True)
-        self._thread.start()
-
-    def hand_over(self, other: _Worker) -> None:
-        """Give what is queued to another worker, and end after the present task."""
-        try:
-            while (item := self.queue.get_nowait()) is not None:
-                other.queue.put(item)
-        except Empty:
-            pass
-        self.queue.put(None)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self.queue.put(None)
-        self._thread.join(CLOSE_S)
-
-    def _main(self, threads: int) -> None:
-        torch.set_num_threads(threads)
+    def _main(self, queue: SimpleQueue[_Item | None], current: list[Attempt | None]) -> None:
+        torch.set_num_threads(self._threads)
         torch.set_grad_enabled(False)
-        get = self.queue.get
-        while (item := get()) is not None:
-            self._perform(*item)
+        while (item := queue.get()) is not None:
+            _perform(*item, current)
             del item
 
-    def _perform(self, attempt: Attempt, state: RunState, inbox: Inbox) -> None:
-        self.current = attempt
-        attempt.run.start_s[attempt.task] = time.perf_counter()  # when it was taken up, not when it was queued
-        failure: BaseException | None = None
-        try:
-            if not state.is_cancelled:
-                state.perform(attempt.task)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the engine must hear of the end
-            failure = task_error(error)
-        self.current = None
-        if failure is None:
-            inbox.done(attempt)
-        else:
-            inbox.failed(attempt, failure)
+
+def _perform(attempt: Attempt, state: RunState, inbox: Inbox, current: list[Attempt | None]) -> None:
+    """Carry a task out and report its end, well or not."""
+    current[0] = attempt
+    attempt.run.start_s[attempt.task] = time.perf_counter()  # when it was taken up, not when it was queued
+    failure: BaseException | None = None
+    try:
+        if not state.is_cancelled:
+            state.perform(attempt.task)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the engine must hear of the end
+        failure = task_error(error)
+    current[0] = None
+    inbox.put(attempt, time.perf_counter(), failure)
 
 
 _NEVER_FREED: list[object] = []
@@ -157,6 +134,7 @@ class _Pending:
     """An enqueued task: the event behind it, and the tensors it touches, kept until the event has passed."""
 
     event: torch.cuda.Event
+    streams: list[torch.cuda.Stream]
     attempt: Attempt | None  # None where it failed while it was enqueued
     state: RunState
     tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
@@ -173,8 +151,7 @@ class StreamLane(Lane):
     def __init__(self, gpus: tuple[torch.device, ...]) -> None:
         self._gpus = gpus
         self._streams = self._new_streams()
-        self._pending: deque[_Pending] = deque()
-        self._left_behind: list[deque[_Pending]] = []
+        self._pending: list[_Pending] = []  # in order, also those on streams that were left behind
         self._events: list[torch.cuda.Event] = []
         self._last_end_s = 0.0
 
@@ -187,62 +164,58 @@ class StreamLane(Lane):
             with torch.no_grad():
                 results = state.works[attempt.task].run(inputs)
         except Exception as error:  # noqa: BLE001 - it is raised again under its own name
-            self._pending.append(_Pending(self._mark(), None, state, (inputs, ())))  # kernels of it may run
+            self._mark(None, state, (inputs, ()))  # kernels of it may run
             raise task_error(error)  # noqa: B904 - it carries its cause
-        self._pending.append(_Pending(self._mark(), attempt, state, (inputs, results)))
+        self._mark(attempt, state, (inputs, results))
         state.store(attempt.task, results)
         return False
 
     def poll(self, inbox: Inbox) -> None:
-        """Report the tasks whose events have passed, in order."""
-        self._report(self._pending, inbox)
-        for pending in self._left_behind:
-            self._report(pending, inbox)
-        self._left_behind = [pending for pending in self._left_behind if pending]
+        """Report the tasks whose events have passed, in the order of each stream."""
+        pending, self._pending, busy = self._pending, [], None
+        for each in pending:
+            failure: BaseException | None = None
+            try:
+                if each.streams is busy or not each.event.query():  # type: ignore[no-untyped-call]
+                    busy = each.streams
+                    self._pending.append(each)
+                    continue
+                self._events.append(each.event)
+            except RuntimeError as error:  # a kernel failed; CUDA says so to whoever asks next
+                failure = task_error(error)
+            if each.attempt is not None:
+                self._finish(each.attempt, each.state, failure, inbox)
 
     def abandon(self, attempt: Attempt) -> None:
         """Go on with new streams; the old ones' tensors are kept until their events pass."""
-        if any(p.attempt is attempt for p in self._pending):
-            self._left_behind.append(self._pending)
-            self._pending, self._streams = deque(), self._new_streams()
+        if any(each.attempt is attempt for each in self._pending):
+            self._streams = self._new_streams()
 
     def close(self) -> None:
         """Wait a while for what runs; tensors of what runs longer are never freed."""
         limit_s, inbox = time.perf_counter() + CLOSE_S, Inbox()
         self.poll(inbox)
-        while (self._pending or self._left_behind) and time.perf_counter() < limit_s:
+        while self._pending and time.perf_counter() < limit_s:
             time.sleep(1e-3)
             self.poll(inbox)
-        _NEVER_FREED.extend(p for queue in (self._pending, *self._left_behind) for p in queue)
+        _NEVER_FREED.extend(self._pending)
 
     def _new_streams(self) -> list[torch.cuda.Stream]:
         return [torch.cuda.Stream(gpu) for gpu in self._gpus]  # type: ignore[no-untyped-call]
 
-    def _mark(self) -> torch.cuda.Event:
+    def _mark(
+        self, attempt: Attempt | None, state: RunState, tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
+    ) -> None:
+        """Record an event behind what was enqueued."""
         event = self._events.pop() if self._events else torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._streams[-1])
-        return event
+        self._pending.append(_Pending(event, self._streams, attempt, state, tensors))
 
-    def _report(self, pending: deque[_Pending], inbox: Inbox) -> None:
-        while pending:
-            first = pending[0]
-            try:
-                if not first.event.query():  # type: ignore[no-untyped-call]
-                    return
-            except RuntimeError as error:  # a kernel failed; CUDA says so to whoever asks next
-                pending.popleft()
-                if first.attempt is not None:
-                    inbox.failed(first.attempt, task_error(error))
-                continue
-            pending.popleft()
-            self._events.append(first.event)
-            if first.attempt is not None:
-                self._finish(first.attempt, first.state, inbox)
-
-    def _finish(self, attempt: Attempt, state: RunState, inbox: Inbox) -> None:
+    def _finish(self, attempt: Attempt, state: RunState, failure: BaseException | None, inbox: Inbox) -> None:
         now_s = time.perf_counter()
-        started = attempt.run.start_s  # it was enqueued then; it ran after the one before it at the earliest
-        started[attempt.task] = max(started[attempt.task], self._last_end_s)
-        self._last_end_s = now_s
-        state.release(attempt.task)
-        inbox.put(attempt, now_s)
+        if failure is None:
+            started = attempt.run.start_s  # it was enqueued then; it ran after the one before it at the earliest
+            started[attempt.task] = max(started[attempt.task], self._last_end_s)
+            self._last_end_s = now_s
+            state.release(attempt.task)
+        inbox.put(attempt, now_s, failure)

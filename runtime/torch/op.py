@@ -21,7 +21,7 @@ from hsdag.ir.errors import ModelError
 Tensor = torch.Tensor
 Shape = tuple[int, ...]
 
-TorchOp = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+TensorFunction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 """From the tensors of all input ports, in order, to those of the output ports up to the last that is read.
 
 Results may share memory with inputs (a Reshape is a view); inputs are never written.
@@ -154,7 +154,7 @@ def constant_tensor(node: ov.Node) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(data)).reshape(shape)
 
 
-def by_openvino(op: Op) -> TorchOp:
+def by_openvino(op: Op) -> TensorFunction:
     """The op compiled alone for OpenVINO's CPU device in f32: right for whatever OpenVINO runs, and slow.
 
     Raises UnsupportedOpError for state, for element types that torch lacks and for what OpenVINO does not compile.

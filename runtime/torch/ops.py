@@ -21,12 +21,12 @@ from hsdag.runtime.torch.op import (
     Op,
     Shape,
     Tensor,
-    TorchOp,
+    TensorFunction,
     by_openvino,
     constant_tensor,
 )
 
-Builder = Callable[[Op], TorchOp]
+Builder = Callable[[Op], TensorFunction]
 """Raises NotInTorch for forms of an op that torch does not run."""
 
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
@@ -86,12 +86,12 @@ def _each(function: Callable[..., Tensor]) -> Builder:
     return lambda _: lambda xs: (function(*xs),)
 
 
-def _clamp(op: Op) -> TorchOp:
+def _clamp(op: Op) -> TensorFunction:
     low, high = float(op.attribute("min")), float(op.attribute("max"))
     return lambda xs: (torch.clamp(xs[0], low, high),)
 
 
-def _convert(op: Op) -> TorchOp:
+def _convert(op: Op) -> TensorFunction:
     """Numbers are cut towards zero; anything but zero is true."""
     dtype = op.dtype()
     if dtype is torch.bool:
@@ -99,18 +99,18 @@ def _convert(op: Op) -> TorchOp:
     return lambda xs: (xs[0].to(dtype),)
 
 
-def _divide(op: Op) -> TorchOp:
+def _divide(op: Op) -> TensorFunction:
     """Integers are rounded down, or towards zero where the op does not ask for Python's way."""
     rounding = None if op.takes_reals else "floor" if op.attribute("m_pythondiv") else "trunc"
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
 
-def _elu(op: Op) -> TorchOp:
+def _elu(op: Op) -> TensorFunction:
     alpha = float(op.attribute("alpha"))
     return lambda xs: (functional.elu(xs[0], alpha),)
 
 
-def _fake_quantize(op: Op) -> TorchOp:
+def _fake_quantize(op: Op) -> TensorFunction:
     """Data, the limits of the input and those of the output, which broadcast to the data.
 
     The input's limits may be equal, which leaves the output's limits alone, or come in reverse.
@@ -127,12 +127,12 @@ def _fake_quantize(op: Op) -> TorchOp:
     return run
 
 
-def _gelu(op: Op) -> TorchOp:
+def _gelu(op: Op) -> TensorFunction:
     exact = op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf"
     return lambda xs: (functional.gelu(xs[0], approximate="none" if exact else "tanh"),)
 
 
-def _prelu(op: Op) -> TorchOp:
+def _prelu(op: Op) -> TensorFunction:
     """A slope of one axis lies along the channels where it fits there."""
     shape, slope_shape = op.shape(), op.shape(1)
     if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] == shape[1]:
@@ -140,12 +140,12 @@ def _prelu(op: Op) -> TorchOp:
     return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
 
 
-def _softmax(op: Op) -> TorchOp:
+def _softmax(op: Op) -> TensorFunction:
     function, axis = torch.log_softmax if op.type == "LogSoftmax" else torch.softmax, int(op.attribute("axis"))
     return lambda xs: (function(xs[0], axis),)
 
 
-def _matmul(op: Op) -> TorchOp:
+def _matmul(op: Op) -> TensorFunction:
     turn_a, turn_b = (
         bool(op.attribute(name)) and len(op.shape(port)) > 1  # a vector has nothing to transpose
         for port, name in enumerate(("transpose_a", "transpose_b"))
@@ -153,12 +153,12 @@ def _matmul(op: Op) -> TorchOp:
     return lambda xs: (torch.matmul(xs[0].mT if turn_a else xs[0], xs[1].mT if turn_b else xs[1]),)
 
 
-def _einsum(op: Op) -> TorchOp:
+def _einsum(op: Op) -> TensorFunction:
     equation = str(op.attribute("equation"))
     return lambda xs: (torch.einsum(equation, *xs),)
 
 
-def _attention(op: Op) -> TorchOp:
+def _attention(op: Op) -> TensorFunction:
     """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
 
     A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
@@ -179,7 +179,7 @@ def _attention(op: Op) -> TorchOp:
 
 
 def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
-    def build(op: Op) -> TorchOp:
+    def build(op: Op) -> TensorFunction:
         axes, keep = op.axes(), bool(op.attribute("keep_dims"))
         if not axes:  # torch would reduce all
             return lambda xs: (xs[0],)
@@ -188,13 +188,13 @@ def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
     return build
 
 
-def _sum(op: Op) -> TorchOp:
+def _sum(op: Op) -> TensorFunction:
     """Sums of small integers stop at the ends of their range in OpenVINO, which does them itself."""
     op.require(op.takes_reals or op.dtype().itemsize > 2)
     return _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))(op)
 
 
-def _mvn(op: Op) -> TorchOp:
+def _mvn(op: Op) -> TensorFunction:
     """Less the mean and over the deviation, along trailing axes."""
     shape, port_1 = op.shape(), op.num_inputs > 1
     axes = op.axes() if port_1 else tuple(op.attribute("reduction_axes"))  # opset 2 has an attribute
@@ -204,7 +204,7 @@ def _mvn(op: Op) -> TorchOp:
     return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
 
 
-def _batch_norm(op: Op) -> TorchOp:
+def _batch_norm(op: Op) -> TensorFunction:
     """Data [N, C, ...]; scale, shift, mean and variance [C]. Opset 1 has the data third."""
     eps, data = float(op.attribute("epsilon")), 2 if op.opset == "opset1" else 0
 
@@ -215,65 +215,65 @@ def _batch_norm(op: Op) -> TorchOp:
     return run
 
 
-def _group_norm(op: Op) -> TorchOp:
+def _group_norm(op: Op) -> TensorFunction:
     """Data [N, C, ...]; scale and shift [C]."""
     groups, eps = int(op.attribute("num_groups")), float(op.attribute("epsilon"))
     return lambda xs: (functional.group_norm(xs[0], groups, xs[1], xs[2], eps),)
 
 
-def _constant(op: Op) -> TorchOp:
+def _constant(op: Op) -> TensorFunction:
     tensor = constant_tensor(op.node)
     return lambda _: (tensor,)
 
 
-def _shape_of(op: Op) -> TorchOp:
+def _shape_of(op: Op) -> TensorFunction:
     shape = torch.tensor(op.shape(), dtype=op.dtype())
     return lambda _: (shape,)
 
 
-def _reshape(op: Op) -> TorchOp:
+def _reshape(op: Op) -> TensorFunction:
     """OpenVINO has worked out the shape already: zeros and -1 of a Reshape, the axes of a Squeeze."""
     shape = op.out_shape()
     return lambda xs: (xs[0].reshape(shape),)
 
 
-def _transpose(op: Op) -> TorchOp:
+def _transpose(op: Op) -> TensorFunction:
     """Without an order the axes are turned round."""
     order = op.value(1) or tuple(reversed(range(len(op.shape()))))
     return lambda xs: (xs[0].permute(order),)
 
 
-def _concat(op: Op) -> TorchOp:
+def _concat(op: Op) -> TensorFunction:
     axis = int(op.attribute("axis"))
     return lambda xs: (torch.cat(tuple(xs), axis),)
 
 
-def _split(op: Op) -> TorchOp:
+def _split(op: Op) -> TensorFunction:
     """Also VariadicSplit, whose lengths are those of its outputs."""
     (axis,) = op.axes()
     lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
     return lambda xs: torch.split(xs[0], lengths, axis)
 
 
-def _broadcast(op: Op) -> TorchOp:
+def _broadcast(op: Op) -> TensorFunction:
     op.choice("mode", "numpy", "bidirectional")
     shape = op.out_shape()
     return lambda xs: (xs[0].expand(shape),)
 
 
-def _tile(op: Op) -> TorchOp:
+def _tile(op: Op) -> TensorFunction:
     repeats = op.value(1)
     wide = [1] * (len(op.shape()) - len(repeats)) + repeats
     return lambda xs: (xs[0].repeat(wide),)
 
 
-def _slice(op: Op) -> TorchOp:
+def _slice(op: Op) -> TensorFunction:
     starts, stops, steps = (op.value(port) for port in (1, 2, 3))
     axes = op.axes(4) if op.num_inputs > 4 else range(len(starts))
     return _cutting(op, dict(zip(axes, map(slice, starts, stops, steps), strict=True)))
 
 
-def _strided_slice(op: Op) -> TorchOp:
+def _strided_slice(op: Op) -> TensorFunction:
     """New axes and shrunk ones show in the output's shape alone."""
     shape = op.shape()
     begin, end = (op.value(port) for port in (1, 2))
@@ -294,7 +294,7 @@ def _strided_slice(op: Op) -> TorchOp:
     return _cutting(op, cuts)
 
 
-def _cutting(op: Op, cuts: Mapping[int, slice]) -> TorchOp:
+def _cutting(op: Op, cuts: Mapping[int, slice]) -> TensorFunction:
     """Cuts by axis. Python's own rules resolve a slice; torch has no negative steps: those are taken forwards."""
     shape, result = op.shape(), op.out_shape()
     slices, flips = [slice(None)] * len(shape), []
@@ -313,7 +313,7 @@ def _cutting(op: Op, cuts: Mapping[int, slice]) -> TorchOp:
     return run
 
 
-def _pad(op: Op) -> TorchOp:
+def _pad(op: Op) -> TensorFunction:
     """By a constant; negative widths cut."""
     op.choice("pad_mode", "constant")
     begin, end = (op.value(port) for port in (1, 2))
@@ -326,7 +326,7 @@ def _sides(begin: Sequence[int], end: Sequence[int]) -> list[int]:
     return [side for pair in zip(begin[::-1], end[::-1], strict=True) for side in pair]
 
 
-def _gather(op: Op) -> TorchOp:
+def _gather(op: Op) -> TensorFunction:
     """Slices of the data along one axis. Negative indices count from the end, but for opsets 1 and 7.
 
     An index out of range gives zeros, as in OpenVINO, and never reaches a kernel: on CUDA that would end the process.
@@ -386,7 +386,7 @@ def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
     return function
 
 
-def _convolution(op: Op) -> TorchOp:
+def _convolution(op: Op) -> TensorFunction:
     """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
     shape, grouped = op.shape(1), op.type.startswith("Group")
     groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if grouped else (1, shape)
@@ -402,7 +402,7 @@ def _convolution(op: Op) -> TorchOp:
     return lambda xs: (convolve(xs[0] if even else windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
 
 
-def _max_pool(op: Op) -> TorchOp:
+def _max_pool(op: Op) -> TensorFunction:
     """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = Windows.of(op, tuple(op.attribute("kernel")))
@@ -412,7 +412,7 @@ def _max_pool(op: Op) -> TorchOp:
     return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, windows.strides, 0, windows.dilations),)
 
 
-def _avg_pool(op: Op) -> TorchOp:
+def _avg_pool(op: Op) -> TensorFunction:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
     windows = Windows.of(op, tuple(op.attribute("kernel")))
     op.require(set(windows.dilations) == {1})
@@ -480,8 +480,8 @@ REALS_ONLY = frozenset(
 """Op types that torch runs only where their first input is of a floating type."""
 
 
-def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TorchOp, bool]:
-    """What runs the op on torch tensors (see TorchOp for the contract), and whether that is torch itself.
+def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TensorFunction, bool]:
+    """What runs the op on torch tensors (see TensorFunction for the contract), and whether that is torch itself.
 
     ``known`` are the values of those input ports that depend on no input of the model. Raises UnsupportedOpError,
     which names the op, for state and for what OpenVINO does not run either.

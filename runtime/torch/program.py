@@ -5,7 +5,8 @@ Legend: N nodes, T tasks, B buffers, D devices. A buffer is one result on one de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.runtime.executor import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
-from hsdag.runtime.torch.graph import Feed, Tensor, TensorFunction, TorchGraph
+from hsdag.runtime.torch.graph import Feed, TorchGraph
+from hsdag.runtime.torch.op import TensorFunction
 
 QUEUE = 2
 """Tasks that a device or channel holds at once: one runs, the next is there already when it ends."""
@@ -51,11 +53,6 @@ class Program:
     constants: tuple[tuple[int, int, int], ...]  # node, port, buffer
     outputs: dict[str, int]  # name -> buffer
 
-    @property
-    def num_buffers(self) -> int:
-        """B."""
-        return len(self.buffer_device)
-
     def task_ranks(self, op_ranks: FloatArray) -> FloatArray:
         """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
         if op_ranks.shape != (self.graph.num_nodes,):
@@ -83,32 +80,52 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
         raise OptionError(
             f"a placement of {graph.name!r} gives each of its {graph.num_nodes} ops a device below {len(devices)}"
         )
-    return _Builder(graph, placed, tuple(devices)).build()
+    home: list[int] = placed.tolist()
+    places = _places(graph, home)
+    order: list[int] = graph.order.tolist()
+    keys = [(v, port, d) for v in order for port in sorted(places[v]) for d in sorted(places[v][port])]
+    buffers = {key: b for b, key in enumerate(keys)}
+    channels: dict[tuple[int, int], int] = {}  # resources beside the devices, made when first needed
+    tasks: list[_Task] = []
+    for v in order:
+        node, here = graph.nodes[v], home[v]
+        if node.constants:
+            continue
+        if node.run is not None:
+            reads = tuple(buffers[u, port, here] for u, port in node.reads)
+            ports = range(max(places[v], default=-1) + 1)
+            writes = tuple(buffers.get((v, port, here), UNUSED) for port in ports)
+            tasks.append(_Task(v, node.name, here, 0.0, Work(node.run, reads, writes)))
+        sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
+        for port, d in sent:
+            resource = channels.setdefault((here, d), len(devices) + len(channels))
+            size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
+            label = f"{node.name} to {names[d]}" + (f" (port {port})" if port else "")
+            copy = copy_between(devices[here], devices[d])
+            tasks.append(_Task(v, label, resource, size, Work(copy, (buffers[v, port, here],), (buffers[v, port, d],))))
+    outputs = {name: buffers[u, port, home[u]] for name, (u, port) in graph.outputs.items()}
+    uses = Counter([b for task in tasks for b in task.work.reads] + list(outputs.values()))
+    return Program(
+        graph,
+        tuple(devices),
+        placed,
+        _task_graph(graph, devices, channels, tasks),
+        tuple(task.work for task in tasks),
+        np.array([task.node for task in tasks], dtype=np.int64),
+        tuple(d for _, _, d in buffers),
+        tuple(uses[b] for b in range(len(buffers))),
+        {buffers[v, 0, home[v]]: node.feed for v, node in enumerate(graph.nodes) if node.feed is not None},
+        tuple((v, port, b) for (v, port, _), b in buffers.items() if graph.nodes[v].constants),
+        outputs,
+    )
 
 
 def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFunction:
-    """What copies a result from one device to another. Results beyond the first are only kept until the copy ends.
-
-    Between GPUs that do not reach each other's memory it goes through pinned memory of the CPU.
-    """
-    here, there = source.physical, destination.physical
-    if here == there:
+    """What copies a result from one device to another."""
+    there, is_enqueued = destination.physical, source.is_cuda and destination.is_cuda
+    if source.physical == there:
         return lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),)
-    if source.is_cuda != destination.is_cuda:
-        return lambda xs: (xs[0].to(there),)
-    if torch.cuda.can_device_access_peer(there, here):
-        return lambda xs: (torch.empty(xs[0].shape, dtype=xs[0].dtype, device=there).copy_(xs[0], non_blocking=True),)
-
-    def staged(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        (x,) = xs
-        pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-        pinned.copy_(x, non_blocking=True)
-        out = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        out.record(torch.cuda.current_stream(here))
-        torch.cuda.current_stream(there).wait_event(out)
-        return torch.empty(x.shape, dtype=x.dtype, device=there).copy_(pinned, non_blocking=True), pinned
-
-    return staged
+    return lambda xs: (xs[0].to(there, non_blocking=is_enqueued, memory_format=torch.contiguous_format),)
 
 
 class _Task(NamedTuple):
@@ -119,107 +136,33 @@ class _Task(NamedTuple):
     work: Work
 
 
-class _Builder:
-    """Collects buffers, tasks and resources, node by node."""
+def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]:
+    """By node and port, the devices where the result lies: those of its readers, and, unless constant, its own."""
+    places: list[dict[int, set[int]]] = [{} if node.feed is None else {0: set()} for node in graph.nodes]
+    for v, node in enumerate(graph.nodes):
+        for u, port in node.reads:
+            places[u].setdefault(port, set()).add(home[v])
+    for u, port in graph.outputs.values():
+        places[u].setdefault(port, set()).add(home[u])
+    for v, node in enumerate(graph.nodes):
+        for there in places[v].values():
+            there |= set() if node.constants else {home[v]}
+    return places
 
-    def __init__(self, graph: TorchGraph, placed: IntArray, devices: tuple[LogicalDevice, ...]) -> None:
-        self.graph, self.placed, self.devices = graph, placed, devices
-        self.home: list[int] = placed.tolist()
-        self.buffers: dict[tuple[int, int, int], int] = {}  # (node, port, device)
-        self.buffer_device: list[int] = []
-        self.writer: dict[int, int] = {}  # buffer -> task
-        self.resources = [Resource(device.name, i, capacity=QUEUE) for i, device in enumerate(devices)]
-        self.channels: dict[tuple[int, int], int] = {}
-        self.tasks: list[_Task] = []
-        self.readers = self._readers()
 
-    def build(self) -> Program:
-        """All of it."""
-        feeds: dict[int, Feed] = {}
-        constants: list[tuple[int, int, int]] = []
-        for v in self.graph.order.tolist():
-            node = self.graph.nodes[v]
-            if node.constants:
-                at = [(port, d) for port in sorted(self.readers[v]) for d in sorted(self.readers[v][port])]
-                constants += [(v, port, self._buffer(v, port, d)) for port, d in at]
-                continue
-            if node.feed is not None:
-                feeds[self._buffer(v, 0, self.home[v])] = node.feed
-            else:
-                self._add_op(v)
-            self._add_transfers(v)
-        outputs = {name: self.buffers[u, port, self.home[u]] for name, (u, port) in self.graph.outputs.items()}
-        uses = [0] * len(self.buffer_device)
-        works = tuple(task.work for task in self.tasks)
-        for buffer in [b for work in works for b in work.reads] + list(outputs.values()):
-            uses[buffer] += 1
-        nodes = np.array([task.node for task in self.tasks], dtype=np.int64)
-        return Program(
-            self.graph, self.devices, self.placed, self._task_graph(), works, nodes, tuple(self.buffer_device),
-            tuple(uses), feeds, tuple(constants), outputs,
-        )  # fmt: skip
-
-    def _readers(self) -> list[dict[int, set[int]]]:
-        """By node and port, the devices that need the result; outputs are needed where they are made."""
-        readers: list[dict[int, set[int]]] = [{} for _ in self.graph.nodes]
-        for v, node in enumerate(self.graph.nodes):
-            for u, port in node.reads:
-                readers[u].setdefault(port, set()).add(self.home[v])
-        for u, port in self.graph.outputs.values():
-            readers[u].setdefault(port, set()).add(self.home[u])
-        return readers
-
-    def _buffer(self, v: int, port: int, device: int) -> int:
-        """The buffer of a result on a device; a new one at the first call."""
-        key = (v, port, device)
-        if key not in self.buffers:
-            self.buffers[key] = len(self.buffer_device)
-            self.buffer_device.append(device)
-        return self.buffers[key]
-
-    def _add_op(self, v: int) -> None:
-        node, device = self.graph.nodes[v], self.home[v]
-        reads = tuple(self.buffers[u, port, device] for u, port in node.reads)
-        num_ports = max(self.readers[v], default=-1) + 1
-        writes = tuple(
-            self._buffer(v, port, device) if port in self.readers[v] else UNUSED for port in range(num_ports)
-        )
-        assert node.run is not None
-        self._add_task(_Task(v, node.name, device, 0.0, Work(node.run, reads, writes)))
-
-    def _add_transfers(self, v: int) -> None:
-        node, source = self.graph.nodes[v], self.home[v]
-        for port in sorted(self.readers[v]):
-            read = self._buffer(v, port, source)
-            size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
-            for device in sorted(self.readers[v][port] - {source}):
-                resource = self._channel(source, device)
-                copy = copy_between(self.devices[source], self.devices[device])
-                label = f"{node.name} to {self.devices[device].name}" + (f" (port {port})" if port else "")
-                work = Work(copy, (read,), (self._buffer(v, port, device),))
-                self._add_task(_Task(v, label, resource, size, work))
-
-    def _add_task(self, task: _Task) -> None:
-        self.writer.update(dict.fromkeys(task.work.writes, len(self.tasks)))
-        self.tasks.append(task)
-
-    def _channel(self, source: int, destination: int) -> int:
-        """The resource that sends from one device to another; made when first needed."""
-        if (source, destination) not in self.channels:
-            a, b = self.devices[source], self.devices[destination]
-            self.channels[source, destination] = len(self.resources)
-            self.resources.append(Resource(f"{a.name}->{b.name}", source, destination, QUEUE))
-        return self.channels[source, destination]
-
-    def _task_graph(self) -> TaskGraph:
-        reads = [(b, t) for t, task in enumerate(self.tasks) for b in task.work.reads]
-        return TaskGraph.of(
-            tuple(task.name for task in self.tasks),
-            [task.resource for task in self.tasks],
-            tuple(self.resources),
-            [(self.writer[b], t) for b, t in reads if b in self.writer],
-            device_names=tuple(device.name for device in self.devices),
-            task_types=tuple(self.graph.nodes[task.node].op_type for task in self.tasks),
-            size_bytes=[task.size_bytes for task in self.tasks],
-            name=self.graph.name,
-        )
+def _task_graph(
+    graph: TorchGraph, devices: Sequence[LogicalDevice], channels: Iterable[tuple[int, int]], tasks: Sequence[_Task]
+) -> TaskGraph:
+    resources = [Resource(device.name, i, capacity=QUEUE) for i, device in enumerate(devices)]
+    resources += [Resource(f"{devices[a].name}->{devices[b].name}", a, b, QUEUE) for a, b in channels]
+    writer = {b: t for t, task in enumerate(tasks) for b in task.work.writes}
+    return TaskGraph.of(
+        tuple(task.name for task in tasks),
+        [task.resource for task in tasks],
+        tuple(resources),
+        [(writer[b], t) for t, task in enumerate(tasks) for b in task.work.reads if b in writer],
+        device_names=tuple(device.name for device in devices),
+        task_types=tuple(graph.nodes[task.node].op_type for task in tasks),
+        size_bytes=[task.size_bytes for task in tasks],
+        name=graph.name,
+    )

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -444,29 +445,68 @@ def test_a_backend_that_cannot_be_made_leaves_no_thread_behind(monkeypatch: pyte
 
     program = build_program(views(), [0, 0, 1, 1], logical_devices(2))
     before = threading.active_count()
-    monkeypatch.setattr("hsdag.runtime.torch.executor.channel_lane", fails)
+    monkeypatch.setattr("hsdag.runtime.torch.executor.make_lane", fails)
     with pytest.raises(RuntimeError, match="no more streams"):
         TorchExecutor(program)
     assert threading.active_count() == before
 
 
-def test_tasks_on_streams_run_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and events are stood in for: what is asked is what the enqueued op sees."""
-    seen: list[bool] = []
+class FakeEvent:
+    """An event of CUDA's that passes, or fails, when the test says so."""
+
+    def __init__(self, made: list[FakeEvent]) -> None:
+        self.answer: bool | Exception = False
+        made.append(self)
+
+    def record(self, stream: object) -> None:
+        self.stream = stream
+
+    def query(self) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and events are stood in for. What hangs holds up its own streams alone; a failing kernel is named."""
+    is_on, events, inbox = list[bool](), list[FakeEvent](), Inbox()
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        seen.append(torch.is_grad_enabled())
+        is_on.append(torch.is_grad_enabled())
         return (xs[0],)
 
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: SimpleNamespace())
-    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda _: None))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: object())
+    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(events))
     program = build_program(TorchGraph("g", (fed(), op("a", 0, run=run)), {"y": (1, 0)}), [0, 0], logical_devices(1))
     residents = Residents(program)
     residents.load(ZEROS)
     lane = StreamLane((torch.device("cuda:0"),))
-    assert not lane.start(SimpleNamespace(task=0), RunState(program, residents), Inbox())  # type: ignore[arg-type]
-    assert seen == [False]
+    attempts: list[Any] = [SimpleNamespace(task=0, number=k, run=SimpleNamespace(start_s=[0.0])) for k in range(4)]
+
+    def start(k: int) -> None:
+        assert not lane.start(attempts[k], RunState(program, residents), inbox)
+
+    def reported() -> list[tuple[int, str]]:
+        lane.poll(inbox)
+        found = [inbox.queue.get() for _ in range(inbox.queue.qsize())]
+        return [(attempt.number, str(error)) for attempt, _, error in found]  # type: ignore[attr-defined]
+
+    start(0)
+    start(1)
+    events[1].answer = True
+    assert reported() == []  # the first on the same stream has not passed
+    lane.abandon(attempts[0])
+    start(2)
+    events[2].answer = True
+    assert reported() == [(2, "None")]
+    assert events[2].stream is not events[0].stream
+    start(3)
+    events[2].answer = RuntimeError("an illegal access\nand more")  # the event of 2 is used again
+    assert reported() == [(3, "an illegal access")]
+    events[0].answer = True
+    assert reported() == [(0, "None"), (1, "None")]
+    assert is_on == [False] * 4
 
 
 def wait_for(is_so: object, limit_s: float = 60.0) -> None:
