@@ -1,28 +1,180 @@
-"""LocalPlacer: the base of methods that change a plan by small random moves. Legend: U placement units."""
+"""LocalPlacer: the base of methods that change a plan by small random moves, by chains side by side on threads.
+
+Legend: U placement units, K kinds of moves.
+"""
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event
 from typing import ClassVar
 
 import numpy as np
 
+from hsdag.evaluators.base import SearchStopped
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
 from hsdag.placers.base import O, Placer
 from hsdag.placers.incumbent import Incumbent, Status
-from hsdag.placers.local.annealing import Annealing, Source
-from hsdag.placers.local.chain import chain_for, places_of, restore, settle
-from hsdag.placers.local.loop import propose, start
-from hsdag.placers.local.moves import Move, draw_move, shares_of
-from hsdag.placers.local.of_hetero import UnderHetero, under_hetero
-from hsdag.placers.local.values import Scheduled, scheduled
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.placers.local.chain import (
+    Move,
+    Values,
+    chain_for,
+    draw_move,
+    places_of,
+    restore,
+    settle,
+    shares_of,
+    start,
+)
+from hsdag.placers.local.values import Listed, schedule, values_of
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import simulate
+
+SLICE_S = 0.01
+"""What a thread computes without looking whether it has to stop."""
+LOOK_EVERY_S = 0.02
+"""How often it is looked whether the search has to end, and what was found."""
+LONGEST_SLICE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The temperature of a chain in one round, in units of the objective, at its beginning and its end."""
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What chains of one kind draw moves by, ``share`` [K], and what makes that which their values come from."""
+
+    share: FloatArray
+    values: Callable[[], Values]
+    has_pins: bool = False
+    takes_order: bool = False
+
+
+class Annealing:
+    """Chains that search side by side; with the same seed and number of proposals, on any number of threads, alike.
+
+    ``sources`` are those of the chains. Use as a context manager, which ends the threads.
+    """
+
+    def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
+        problem, seeds = incumbent.problem, np.random.SeedSequence(incumbent.limits.seed).generate_state
+        self._incumbent, self._sources = incumbent, tuple(sources)
+        each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
+        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
+        self._values = [source.values() for source in sources]
+        self._found: list[Plan | None] = [None] * len(sources)
+        self._reported = list(self._found)
+        self._stop = Event()
+        self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources))))
+
+    def __enter__(self) -> Annealing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+    @property
+    def value(self) -> float:
+        """The least value of any chain's present plan, with its penalty where it does not fit into memory."""
+        return min(float(chain.state["value"][0]) for chain in self.chains)
+
+    @property
+    def num_idle(self) -> int:
+        """Proposals of the chain that found a better plan of its own last, since then."""
+        return min(int(chain.state["num_proposals"][0] - chain.state["gained_at"][0]) for chain in self.chains)
+
+    def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
+        """Give every chain a placement [U] with ranks [U]; those that get None keep what they have."""
+        for chain, values, plan in zip(self.chains, self._values, plans, strict=True):
+            if plan is not None:
+                chain.device[:], chain.rank[:] = plan
+                start(values, chain)
+
+    @property
+    def num_with_pins(self) -> int:
+        """Chains that search over list schedules; they come first."""
+        return sum(source.has_pins for source in self._sources)
+
+    def share_best(self, which: Sequence[int]) -> None:
+        """Let some chains go on from the best that any of those with pins has found."""
+        best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]), default=None)
+        if which and best is not None and np.isfinite(best.state["best"][0]):
+            plan = best.best_device.copy(), best.best_rank.copy()
+            self.begin([plan if i in which else None for i in range(len(self.chains))])
+
+    def run(self, heats: Sequence[Heat], num: int) -> None:
+        """Let every chain make ``num`` proposals, and report the best plans. Raises SearchStopped in between."""
+        num = int(min(num, self._incumbent.evaluations_left // len(self.chains)))
+        if num < 1:
+            raise SearchStopped
+        for chain, heat in zip(self.chains, heats, strict=True):
+            chain.state["temperature"] = heat.first
+            chain.state["cooling"] = (heat.last / heat.first) ** (1.0 / num) if heat.first > 0 else 1.0
+        before = self._num_proposals
+        tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
+        limits = self._incumbent.limits
+        is_timed = np.isfinite(limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
+        try:
+            waiting = set(tasks)
+            while waiting:
+                waiting = wait(waiting, LOOK_EVERY_S).not_done
+                self._incumbent.check()
+                if is_timed:  # else what is reported must not depend on when
+                    self._report()
+        finally:
+            self._stop.set()
+            wait(tasks)
+            self._stop.clear()
+            self._incumbent.spend(self._num_proposals - before)
+            self._report()
+        for task in tasks:
+            task.result()
+
+    @property
+    def _num_proposals(self) -> int:
+        return sum(int(chain.state["num_proposals"][0]) for chain in self.chains)
+
+    def _run_chain(self, i: int, num: int) -> None:
+        """Make proposals in slices that are neither long nor many; keep the best plan where the caller sees it."""
+        chain, values, size = self.chains[i], self._values[i], 1
+        end = int(chain.state["num_proposals"][0]) + num
+        while (left := end - int(chain.state["num_proposals"][0])) > 0 and not self._stop.is_set():
+            best, begin_s = float(chain.state["best"][0]), time.monotonic()
+            values.propose(chain, min(size, left))
+            if chain.state["best"][0] < best:
+                self._found[i] = self._best_plan(i)
+            is_quick = time.monotonic() - begin_s < SLICE_S / 2
+            size = min(2 * size, LONGEST_SLICE) if is_quick else max(size // 2, 1)
+
+    def _report(self) -> None:
+        """Have the plans evaluated, whatever the budget, that chains have found since."""
+        new = [plan for plan, old in zip(self._found, self._reported, strict=True) if plan is not old]
+        self._reported = list(self._found)
+        self._incumbent.report([plan for plan in new if plan is not None])
+
+    def _best_plan(self, i: int) -> Plan:
+        """The best plan of a chain, its ranks counted from 0."""
+        chain, values = self.chains[i], self._values[i]
+        device, rank = chain.best_device, chain.best_rank
+        if isinstance(values, Listed):
+            schedule(values, device, rank)
+            device, rank = values.device, values.rank
+        order = places_of(rank) if self._sources[i].takes_order else None
+        return Plan(device, order)
+
 
 SIMULATED = (LATENCY, THROUGHPUT)
 """The objectives whose values are computed inside the compiled loop."""
@@ -73,14 +225,14 @@ class LocalPlacer(Placer[O]):
         if not share.any() or problem.objective not in SIMULATED or problem.costs is None:
             return
         for source in dict.fromkeys(self.sources(problem, share, takes_order)):
-            chain, ground = chain_for(problem, source.share, seed=0, has_pins=source.has_pins), source.ground()
+            chain, values = chain_for(problem, source.share, seed=0, has_pins=source.has_pins), source.values()
             chain.device[:] = problem.supported.argmax(axis=1)
-            start(ground, chain)
-            propose(ground, chain, 1)
+            start(values, chain)
+            values.propose(chain, 1)
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
         """What each chain draws its moves by, and where its values come from."""
-        return [Source(share, lambda: ground_of(problem, takes_order), takes_order=takes_order)]
+        return [Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """One chain, whose every proposal is evaluated."""
@@ -101,21 +253,6 @@ class LocalPlacer(Placer[O]):
                     restore(chain)
                 settle(chain)
             idle = 0 if incumbent.best_score < before else idle + 1
-
-
-def ground_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
-    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units.
-
-    Raises ValueError for a problem without costs.
-    """
-    if problem.costs is None:
-        raise ValueError("a problem without costs cannot be simulated")
-    if problem.ops is not None:
-        return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
-    of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
-    if isinstance(problem.hetero, HeteroCosts):
-        return under_hetero(problem, problem.hetero, of_units)
-    return of_units
 
 
 def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:

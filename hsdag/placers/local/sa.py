@@ -1,4 +1,4 @@
-"""SaPlacer: simulated annealing."""
+"""SaPlacer and EaPlacer: simulated annealing, and the (1+1) evolutionary algorithm."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.incumbent import LEAST_GAIN, Incumbent
 from hsdag.placers.lists.schedulers import HeftPlacer
-from hsdag.placers.local.annealing import Annealing, Heat, Source
-from hsdag.placers.local.base import LocalPlacer, ground_of, placed_and_ranked
-from hsdag.placers.local.chain import places_of
-from hsdag.placers.local.listed import Listed, listed
-from hsdag.placers.local.moves import Move, shares_of
-from hsdag.placers.local.values import Scheduled
+from hsdag.placers.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
+from hsdag.placers.local.chain import Move, places_of, shares_of
+from hsdag.placers.local.values import Listed, Scheduled, listed, values_of
 from hsdag.placers.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
@@ -90,7 +87,7 @@ class SaPlacer(LocalPlacer[SaOptions]):
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
         o = self.options
-        direct = Source(share, lambda: ground_of(problem, takes_order), takes_order=takes_order)
+        direct = Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)
         if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
             return [direct] * o.num_chains
         of_pins = shares_of(problem, MOVES_OF_LISTS, takes_order=True)
@@ -149,10 +146,10 @@ def _ladder(options: SaOptions, count: int) -> FloatArray:
 
 def _lists(problem: Problem) -> Listed:
     """List schedules of the units, simulated as plans are."""
-    ground = ground_of(problem, takes_order=True)
-    assert isinstance(ground, Scheduled)
+    values = values_of(problem, takes_order=True)
+    assert isinstance(values, Scheduled)
     assert problem.costs is not None
-    return listed(ground, problem.costs)
+    return listed(values, problem.costs)
 
 
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
@@ -160,3 +157,50 @@ def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
     num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
     rank = places_of(-upward_s)
     return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
+
+
+LOOK_EVERY = 1000
+"""Proposals between two looks at whether the search has come to its end."""
+
+
+@dataclass(frozen=True)
+class EaOptions:
+    """Raises OptionError for a value out of range."""
+
+    patience: int = 2000
+    """The search ends after this many neighbours in a row without a gain,"""
+    patience_per_unit: int = 50
+    """and this many more for each unit that can move."""
+
+    def __post_init__(self) -> None:
+        if self.patience < 1 or self.patience_per_unit < 0:
+            raise OptionError("ea takes a patience of at least 1 and a patience_per_unit of at least 0")
+
+
+class EaPlacer(LocalPlacer[EaOptions]):
+    """DiviML's biased (1+1) EA (section V-A), for whatever objective the evaluator has.
+
+    A neighbour moves each unit with probability one by their number, and replaces the placement when it is not
+    worse. The order is the executor's. The same seed and evaluations give the same search.
+    """
+
+    name = "ea"
+    options_type = EaOptions
+    gives_order = False
+    moves = {Move.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
+
+    def starts(self, incumbent: Incumbent) -> list[Plan]:
+        costs = incumbent.costs
+        return [Plan(repaired(costs, fastest_devices(costs), incumbent.problem.semantics))]
+
+    def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
+        chains.begin([placed_and_ranked(incumbent, start)])
+        while chains.num_idle < self.patience(incumbent):
+            chains.run([Heat(0.0, 0.0)], LOOK_EVERY)
+
+    def heat(self, incumbent: Incumbent) -> float:  # noqa: ARG002
+        return 0.0
+
+    def patience(self, incumbent: Incumbent) -> float:
+        num_movable = int((incumbent.problem.supported.sum(axis=1) > 1).sum())
+        return self.options.patience + self.options.patience_per_unit * num_movable

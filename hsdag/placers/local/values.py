@@ -1,6 +1,6 @@
-"""Values of a chain's proposals, compiled: the simulator behind a local search.
+"""Values of a chain's proposals, compiled: the simulator, list schedules, and HETERO followed move by move.
 
-Legend: U placement units, D devices, N ops.
+Legend: U placement units, E edges between them, D devices, N ops.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import numpy as np
 from hsdag.evaluators.memory import MEMORY_TOLERANCE, one_inference
 from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
-from hsdag.placers.local.chain import Chain, settle
-from hsdag.placers.local.loop import ROUNDING, draw, is_kept, propose, value_of
+from hsdag.placers.local.chain import ROUNDING, Chain, draw, is_kept, settle
+from hsdag.runtime.costs import hetero_machine
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.hetero_machine import HeteroMachine
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.semantics import Execution, Links, Order
-from hsdag.runtime.simulator.heaps import Records
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 from hsdag.runtime.simulator.machine import Machine, machine_for, rewind
 from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
+from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
 from hsdag.runtime.simulator.throughput import period_of_loaded
 
@@ -48,6 +51,14 @@ class Scheduled(NamedTuple):
     memory_bytes: FloatArray  # [D]
     room: Room
     setting: Records  # [1] SETTING
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_scheduled(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """See ``Values``."""
+        return value_of_plan(self, c, c.device, c.rank)
 
 
 def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *, takes_order: bool) -> Scheduled:
@@ -145,7 +156,7 @@ def surely_fits(g: Scheduled) -> bool:
 
 
 @bare
-def _propose(g: Scheduled, c: Chain, num: int) -> None:
+def _propose_scheduled(g: Scheduled, c: Chain, num: int) -> None:
     for _ in range(num):
         limit = draw(c)
         if c.state[0].num_changed > 0:
@@ -164,5 +175,185 @@ def value_of_plan(g: Scheduled, c: Chain, device: IntArray, rank: FloatArray) ->
     return float(simulated(g, c, np.inf))
 
 
-propose.register(Scheduled, _propose)
-value_of.register(Scheduled, lambda ground, c: value_of_plan(ground, c, c.device, c.rank))
+class Listed(NamedTuple):
+    """Costs of units, and room for one list schedule; what is simulated is the plan that it makes."""
+
+    scheduled: Scheduled
+    time_s: FloatArray  # [U, D] infinite where a device lacks the unit
+    num_inputs: IntArray  # [U]
+    first: IntArray  # [U + 1] the edges that leave u are first[u]:first[u + 1]
+    reader: IntArray  # [E]
+    size_bytes: FloatArray  # [E]
+    latency_s: FloatArray  # [D, D], 0 on the diagonal
+    s_per_byte: FloatArray  # [D, D], 0 on the diagonal
+    arrival_s: FloatArray  # [U, D] when all that u reads is on a device
+    free_s: FloatArray  # [D]
+    waiting: IntArray  # [U] inputs that are not scheduled yet
+    ready: Records  # [U] ENTRY, a heap by rank
+    device: IntArray  # [U] the placement
+    rank: FloatArray  # [U] the order
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_lists(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """The simulated value of the schedule of a chain's pins and ranks."""
+        schedule(self, c.device, c.rank)
+        return value_of_plan(self.scheduled, c, self.device, self.rank)
+
+
+def listed(scheduled: Scheduled, costs: ScheduleProblem) -> Listed:
+    """List schedules on ``costs`` of units, which ``scheduled`` simulates."""
+    num, d = costs.time_s.shape
+    by_src, off = np.argsort(costs.edge_src, kind="stable"), ~np.eye(d, dtype=np.bool_)
+    return Listed(
+        scheduled=scheduled,
+        time_s=np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s,
+        num_inputs=np.bincount(costs.edge_dst, minlength=num).astype(np.int64),
+        first=np.searchsorted(costs.edge_src[by_src], np.arange(num + 1)).astype(np.int64),
+        reader=costs.edge_dst[by_src],
+        size_bytes=costs.edge_bytes[by_src],
+        latency_s=np.where(off, costs.link_latency_s, 0.0),
+        s_per_byte=np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0),
+        arrival_s=np.zeros((num, d)),
+        free_s=np.zeros(d),
+        waiting=np.zeros(num, dtype=np.int64),
+        ready=np.zeros(num, ENTRY),
+        device=np.zeros(num, dtype=np.int64),
+        rank=np.zeros(num),
+    )
+
+
+@bare
+def schedule(g: Listed, pin: IntArray, rank: FloatArray) -> None:
+    """Fill ``device`` and ``rank``: ready units by ``rank`` [U], each on its pin [U] or, where that is D, where it ends
+    first without being put into a gap. Ties go by device index."""
+    num, num_devices = g.time_s.shape
+    size = 0
+    for d in range(num_devices):
+        g.free_s[d] = 0.0
+    for u in range(num):
+        g.waiting[u] = g.num_inputs[u]
+        for d in range(num_devices):
+            g.arrival_s[u, d] = 0.0
+        if g.waiting[u] == 0:
+            push(g.ready, 0, size, rank[u], u)
+            size += 1
+    place = 0
+    while size > 0:
+        u = pop(g.ready, 0, size)
+        size -= 1
+        home, end_s = _earliest(g, u, pin[u])
+        g.device[u] = home
+        g.rank[u] = place
+        g.free_s[home] = end_s
+        place += 1
+        for k in range(g.first[u], g.first[u + 1]):
+            v = g.reader[k]
+            for d in range(num_devices):
+                at_s = end_s + g.latency_s[home, d] + g.size_bytes[k] * g.s_per_byte[home, d]
+                g.arrival_s[v, d] = max(g.arrival_s[v, d], at_s)
+            g.waiting[v] -= 1
+            if g.waiting[v] == 0:
+                push(g.ready, 0, size, rank[v], v)
+                size += 1
+
+
+@inlined
+def _earliest(g: Listed, u: int, pin: int) -> tuple[int, float]:
+    """Where u ends first, or its pin, and when."""
+    num_devices = len(g.free_s)
+    home, end_s = pin, np.inf
+    for d in range(num_devices):
+        if pin in (num_devices, d):
+            at_s = max(g.free_s[d], g.arrival_s[u, d]) + g.time_s[u, d]
+            if at_s < end_s:
+                home, end_s = d, at_s
+    return home, end_s
+
+
+@bare
+def _propose_lists(g: Listed, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            schedule(g, c.device, c.rank)
+            for u in range(len(g.device)):
+                put(g.scheduled, g.device, g.rank, u)
+            is_kept(c, simulated(g.scheduled, c, limit * (1.0 + ROUNDING)), limit)
+            settle(c)
+
+
+class UnderHetero(NamedTuple):
+    """What placements take under HETERO; the simulated machine tells whether they fit into memory."""
+
+    machine: HeteroMachine
+    scheduled: Scheduled
+    to: IntArray  # [U] where the units of a proposal go
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_under_hetero(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """The value of a chain's plan, as it is: every unit is proposed at once."""
+        every = np.arange(len(c.device))
+        value = float(hetero_machine.propose(self.machine, every, c.device, len(every), np.inf))
+        hetero_machine.accept(self.machine)
+        return float(_penalised(self.scheduled, c, value))
+
+
+def under_hetero(problem: Problem, costs: HeteroCosts, scheduled: Scheduled) -> UnderHetero:
+    """Values of placements of a model's units."""
+    first = problem.supported.argmax(axis=1)
+    machine = hetero_machine.hetero_machine(costs, problem.units.partition.labels, first, problem.objective.is_steady)
+    return UnderHetero(machine, scheduled, np.zeros(problem.num_units, dtype=np.int64))
+
+
+@bare
+def _penalised(g: Scheduled, c: Chain, value: float) -> float:
+    """The value of a chain's plan, with the penalty of what the plan holds."""
+    c.state[0].excess = 0.0
+    if not g.setting[0].has_memory:
+        return value
+    for u in range(len(c.device)):
+        put(g, c.device, c.rank, u)
+    rewind(g.machine)
+    if surely_fits(g):
+        return value
+    g.machine.run[0].limit_s = np.inf
+    run_sequential(g.machine)
+    return with_penalty(g, c, value)
+
+
+@bare
+def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        count = c.state[0].num_changed
+        if count > 0:
+            for k in range(count):
+                g.to[k] = c.device[c.changed[k]]
+            most = limit * (1.0 + ROUNDING)
+            value = hetero_machine.propose(g.machine, c.changed, g.to, count, most)
+            if is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit):
+                hetero_machine.accept(g.machine)
+            else:
+                hetero_machine.reject(g.machine)
+            settle(c)
+
+
+def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
+    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units.
+
+    Raises ValueError for a problem without costs.
+    """
+    if problem.costs is None:
+        raise ValueError("a problem without costs cannot be simulated")
+    if problem.ops is not None:
+        return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
+    of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
+    if isinstance(problem.hetero, HeteroCosts):
+        return under_hetero(problem, problem.hetero, of_units)
+    return of_units

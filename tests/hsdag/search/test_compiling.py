@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from numba.core import event
 
-from hsdag.placers.local.listed import Listed
-from hsdag.placers.local.of_hetero import UnderHetero
-from hsdag.placers.local.values import Scheduled
+from hsdag.placers.local.values import Listed, Scheduled, UnderHetero
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -47,9 +45,10 @@ def test_what_is_compiled_is_said_at_the_first_function() -> None:
     assert said == [ONCE]
 
 
-def test_annealing_prepares_the_loop_of_every_ground(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[type] = []
-    monkeypatch.setattr("hsdag.placers.local.base.propose", lambda ground, *_: made.append(type(ground)))
+    for kind in (Listed, Scheduled, UnderHetero):
+        monkeypatch.setattr(kind, "propose", lambda values, *_: made.append(type(values)))
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 4, [(0, 1), (1, 2), (2, 3)]))
     make_placer("auto", is_cheap=True).prepare(problem, takes_order=True)
     assert made == [Listed, Scheduled]

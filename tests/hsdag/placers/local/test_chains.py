@@ -17,10 +17,8 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import inverse_of
 from hsdag.placers.incumbent import Limits, Status
-from hsdag.placers.local.annealing import Annealing
-from hsdag.placers.local.chain import Chain, chain_for, settle
-from hsdag.placers.local.loop import propose, start
-from hsdag.placers.local.moves import OF_ORDER, Move, draw_move, shares_of
+from hsdag.placers.local.base import Annealing
+from hsdag.placers.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of, start
 from hsdag.placers.local.sa import SaPlacer
 from hsdag.placers.local.values import scheduled
 from hsdag.placers.registry import make_placer
@@ -70,15 +68,15 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
     if not shares_of(units, EVERY_MOVE, takes_order=evaluator.takes_order).any():
         return
     chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
-    ground = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
-    start(ground, chain)
+    values = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
+    start(values, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(5):
-        propose(ground, chain, 20)
+        values.propose(chain, 20)
         rank = inverse_of(np.argsort(chain.rank, kind="stable"))
         score = evaluator.evaluate([Plan(chain.device, rank if evaluator.takes_order else None)])[0]
         assert units.is_legal(chain.device)
-        start(ground, chain)  # an excess is that of the last proposal
+        start(values, chain)  # an excess is that of the last proposal
         assert (score.failure is not None) == (chain.state["excess"][0] > 0)
         if score.failure is None:
             assert chain.state["value"][0] == pytest.approx(score.value, rel=1e-12)

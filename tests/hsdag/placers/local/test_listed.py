@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.graph import FloatArray, IntArray, inverse_of
-from hsdag.placers.local.chain import chain_for
-from hsdag.placers.local.listed import listed, schedule
-from hsdag.placers.local.loop import propose, start
-from hsdag.placers.local.moves import shares_of
+from hsdag.placers.local.chain import chain_for, shares_of, start
 from hsdag.placers.local.sa import MOVES_OF_LISTS
-from hsdag.placers.local.values import scheduled
+from hsdag.placers.local.values import listed, schedule, scheduled
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
@@ -51,9 +48,9 @@ def test_units_go_by_rank_each_to_its_pin_or_where_it_ends_first(seed: int) -> N
     units = problem_of(problem)
     pin = np.where(rng.random(problem.num_ops) < 0.7, problem.num_devices, problem.supported.argmax(axis=1))
     rank = rng.permutation(problem.num_ops).astype(float)
-    ground = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), problem)
-    schedule(ground, pin, rank)
-    assert (ground.device.tolist(), ground.rank.tolist()) == by_hand(problem, pin, rank)
+    values = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), problem)
+    schedule(values, pin, rank)
+    assert (values.device.tolist(), values.rank.tolist()) == by_hand(problem, pin, rank)
 
 
 @given(st.integers(0, 10**6))
@@ -66,12 +63,12 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
         return
     assert units.costs is not None
     chain = chain_for(units, share, seed, has_pins=True)
-    ground = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), units.costs)
+    values = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), units.costs)
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
-    start(ground, chain)
+    start(values, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
-        propose(ground, chain, 25)
-        schedule(ground, chain.best_device, chain.best_rank)
-        order = inverse_of(np.argsort(ground.rank, kind="stable"))
-        assert evaluator.evaluate([Plan(ground.device, order)])[0].value == pytest.approx(chain.state["best"][0])
+        values.propose(chain, 25)
+        schedule(values, chain.best_device, chain.best_rank)
+        order = inverse_of(np.argsort(values.rank, kind="stable"))
+        assert evaluator.evaluate([Plan(values.device, order)])[0].value == pytest.approx(chain.state["best"][0])

@@ -13,10 +13,8 @@ from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.incumbent import Incumbent, Limits
-from hsdag.placers.local.base import ground_of
-from hsdag.placers.local.loop import propose, start
-from hsdag.placers.local.moves import Move
-from hsdag.placers.local.of_hetero import UnderHetero
+from hsdag.placers.local.chain import Move, start
+from hsdag.placers.local.values import UnderHetero, values_of
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -39,13 +37,13 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
     problem, costs = random_problem(seed, num_ops, 2 + seed % 2)
     if is_steady:
         problem = replace(problem, objective=THROUGHPUT)
-    ground = ground_of(problem, takes_order=False)
-    assert isinstance(ground, UnderHetero)
+    values = values_of(problem, takes_order=False)
+    assert isinstance(values, UnderHetero)
     chain = chain_of(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
-    start(ground, chain)
+    start(values, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
-        propose(ground, chain, 25)
+        values.propose(chain, 25)
         expected = problem.objective.of_model(costs, problem.expand(chain.device[None]))[0]
         assert chain.state["value"][0] == pytest.approx(expected, rel=1e-9)
         best = problem.objective.of_model(costs, problem.expand(chain.best_device[None]))[0]
