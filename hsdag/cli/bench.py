@@ -10,7 +10,7 @@ import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files, write_timeline
-from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def bench(
     ),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
-    data_shapes: DataShapes = None,
+    data_shapes: DataShape = None,
     tokens: Tokens = None,
     inputs: Inputs = None,
     trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of a single candidate."),

@@ -39,7 +39,7 @@ def compare(
     devices: options.Devices = None,
     partition_cpu: options.PartitionCpu = None,
     shape: options.Shape = None,
-    data_shapes: options.DataShapes = None,
+    data_shapes: options.DataShape = None,
     tokens: options.Tokens = None,
     workers: options.Workers = None,
     output: Path | None = typer.Option(

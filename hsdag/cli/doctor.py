@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli.options import DataShapes, Devices, Json, PartitionCpu, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Json, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def doctor(
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     shape: Shape = None,
-    data_shapes: DataShapes = None,
+    data_shapes: DataShape = None,
     tokens: Tokens = None,
     cuda: bool = typer.Option(
         False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,... Default: all GPUs."

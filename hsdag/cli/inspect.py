@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from hsdag.cli.options import DataShapes, Devices, Json, Model, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Json, Model, Shape, Tokens
 from hsdag.cli.output import print_json, print_table
 
 
 def inspect(
     model: Model,
     shape: Shape = None,
-    data_shapes: DataShapes = None,
+    data_shapes: DataShape = None,
     tokens: Tokens = None,
     devices: Devices = None,
     as_json: Json = False,

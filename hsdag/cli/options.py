@@ -1,9 +1,11 @@
-"""Options that several commands take, as types of their parameters."""
+"""Options of commands, as types of their parameters; a command takes those of the API call that it makes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from typer import Argument, Option
 
@@ -15,7 +17,7 @@ Json: TypeAlias = Annotated[bool, Option("--json", help="Print one JSON document
 Shape: TypeAlias = Annotated[
     str | None, Option("--shape", "-shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
 ]
-DataShapes: TypeAlias = Annotated[
+DataShape: TypeAlias = Annotated[
     list[str] | None,
     Option(
         "--data-shape",
@@ -127,3 +129,79 @@ Workers: TypeAlias = Annotated[
 Curve: TypeAlias = Annotated[
     Path | None, Option("--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg.")
 ]
+Executor: TypeAlias = Annotated[
+    str,
+    Option(
+        "--executor",
+        autocompletion=completion.executors,
+        help="What runs the placed model: hetero, work-conserving or cuda.",
+    ),
+]
+Reward: TypeAlias = Annotated[
+    str | None,
+    Option("--reward", autocompletion=completion.rewards, help="measured, simulated or hybrid (the default)."),
+]
+Fresh: TypeAlias = Annotated[bool, Option("--fresh", help="Profile again and ignore the cache.")]
+Budget: TypeAlias = Annotated[
+    str, Option("--budget", help="Search time: 10s, 5m, 1h. The comparison of 'hsdag place' comes on top.")
+]
+MaxEvaluations: TypeAlias = Annotated[
+    int | None, Option("--max-evaluations", help="End after N placements, those that are measured for 'hsdag place'.")
+]
+CandidateLimit: TypeAlias = Annotated[str, Option("--candidate-limit", help="Time limit for one candidate.")]
+Seed: TypeAlias = Annotated[int, Option("--seed", help="Seed of the search, of random inputs and of --order random.")]
+Resume: TypeAlias = Annotated[bool, Option("--resume", help="Continue the search in the run folder.")]
+Reference: TypeAlias = Annotated[
+    str,
+    Option(
+        "--reference",
+        autocompletion=completion.references,
+        help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
+    ),
+]
+MaxDifference: TypeAlias = Annotated[
+    float | None,
+    Option(
+        "--max-difference",
+        help="Limit of the answer: difference of outputs from the reference's, over their largest value.",
+    ),
+]
+Noise: TypeAlias = Annotated[
+    float, Option("--noise", help="Multiply durations by exp(SIGMA z), z standard normal, drawn from --seed.")
+]
+Runs: TypeAlias = Annotated[int, Option("--runs", help="With --noise: number of runs, with seeds from --seed on.")]
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
+    """Give a command the parameters of an API call that have a type here, with their defaults, as keywords."""
+
+    def with_parameters(command: _Command) -> _Command:
+        own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
+        names = [each.name for each in own]
+        shared = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=globals()[_type_name(name)])
+            for name, default in defaults(call).items()
+            if name not in names and _type_name(name) in globals()
+        ]
+        found = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
+        command.__signature__ = Signature(found)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in found}
+        return command
+
+    return with_parameters
+
+
+def defaults(call: Callable[..., object]) -> dict[str, Any]:
+    """The defaults of the parameters of an API call by name; those that it needs are left out."""
+    return {each.name: each.default for each in signature(call).parameters.values() if each.default is not each.empty}
+
+
+def flag(name: str) -> str:
+    """The option by which a parameter is given."""
+    return str(globals()[_type_name(name)].__metadata__[0].default)
+
+
+def _type_name(parameter: str) -> str:
+    return parameter.title().replace("_", "")

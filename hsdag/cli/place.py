@@ -4,139 +4,47 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hsdag import api
-from hsdag.cli import completion
+from hsdag.cli import options
 from hsdag.cli.files import check_not_model, check_writable, workload_path
-from hsdag.cli.options import (
-    DataShapes,
-    Devices,
-    InferPrecision,
-    Init,
-    Inputs,
-    Json,
-    Memory,
-    Method,
-    Model,
-    Objective,
-    PartitionCpu,
-    Pins,
-    Preset,
-    Settings,
-    Shape,
-    Start,
-    Tokens,
-    Workers,
-)
 from hsdag.cli.output import print_json, print_members, print_table
 
 if TYPE_CHECKING:
     from hsdag.search.result import PlaceResult
 
 
+@options.takes(api.place)
 def place(
-    model: Model,
+    model: options.Model,
     output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
-    devices: Devices = None,
-    partition_cpu: PartitionCpu = None,
-    method: Method = "auto",
-    reward: str | None = typer.Option(
-        None, "--reward", autocompletion=completion.rewards, help="measured, simulated or hybrid (the default)."
-    ),
-    fresh: bool = typer.Option(False, "--fresh", help="Profile again and ignore the cache."),
-    preset: Preset = "default",
-    changes: Settings = None,
-    init: Init = None,
-    start: Start = None,
-    objective: Objective = "latency",
-    executor: str = typer.Option(
-        "hetero",
-        "--executor",
-        autocompletion=completion.executors,
-        help="What runs the placed model: hetero, work-conserving or cuda.",
-    ),
-    budget: str = typer.Option("60s", "--budget", help="Search time: 60s, 5m, 1h. The comparison comes on top."),
-    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N measured placements."),
-    candidate_limit: str = typer.Option("120s", "--candidate-limit", help="Time limit for one candidate."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the search and of random inputs."),
-    workers: Workers = None,
-    resume: bool = typer.Option(False, "--resume", help="Continue the search in the run folder."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
-    reference: str = typer.Option(
-        "cpu",
-        "--reference",
-        autocompletion=completion.references,
-        help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
-    ),
-    max_difference: float | None = typer.Option(
-        None,
-        "--max-difference",
-        help="Limit of the answer: difference of outputs from the reference's, over their largest value.",
-    ),
-    shape: Shape = None,
-    data_shapes: DataShapes = None,
-    tokens: Tokens = None,
-    memory: Memory = None,
-    pins: Pins = None,
-    infer_precision: InferPrecision = None,
-    inputs: Inputs = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.place import comparison_s
     from hsdag.ir import OutputError
     from hsdag.ir.reader import check_model_path
-    from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    budget_s = parse_duration(budget)
-    named = workload_path(model) if executor == "cuda" else None
+    budget_s, objective = parse_duration(given["budget"]), find_objective(given["objective"])
+    named = workload_path(model) if given["executor"] == "cuda" else None
     if named is None:
         check_model_path(model)
     written = output or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_writable(written)
-    check_not_model((written, folder), model, inputs)
+    check_not_model((written, folder), model, given["inputs"])
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    with SearchProgress(budget_s, comparison_s(budget_s), find_objective(objective).text) as progress:
-        outcome = api.place(
-            model,
-            devices=devices,
-            partition_cpu=partition_cpu,
-            method=method,
-            preset=preset,
-            settings=parse_changes(changes or ()),
-            init=init,
-            start=start,
-            reward=reward,
-            objective=objective,
-            executor=executor,
-            budget=budget_s,
-            max_evaluations=max_evaluations,
-            candidate_limit=candidate_limit,
-            seed=seed,
-            workers=workers,
-            reference=reference,
-            max_difference=max_difference,
-            shape=shape,
-            inputs=inputs,
-            data_shape=data_shapes or (),
-            tokens=tokens,
-            memory=memory,
-            pins=pins or (),
-            infer_precision=infer_precision,
-            fresh=fresh,
-            run_folder=folder,
-            resume=resume,
-            output=written,
-            watcher=progress.watcher,
-        )
+    with SearchProgress(budget_s, comparison_s(budget_s), objective.text) as progress:
+        outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:
         print_json(outcome.document())
     else:

@@ -11,7 +11,7 @@ import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_not_model, check_writable
-from hsdag.cli.options import DataShapes, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def profile(
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
     shape: Shape = None,
-    data_shapes: DataShapes = None,
+    data_shapes: DataShape = None,
     tokens: Tokens = None,
     inputs: Inputs = None,
     as_json: Json = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,33 +16,18 @@ if TYPE_CHECKING:
     from hsdag.commands.simulate import SimulateResult
 
 
+@options.takes(api.simulate)
 def simulate(
     problem: options.ProblemFile,
     placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
-    execution: options.Execution = "work-conserving",
-    order: options.Order = None,
-    links: options.Links = "independent",
-    objective: options.Objective = "latency",
-    noise: float = typer.Option(0.0, "--noise", help="Multiply durations by exp(SIGMA z), z standard normal."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the noise and of --order random."),
-    runs: int = typer.Option(1, "--runs", help="With --noise: number of runs, with seeds from --seed on."),
     trace: options.Trace = None,
     gantt: options.Gantt = None,
     as_json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
     check_files([trace, gantt], [problem, placement], [gantt])
-    answer = api.simulate(
-        problem,
-        placement,
-        execution=execution,
-        order=order,
-        links=links,
-        objective=objective,
-        noise=noise,
-        seed=seed,
-        runs=runs,
-    )
+    answer = api.simulate(problem, placement, **given)
     write_timeline(answer.timeline, trace, gantt)
     if as_json:
         print_json(answer.document())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -22,27 +22,16 @@ if TYPE_CHECKING:
     from hsdag.runtime.simulator import Simulation
     from hsdag.search.solution import Solution, SolveResult
 
+BESIDE_BATCH = ("method", "objective", "budget", "seed")
+"""What batches are searched with, too."""
+
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
 
 
+@options.takes(api.solve)
 def solve(
     problem: options.ProblemFile,
-    method: options.Method = "auto",
-    objective: options.Objective = "latency",
-    execution: options.Execution = "work-conserving",
-    order: options.Order = None,
-    links: options.Links = "independent",
-    preset: options.Preset = "default",
-    changes: options.Settings = None,
-    init: options.Init = None,
-    start: options.Start = None,
-    budget: str = typer.Option("10s", "--budget", help="Search time: 10s, 5m, 1h."),
-    max_evaluations: int | None = typer.Option(None, "--max-evaluations", help="End after N placements."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the search and of --order random."),
-    workers: options.Workers = None,
-    pins: options.Pins = None,
-    memory: options.Memory = None,
     batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
     fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that every batch takes."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
@@ -50,55 +39,36 @@ def solve(
     gantt: options.Gantt = None,
     curve: options.Curve = None,
     as_json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
-    if batch is not None or fixed_share:
-        writes = output or trace or gantt or curve
-        others = {"--init": init, "--start": start, "--workers": workers, "--pin": pins, "--memory": memory,
-                  "--set": changes, "--max-evaluations": max_evaluations, "--order": order,
-                  "--output, --trace, --gantt or --curve": writes,
-                  "--preset": None if preset == "default" else preset}  # fmt: skip
-        _refuse_beside_batch(batch, objective, execution, links, [name for name, value in others.items() if value])
-        _solve_batch(problem, method, 1 if batch is None else batch, fixed_share, budget, seed, as_json)
-        return
     from hsdag.cli.progress import SearchProgress
-    from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    if curve is not None and workers is not None:
+    if batch is not None or fixed_share:
+        _refuse_beside_batch(batch, given, [output, trace, gantt, curve])
+        _solve_batch(problem, 1 if batch is None else batch, fixed_share, given, as_json)
+        return
+    if curve is not None and given["workers"] is not None:
         raise OptionError("--curve does not go with --workers, whose processes learn apart; leave one of them out")
     check_files([output, trace, gantt, curve], [problem], [gantt, curve])
-    points: list[CurvePoint]
-    budget_s, points = parse_duration(budget), []
-    with SearchProgress(budget_s, text=find_objective(objective).text) as progress:
+    points: list[CurvePoint] = []
+    text = find_objective(given["objective"]).text
+    with SearchProgress(parse_duration(given["budget"]), text=text) as progress:
         solution = api.solve(
             problem,
-            method,
-            objective=objective,
-            execution=execution,
-            order=order,
-            links=links,
-            preset=preset,
-            settings=parse_changes(changes or ()),
-            init=init,
-            start=start,
-            budget=budget_s,
-            max_evaluations=max_evaluations,
-            seed=seed,
-            workers=workers,
-            pins=pins or (),
-            memory=memory,
+            **given,
             watcher=progress.watcher,
             on_update=points.append if curve is not None else None,
             on_better=None if output is None else partial(_keep, output),
         )
     write_timeline(solution.timeline, trace, gantt)
     value = solution.options.objective.value_name.replace("_", ", ")
-    write_learning_curve(points, f"{method} on {solution.problem.name} (simulated)", value, curve)
+    write_learning_curve(points, f"{given['method']} on {solution.problem.name} (simulated)", value, curve)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    if solution.problem.devices and execution == "work-conserving":
+    if solution.problem.devices and given["execution"] == "work-conserving":
         say(
             "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
             "ops run one after another, with a launch at every change of device instead of for every submodel"
@@ -115,29 +85,29 @@ def _keep(output: Path, best: SolveResult) -> None:
         best.placement().save(output)
 
 
-def _refuse_beside_batch(batch: int | None, objective: str, execution: str, links: str, others: Sequence[str]) -> None:
-    """Batches are divided in one way, in this process, and simulated. Raises OptionError for ``others`` and such."""
+def _refuse_beside_batch(batch: int | None, given: Mapping[str, Any], outputs: Sequence[Path | None]) -> None:
+    """Batches are divided in one way, in this process, and simulated. Raises OptionError for what says otherwise."""
     if batch is None:
         raise OptionError("--fixed-share describes batches; give --batch too")
-    given = [("--execution", execution, ["work-conserving"]), ("--links", links, ["independent"])]
-    given += [("--objective", objective, ["latency", "throughput"])]
-    others = [*others, *(f"{name} {value}" for name, value, known in given if value not in known)]
-    if others:
+    default = options.defaults(api.solve)
+    others = [name for name, value in given.items() if name not in BESIDE_BATCH and value and value != default[name]]
+    said = [f"{options.flag(name)} {given[name]}" if default[name] else options.flag(name) for name in others]
+    said += [f"--objective {given['objective']}"] * (given["objective"] not in ("latency", "throughput"))
+    said += ["--output, --trace, --gantt or --curve"] * any(outputs)
+    if said:
         raise OptionError(
-            f"{others[0]} does not go with --batch, which divides inputs over devices and simulates work-conserving "
+            f"{said[0]} does not go with --batch, which divides inputs over devices and simulates work-conserving "
             "schedules; it takes --method, --fixed-share, --budget, --seed and --json"
         )
 
 
-def _solve_batch(
-    problem: Path, method: str, batch: int, fixed_share: float, budget: str, seed: int, as_json: bool
-) -> None:
+def _solve_batch(problem: Path, batch: int, fixed_share: float, given: Mapping[str, Any], as_json: bool) -> None:
     from hsdag.cli.progress import SearchProgress
     from hsdag.commands.batched import BatchOptions, solve_batched
     from hsdag.runtime.problems.problem_file import read_problem
     from hsdag.search.options import parse_duration
 
-    wanted = BatchOptions(method, batch, fixed_share, parse_duration(budget), seed)
+    wanted = BatchOptions(given["method"], batch, fixed_share, parse_duration(given["budget"]), given["seed"])
     costs = read_problem(problem)
     with SearchProgress(wanted.budget_s) as progress:
         solution = solve_batched(costs, wanted, progress.watcher)

@@ -350,7 +350,7 @@ def test_the_command_line_divides_a_batch_and_says_what_it_assumed(
     [
         (["--execution", "sequential", "--batch", "4"], "--execution sequential does not go with --batch"),
         (["--batch", "4", "--set", "nonsense=1"], "--set does not go with --batch"),
-        (["--batch", "4", "--preset", "quick"], "--preset does not go with --batch"),
+        (["--batch", "4", "--preset", "quick"], "--preset quick does not go with --batch"),
         (["--batch", "4", "--workers", "local:2"], "--workers does not go with --batch"),
         (["--batch", "4", "--pin", "op0=dev0"], "--pin does not go with --batch"),
         (["--batch", "4", "--method", "mincut"], "'mincut' has no batched form; choose one of best-device, met"),
