@@ -52,11 +52,11 @@ $(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
 	touch $@
 
 # The commands of the quickstart and the README as they are printed, with their models and budgets; it takes minutes.
-test-docs: schemas
+test-docs: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/docs --literal
 
 # The documentation as a site, in artifacts/site; no page of it fetches anything from the network.
-docs: $(VENV)/.installed
+docs: schemas
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python .ci/check_site.py
 

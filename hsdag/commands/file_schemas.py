@@ -46,6 +46,7 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def write_schemas(folder: Path) -> None:
     """Write ``KIND.json`` for every kind of file. Raises OutputError."""
+    folder.mkdir(parents=True, exist_ok=True)
     for kind in FILES:
         text = json.dumps(file_schema(kind), indent=1, ensure_ascii=False)
         write_atomically(folder / f"{kind}.json", f"{text}\n".encode())
