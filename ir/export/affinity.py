@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import final
+
+import openvino as ov
 
 from hsdag.ir.build import graph_of
 from hsdag.ir.errors import OptionError
-from hsdag.ir.export.base import Exporter, ModelSource, openvino_names, unplaced_clone
-from hsdag.ir.placement import Placement, write_atomically
+from hsdag.ir.export.base import DocumentExporter, openvino_names
+from hsdag.ir.placement import Placement
 
 
 @final
-class AffinityExporter(Exporter):
+class AffinityExporter(DocumentExporter):
     """One JSON object; with the model at hand, ops have the names that they bear in it."""
 
-    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write one file. Raises OptionError where ops of one name are on different devices."""
-        placement.check_openvino()
+    for_openvino = True
+
+    def text(self, placement: Placement, model: ov.Model | None) -> str:
+        """The map. Raises OptionError where ops of one name are on different devices."""
         devices = openvino_names(placement)
         placed = [(placement.name_of(op), devices[device]) for op, device in placement.affinity.items()]
-        if source.model is not None:
-            model = unplaced_clone(placement, source.model)
+        if model is not None:
             names = (node.get_friendly_name() for node in model.get_ordered_ops())
             placed = [(name, devices[d]) for name, d in zip(names, placement.devices_of(graph_of(model)), strict=True)]
         affinity: dict[str, str] = {}
@@ -32,8 +33,7 @@ class AffinityExporter(Exporter):
                     f"ops named {name!r} are on {affinity[name]} and on {device}, which a map by names cannot say: "
                     "use --format python or ir"
                 )
-        write_atomically(out_path, (json.dumps(affinity, indent=1) + "\n").encode())
-        return [out_path]
+        return json.dumps(affinity, indent=1) + "\n"
 
 
 EXPORTER = AffinityExporter()

@@ -5,50 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import final
 
-from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
-from hsdag.ir.errors import OptionError
-from hsdag.ir.export.base import Exporter, ModelSource, deployed_map, write_ir
-from hsdag.ir.placement import Placement, write_atomically
+import openvino as ov
 
-SUFFIXES = (".cpp", ".cc", ".cxx")
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import OptionError
+from hsdag.ir.export.base import ProgramExporter, added_library, deployed_map, used_specs
+from hsdag.ir.placement import Placement
+
 PROGRAM = Path(__file__).with_name("program.cpp")
 MARK = "// DATA: kDefaultModel, kDevices, kAffinity"
 """The line of the program in whose place a placement's data stands."""
 
 
 @final
-class CppExporter(Exporter):
+class CppExporter(ProgramExporter):
     """FILE.cpp; with the model at hand also FILE.xml and FILE.bin, the placed model that the program reads."""
 
-    beside = (".xml", ".bin")
+    suffixes = (".cpp", ".cc", ".cxx")
 
-    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write the program and, where the model is at hand, the IR beside it."""
-        model = source.model
-        if out_path.suffix not in SUFFIXES:
-            raise OptionError(f"--format cpp writes a C++ file: end the output's name in .cpp, not {out_path}")
-        placement.check_openvino()
+    def program(self, placement: Placement, model: ov.Model | None, default: str) -> str:
+        """The program. Raises OptionError for a placement that HETERO does not run."""
         if placement.executor != "hetero" and len(placement.used_devices) > 1:
             raise OptionError(
                 f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
                 "executor; use --format python"
             )
-        placed = None if model is None else placement.apply(model.clone())
-        default = f"{placement.model.name}.xml" if placed is None else out_path.with_suffix(".xml").name
-        specs = [device.spec() for device in placement.devices if device.name in placement.used_devices]
+        specs = used_specs(placement)
         ids = {spec.openvino_name: d for d, spec in enumerate(specs)}
-        affinity = deployed_map(placement, placed)
         data = [
             f"const char* const kDefaultModel = {literal(default)};",
             f"const std::vector<Device> kDevices = {{{', '.join(_device(spec) for spec in specs)}}};",
             "const Op kAffinity[] = {",
-            *(f"    {{{literal(op)}, {ids[device]}}}," for op, device in affinity.items()),
+            *(f"    {{{literal(op)}, {ids[device]}}}," for op, device in deployed_map(placement, model).items()),
             "};",
         ]
-        text = PROGRAM.read_text(encoding="utf-8").replace(MARK, "\n".join(data))
-        beside = [] if placed is None else write_ir(placed, out_path.with_suffix(".xml"))
-        write_atomically(out_path, text.encode())
-        return [out_path, *beside]
+        return PROGRAM.read_text(encoding="utf-8").replace(MARK, "\n".join(data))
 
 
 def literal(text: str) -> str:
@@ -58,11 +49,10 @@ def literal(text: str) -> str:
 
 
 def _device(spec: DeviceSpec) -> str:
-    library = PLUGIN_LIBRARIES[spec.plugin.partition(".")[0]] if spec.is_added else ""
     properties = ", ".join(
         f"{{{literal(key)}, std::string({literal(value)})}}" for key, value in spec.properties.items()
     )
-    return f"{{{literal(spec.openvino_name)}, {literal(library)}, {{{properties}}}}}"
+    return f"{{{literal(spec.openvino_name)}, {literal(added_library(spec) or '')}, {{{properties}}}}}"
 
 
 EXPORTER = CppExporter()

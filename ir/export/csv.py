@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
-from pathlib import Path
 from typing import final
 
-from hsdag.ir.export.base import Exporter, ModelSource, openvino_names, unplaced_graph
-from hsdag.ir.placement import Placement, write_atomically
+import openvino as ov
+
+from hsdag.ir.build import graph_of
+from hsdag.ir.export.base import DocumentExporter, openvino_names
+from hsdag.ir.placement import Placement
 
 COLUMNS = ("op", "type", "device", "openvino_device")
 
 
 @final
-class CsvExporter(Exporter):
+class CsvExporter(DocumentExporter):
     """One row per op under the header ``COLUMNS``; with the model at hand, types are filled in."""
 
-    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write one file, rows in the order of the model, or of the affinity map where there is no model."""
-        model = source.model
+    def text(self, placement: Placement, model: ov.Model | None) -> str:
+        """The table, rows in the order of the model, or of the affinity map where there is no model."""
         rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
         if model is not None:
-            graph = unplaced_graph(placement, model)
+            graph = graph_of(model)
             rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
         names = openvino_names(placement)
         text = StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)
         table.writerows((*row, names[row[-1]]) for row in rows)
-        write_atomically(out_path, text.getvalue().encode())
-        return [out_path]
+        return text.getvalue()
 
 
 EXPORTER = CsvExporter()

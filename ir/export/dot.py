@@ -6,16 +6,17 @@ Legend: N ops, S submodels.
 from __future__ import annotations
 
 from itertools import cycle
-from pathlib import Path
 from typing import final
 
 import numpy as np
+import openvino as ov
 
+from hsdag.ir.build import graph_of
 from hsdag.ir.colocation import Colocation, colocate
-from hsdag.ir.export.base import Exporter, ModelSource, unplaced_graph
+from hsdag.ir.export.base import DocumentExporter
 from hsdag.ir.graph import ComputationGraph
 from hsdag.ir.partition import Partition
-from hsdag.ir.placement import Placement, write_atomically
+from hsdag.ir.placement import Placement
 from hsdag.ir.submodels import SubmodelCollector
 
 FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
@@ -23,16 +24,15 @@ FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 
 
 
 @final
-class DotExporter(Exporter):
+class DotExporter(DocumentExporter):
     """One frame per submodel; bold edges between frames carry a tensor, dashed ones mark a copy."""
 
     needs_model = True
 
-    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write one file for ``dot -Tsvg``."""
-        model = source.model
+    def text(self, placement: Placement, model: ov.Model | None) -> str:
+        """A drawing for ``dot -Tsvg``."""
         assert model is not None
-        graph = unplaced_graph(placement, model)
+        graph = graph_of(model)
         constraints = colocate(graph)
         parts = submodels(placement, graph)
         lines = [
@@ -44,8 +44,7 @@ class DotExporter(Exporter):
             *_edges(graph, constraints, parts),
             "}",
         ]
-        write_atomically(out_path, ("\n".join(lines) + "\n").encode())
-        return [out_path]
+        return "\n".join(lines) + "\n"
 
 
 def submodels(placement: Placement, graph: ComputationGraph) -> Partition:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import final
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.export.base import Exporter, ModelSource, unplaced_clone, write_ir
 from hsdag.ir.placement import RT_INFO_PATH, Placement
 
@@ -18,18 +17,14 @@ class IrExporter(Exporter):
     """
 
     needs_model = True
+    for_openvino = True
+    suffixes = (".xml",)
     beside = (".bin",)
 
     def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write two files. Raises OptionError when ``out_path`` does not end in .xml."""
-        model = source.model
-        assert model is not None
-        if out_path.suffix != ".xml":
-            raise OptionError(
-                f"--format ir writes FILE.xml and FILE.bin: end the output's name in .xml, not {out_path}"
-            )
-        placement.check_openvino()
-        placed = unplaced_clone(placement, model)
+        """Write two files."""
+        assert source.model is not None
+        placed = unplaced_clone(placement, source.model)
         placed.set_rt_info(placement.to_json(), RT_INFO_PATH)
         return write_ir(placed, out_path)
 

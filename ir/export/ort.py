@@ -7,16 +7,13 @@ ONNX Runtime reads ``layer_ann`` in the metadata of a node, and the session opti
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, final
 
 from hsdag.ir.build import graph_of
-from hsdag.ir.errors import ModelError, OptionError, OutputError
-from hsdag.ir.export.base import Exporter, ModelSource, unplaced_clone
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.export.base import Exporter, ModelSource, new_files, unplaced_clone
 from hsdag.ir.placement import DeviceRecord, Placement
 
 ANNOTATION = "layer_ann"
@@ -32,6 +29,7 @@ class OrtExporter(Exporter):
     """FILE.onnx, and FILE.json with the session option that turns the annotations into devices."""
 
     needs_model = True
+    suffixes = (".onnx",)
     beside = (".json", ".onnx.data")
 
     def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
@@ -39,8 +37,6 @@ class OrtExporter(Exporter):
 
         Raises OptionError for another model than ONNX and for names of devices that ONNX Runtime cannot read.
         """
-        if out_path.suffix != ".onnx":
-            raise OptionError(f"--format ort writes an ONNX model: end the output's name in .onnx, not {out_path}")
         setting = layer_assignment(placement)
         path = _onnx_path(source)
         network = _loaded(path)
@@ -133,26 +129,17 @@ def _loaded(path: Path) -> Any:
 
 
 def _write(network: Any, document: dict[str, Any], source: Path, out_path: Path) -> list[Path]:
-    """Write all files to a temporary folder first, then rename them. Raises OutputError."""
+    """Write all files or none. Raises OutputError."""
     import onnx
 
     skeleton = onnx.load(source, load_external_data=False)
     is_outside = any(onnx.external_data_helper.uses_external_data(tensor) for tensor in skeleton.graph.initializer)
     data = f"{out_path.stem}.onnx.data"
-    try:
-        folder = Path(tempfile.mkdtemp(dir=out_path.parent, prefix=f".{out_path.name}."))
-        try:
-            onnx.save(network, folder / out_path.name, save_as_external_data=is_outside, location=data)
-            (folder / f"{out_path.stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            written = sorted(folder.iterdir(), key=lambda path: path.suffix != ".onnx")
-            for path in written:
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-            return [path.replace(out_path.with_name(path.name)) for path in written]
-        finally:
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise OutputError(f"{out_path} cannot be written: {error.strerror or error}") from error
+    with new_files(out_path) as folder:
+        onnx.save(network, folder / out_path.name, save_as_external_data=is_outside, location=data)
+        (folder / f"{out_path.stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        written = sorted(folder.iterdir(), key=lambda path: path.suffix != ".onnx")
+    return [out_path.with_name(path.name) for path in written]
 
 
 EXPORTER = OrtExporter()

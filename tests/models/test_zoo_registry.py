@@ -99,7 +99,7 @@ def test_folder_in_place_of_the_file_is_an_output_error(tmp_path: Path) -> None:
 def test_failed_write_is_one_line_and_keeps_the_old_files(tmp_path: Path) -> None:
     (tmp_path / "net.xml").write_text("old")
     (tmp_path / "net.bin").mkdir()  # the weights cannot take this place
-    with pytest.raises(OutputError, match=r"\Amodel [^\n]*net\.xml cannot be written: [^\n]*\Z"):
+    with pytest.raises(OutputError, match=r"\A[^\n]*net\.xml cannot be written: [^\n]*\Z"):
         save_model_files("tiny_resnet", tmp_path / "net.xml")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["net.bin", "net.xml"]
     assert (tmp_path / "net.xml").read_text() == "old"
