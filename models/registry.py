@@ -70,15 +70,23 @@ class WorkloadSpec:
             raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
-def _over_devices(
-    name: str, summary: str, option: str, make: Callable[[int, int], Workload], default: int = 0
+def _sized(
+    name: str,
+    summary: str,
+    option: str,
+    make: Callable[[int, int], Workload],
+    default: int = 0,
+    most: int = MAX_DEVICES,
 ) -> WorkloadSpec:
-    """A workload sharded over so many devices; its one ``option`` is its "size" or a "seed"."""
+    """A workload whose one ``option`` is its "size" or a "seed"; it is sharded over 2 to ``most`` devices, if over any.
+
+    ``make`` takes the number of devices and the option's value.
+    """
 
     def build(num_devices: int, given: Mapping[str, str | int]) -> Workload:
         value = int(given.get(option, default))
-        if not 2 <= num_devices <= MAX_DEVICES:
-            raise OptionError(f"{name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
+        if most and not 2 <= num_devices <= most:
+            raise OptionError(f"{name} is sharded over 2 to {most} devices, not {num_devices}")
         if option == "seed":
             _check_seed(value)
         elif value < 1:
@@ -92,14 +100,8 @@ def _over_devices(
 
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
-    """A workload whose sizes and wiring follow from a seed alone."""
-
-    def build(_: int, given: Mapping[str, str | int]) -> Workload:
-        seed = int(given.get("seed", 0))
-        _check_seed(seed)
-        return make(seed)
-
-    return WorkloadSpec(name, summary, "p100x4", ("devices", "seed"), build)
+    """A workload whose sizes and wiring follow from a seed alone, for any number of devices."""
+    return _sized(name, summary, "seed", lambda _, seed: make(seed), most=0)
 
 
 def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
@@ -110,41 +112,41 @@ def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
 _WORKLOADS = {
     spec.name: spec
     for spec in (
-        _over_devices(
+        _sized(
             "chainmm",
             "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)",
             "size",
             lambda k, rows: chainmm(k, ChainSizes(rows)),
             ChainSizes.size,
         ),
-        _over_devices(
+        _sized(
             "ffnn",
             "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)",
             "size",
             lambda k, rows: ffnn(k, FeedForwardSizes(batch=rows, hidden=2 * rows)),
             FeedForwardSizes.batch,
         ),
-        _over_devices(
+        _sized(
             "llama-block",
             "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)",
             "size",
             lambda k, tokens: llama_block(k, LlamaSizes(tokens)),
             LlamaSizes.tokens,
         ),
-        _over_devices(
+        _sized(
             "llama-layer",
             "The same with causal mask, last norm and logits (DOPPLER)",
             "size",
             lambda k, tokens: llama_layer(k, LlamaSizes(tokens)),
             LlamaSizes.tokens,
         ),
-        _over_devices(
+        _sized(
             "chain",
             "A random chain or tree of matrix products, sharded",
             "seed",
             lambda k, seed: random_chain(k, RandomChain.drawn(seed)),
         ),
-        _over_devices(
+        _sized(
             "transformer",
             "Transformer blocks of random sizes, sharded",
             "seed",

@@ -77,6 +77,15 @@ def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> 
     return sharder.elementwise(f"{name}.div", "div", [raised, total])
 
 
+def rms_norm(sharder: Sharder, name: str, x: Sharded, epsilon: float, parts: tuple[int, ...] | None = None) -> Sharded:
+    """x / sqrt(mean(x^2) + epsilon), means over the last axis: sums by the tiles of ``x``, the result in ``parts``."""
+    square = sharder.elementwise(f"{name}.square", "square", [x])
+    total = sharder.reduce(f"{name}.sum", "sum", square, x.parts)
+    mean = sharder.elementwise(f"{name}.mean", f"affine:factor={1 / x.shape[-1]!r},offset={epsilon!r}", [total])
+    inverse = sharder.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
+    return sharder.elementwise(f"{name}.scale", "mul", [x, inverse], parts)
+
+
 @dataclass(frozen=True)
 class LlamaSizes:
     """The shape of the 7B model. Weights and activations are f16; norms, rotation and softmax run in f32."""
@@ -113,11 +122,7 @@ class _Plan:
         """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by the tiles of x, the result in ``parts``."""
         sh = self.sharder
         wide = sh.elementwise(f"{name}.f32", "convert:f32", [x])
-        total = sh.reduce(f"{name}.sum", "sum", sh.elementwise(f"{name}.square", "square", [wide]), wide.parts)
-        factor, offset = 1 / self.sizes.width, self.sizes.epsilon
-        mean = sh.elementwise(f"{name}.mean", f"affine:factor={factor!r},offset={offset!r}", [total])
-        inverse = sh.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
-        scaled = sh.elementwise(f"{name}.scale", "mul", [wide, inverse], parts)
+        scaled = rms_norm(sh, name, wide, self.sizes.epsilon, parts)
         narrow = sh.elementwise(f"{name}.f16", "convert:f16", [scaled])
         gamma = self.weight(f"{name}.gamma", (self.sizes.width,), (parts[1],))
         return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
@@ -386,8 +391,9 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
     stack = _Stack(Sharder("transformer", num_devices), sizes, num_devices // sizes.head_groups)
     x = stack.sharder.input("x", (sizes.tokens, sizes.width), (sizes.row_parts, 1))
     for layer in range(sizes.layers):
-        x = stack.add(f"{layer}.residual1", x, stack.attention(f"{layer}", stack.norm(f"{layer}.norm1", x)))
-        x = stack.add(f"{layer}.residual2", x, stack.feed_forward(f"{layer}", stack.norm(f"{layer}.norm2", x)))
+        for k, part in enumerate((stack.attention, stack.feed_forward), 1):
+            inner = part(f"{layer}", rms_norm(stack.sharder, f"{layer}.norm{k}", x, EPSILON))
+            x = stack.sharder.elementwise(f"{layer}.residual{k}", "add", [x, inner])
     return stack.sharder.build({"y": x})
 
 
@@ -396,17 +402,6 @@ class _Stack:
     sharder: Sharder
     sizes: TransformerSizes
     token_parts: int
-
-    def norm(self, name: str, x: Sharded) -> Sharded:
-        """x / sqrt(mean(x^2) + epsilon)."""
-        sh, factor = self.sharder, 1 / self.sizes.width
-        total = sh.reduce(f"{name}.sum", "sum", sh.elementwise(f"{name}.square", "square", [x]), x.parts)
-        mean = sh.elementwise(f"{name}.mean", f"affine:factor={factor!r},offset={EPSILON!r}", [total])
-        return sh.elementwise(f"{name}.scale", "mul", [x, sh.elementwise(f"{name}.rsqrt", "rsqrt", [mean])])
-
-    def add(self, name: str, x: Sharded, branch: Sharded) -> Sharded:
-        """The residual sum."""
-        return self.sharder.elementwise(name, "add", [x, branch])
 
     def attention(self, name: str, x: Sharded) -> Sharded:
         """Attention of every token to all, [tokens, width], in tiles of tokens."""

@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -265,15 +265,13 @@ class ProfileRecord(BaseModel):
     def of(profile: ModelProfile) -> ProfileRecord:
         """The record of a profile."""
         both = zip(profile.devices, profile.times, strict=True)
-        devices = [DeviceTimes(device=DeviceRecord.of(spec), **vars(times)) for spec, times in both]
+        devices = [DeviceTimes(**{**vars(times), "device": DeviceRecord.of(spec)}) for spec, times in both]
         return ProfileRecord(devices=devices, links=profile.links, contention=profile.contention)
 
     def profile(self) -> ModelProfile:
         """The profile. Raises ValueError where its columns and tables do not fit together."""
-        times = tuple(
-            DeviceProfile(**{f.name: getattr(each, f.name) for f in fields(DeviceProfile)}) for each in self.devices
-        )
-        profile = ModelProfile(tuple(each.device.spec() for each in self.devices), times, self.links, self.contention)
+        specs = tuple(each.device.spec() for each in self.devices)
+        profile = ModelProfile(specs, tuple(self.devices), self.links, self.contention)
         _check(profile)
         return profile
 

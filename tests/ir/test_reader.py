@@ -41,14 +41,6 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "no.xml").startswith(f"no such file: {tmp_path / 'no.xml'}")
-
-
-def test_a_folder_is_no_model(tmp_path: Path) -> None:
-    assert "is a folder without saved_model.pb" in refusal(tmp_path)
-
-
 def protobuf(number: int, value: int | str | list[bytes]) -> bytes:
     """A field of a protobuf message: an integer below 128, a string, or a message below 2^14 bytes."""
     if isinstance(value, int):
@@ -75,14 +67,15 @@ def test_the_folder_of_a_saved_model_is_read(tmp_path: Path) -> None:
         assert session.model_record.name == tmp_path.name
 
 
-def test_a_truncated_xml_is_called_truncated(saved: Path) -> None:
-    saved.write_bytes(saved.read_bytes()[:-200])
-    assert f"{saved} is truncated" in refusal(saved)
-
-
-def test_an_xml_of_something_else_is_no_ir(tmp_path: Path) -> None:
+def test_a_file_that_lacks_something_is_named_with_what_it_lacks(saved: Path, tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.xml").startswith(f"no such file: {tmp_path / 'no.xml'}")
+    assert "is a folder without saved_model.pb" in refusal(tmp_path)
     (tmp_path / "page.xml").write_text("<html></html>")
     assert "is not an OpenVINO IR" in refusal(tmp_path / "page.xml")
+    saved.with_suffix(".bin").unlink()
+    assert "m.bin is missing" in refusal(saved)
+    saved.write_bytes(saved.read_bytes()[:-200])
+    assert f"{saved} is truncated" in refusal(saved)
 
 
 @pytest.mark.parametrize("change", [-1, 1, -100, 100])
@@ -91,11 +84,6 @@ def test_a_bin_of_another_size_is_refused(saved: Path, change: int) -> None:
     content = weights.read_bytes()
     weights.write_bytes(content[:change] if change < 0 else content + bytes(change))
     assert f"has {len(content) + change} bytes, but m.xml needs {len(content)}" in refusal(saved)
-
-
-def test_a_missing_bin_is_named(saved: Path) -> None:
-    saved.with_suffix(".bin").unlink()
-    assert "m.bin is missing" in refusal(saved)
 
 
 def test_a_model_without_weights_needs_no_bin(tmp_path: Path) -> None:

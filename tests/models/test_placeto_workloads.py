@@ -16,7 +16,7 @@ from hsdag.models import find_workload
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 
 SEEDS = st.integers(0, 10_000)
-DRAWN = ("chain", "transformer", "enas", "nmt", "ptb")
+DRAWN = ("random-wired", "chain", "transformer", "enas", "nmt", "ptb")
 
 
 def reads(graph: ComputationGraph, name: str) -> set[str]:

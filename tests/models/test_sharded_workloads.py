@@ -14,7 +14,6 @@ from scipy.special import softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import Workload, find_workload
-from hsdag.models import workload_numpy as _interpreter
 from hsdag.models.sharded_workloads import (
     ChainSizes,
     FeedForwardSizes,
@@ -25,14 +24,11 @@ from hsdag.models.sharded_workloads import (
     llama_layer,
 )
 from hsdag.models.sharding import Sharder
-from hsdag.models.workload_numpy import execute
+from hsdag.models.workload_numpy import execute, random_inputs
 
 Array = NDArray[np.float64]
 SHARDED = ("chainmm", "ffnn", "llama-block", "llama-layer")
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
-
-
-random_inputs: Callable[[Workload], dict[str, Array]] = _interpreter.random_inputs
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 8])
@@ -149,28 +145,18 @@ def test_inputs_take_the_bytes_of_the_papers_tensors() -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 8])
 @pytest.mark.parametrize("name", SHARDED)
-def test_no_meta_op_has_more_shards_or_aggregations_than_there_are_devices(name: str, k: int) -> None:
+def test_meta_ops_have_a_shard_per_device_at_most_and_stand_in_order_shards_before_aggregations(
+    name: str, k: int
+) -> None:
     workload = find_workload(name).build(k)
-    counts = Counter(zip(workload.meta_ops, workload.roles, strict=True))
-    assert all(count <= k for (_, role), count in counts.items() if role)
-    assert all(meta for meta, _ in counts)
-
-
-@pytest.mark.parametrize("name", SHARDED)
-def test_only_inputs_have_no_role(name: str) -> None:
-    workload = find_workload(name).build(4)
-    without = {t for t, role in zip(workload.graph.op_types, workload.roles, strict=True) if not role}
-    assert without == {"Parameter"}
-
-
-@pytest.mark.parametrize("k", [2, 4, 8])
-@pytest.mark.parametrize("name", SHARDED)
-def test_meta_ops_stand_in_topological_order_and_shards_before_aggregations(name: str, k: int) -> None:
-    workload = find_workload(name).build(k)
-    order = {meta: i for i, meta in enumerate(dict.fromkeys(workload.meta_ops))}
-    for u, v in zip(workload.graph.edge_src, workload.graph.edge_dst, strict=True):
-        before, after = order[workload.meta_ops[u]], order[workload.meta_ops[v]]
-        assert before < after or (before == after and (workload.roles[u], workload.roles[v]) == ("shard", "reduce"))
+    graph, metas, roles = workload.graph, workload.meta_ops, workload.roles
+    assert all(metas)
+    assert all(count <= k for (_, role), count in Counter(zip(metas, roles, strict=True)).items() if role)
+    assert {t for t, role in zip(graph.op_types, roles, strict=True) if not role} == {"Parameter"}
+    order = {meta: i for i, meta in enumerate(dict.fromkeys(metas))}
+    for u, v in zip(graph.edge_src, graph.edge_dst, strict=True):
+        same = order[metas[u]] == order[metas[v]] and (roles[u], roles[v]) == ("shard", "reduce")
+        assert order[metas[u]] < order[metas[v]] or same
 
 
 @pytest.mark.parametrize(("name", "k"), [("chainmm", 3), ("ffnn", 3), ("llama-block", 6), ("llama-layer", 7)])

@@ -20,11 +20,6 @@ def built() -> dict[str, ov.Model]:
     return {name: find_model(name).build(seed=0) for name in NAMES}
 
 
-def _counts(model: ov.Model) -> tuple[int, int]:
-    ops = model.get_ops()
-    return len(ops), sum(len(op.inputs()) for op in ops)
-
-
 def _inputs(spec: ModelSpec, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     if spec.name == "bert_base_uncased":
@@ -33,13 +28,15 @@ def _inputs(spec: ModelSpec, seed: int) -> list[np.ndarray]:
     return [rng.standard_normal(spec.inputs[0].shape, dtype=np.float32)]
 
 
-@pytest.mark.parametrize(("name", "counts"), [("resnet50", (396, 411)), ("inception_v3", (728, 764))])
-def test_ops_and_edges_are_exactly_the_papers(built: dict[str, ov.Model], name: str, counts: tuple[int, int]) -> None:
-    assert _counts(built[name]) == counts
-
-
-def test_berts_ops_and_edges_are_within_two_percent_of_the_papers(built: dict[str, ov.Model]) -> None:
-    assert _counts(built["bert_base_uncased"]) == pytest.approx((1009, 1071), rel=0.02)
+@pytest.mark.parametrize(
+    ("name", "counts", "off"),
+    [("resnet50", (396, 411), 0.0), ("inception_v3", (728, 764), 0.0), ("bert_base_uncased", (1009, 1071), 0.02)],
+)
+def test_ops_and_edges_are_the_papers(
+    built: dict[str, ov.Model], name: str, counts: tuple[int, int], off: float
+) -> None:
+    ops = built[name].get_ops()
+    assert (len(ops), sum(len(op.inputs()) for op in ops)) == pytest.approx(counts, rel=off)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +66,6 @@ def test_every_float_weight_is_fp16_followed_by_a_convert(built: dict[str, ov.Mo
         if op.get_type_name() == "Constant" and op.get_element_type().is_real() and op.data.size > 1:
             consumers = [target.get_node().get_type_name() for target in op.output(0).get_target_inputs()]
             assert (op.get_element_type(), consumers) == (ov.Type.f16, ["Convert"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_op_names_are_unique_and_every_shape_is_static(built: dict[str, ov.Model], name: str) -> None:
-    ops = built[name].get_ordered_ops()
-    assert len({op.get_friendly_name() for op in ops}) == len(ops)
-    assert all(port.get_partial_shape().is_static for op in ops for port in op.outputs())
 
 
 @pytest.mark.parametrize("name", NAMES)

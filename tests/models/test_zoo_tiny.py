@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -120,13 +119,6 @@ def test_op_names_are_unique_and_every_shape_is_static(built: dict[str, ov.Model
     ops = built[name].get_ordered_ops()
     assert len({op.get_friendly_name() for op in ops}) == len(ops)
     assert all(port.get_partial_shape().is_static for op in ops for port in op.outputs())
-
-
-def test_tiny_models_keep_the_structure_of_their_families(built: dict[str, ov.Model]) -> None:
-    types = {name: Counter(op.get_type_name() for op in model.get_ordered_ops()) for name, model in built.items()}
-    assert types["tiny_resnet"]["Relu"] == 1 + 3 * 3  # stem, then three a block
-    assert types["tiny_inception"]["Concat"] == 1 + 5  # input transform, then one of each module
-    assert types["tiny_bert"]["Softmax"] == 2  # one a layer
 
 
 def test_hidden_token_changes_nothing_for_the_others(built: dict[str, ov.Model]) -> None:

@@ -73,9 +73,6 @@ def test_an_archive_that_unpacks_to_much_more_than_the_input_takes_no_memory(tmp
 def test_headers_that_lie_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(HsdagError, match=message):
         InputArrays(packed(tmp_path / "in.npz", content)).read("x", (4,))
-
-
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.npz").write_bytes(b"x")
     with pytest.raises(HsdagError, match=r"is not an \.npz file"):
         InputArrays(tmp_path / "in.npz")

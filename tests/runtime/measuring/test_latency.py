@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
 
 from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
@@ -38,34 +37,13 @@ def test_equal_candidates_are_rarely_called_faster() -> None:
     assert claims <= 15  # of 300; 2.5% of them, 7.5, are expected of a two-sided 95% interval
 
 
-def test_nothing_is_claimed_from_few_rounds() -> None:
-    fast, slow = np.array([1e-3, 1.01e-3, 1e-3]), np.array([2e-3, 2.01e-3, 2e-3])
-    assert not paired_ratio(slow, fast).is_faster
-    assert paired_ratio(np.tile(slow, 2), np.tile(fast, 2)).is_faster
-    assert paired_ratio(slow[:1], fast[:1]).high == np.inf
-
-
-def test_the_interval_is_students_as_scipy_has_it() -> None:
-    rng = np.random.default_rng(0)
-    a, b = 1e-3 * np.exp(0.1 * rng.standard_normal((2, 8)))
-    expected = ttest_1samp(np.log(a) - np.log(b), 0.0).confidence_interval(0.95)
-    ratio = paired_ratio(a, b)
-    assert (ratio.low, ratio.high) == pytest.approx((np.exp(expected.low), np.exp(expected.high)))
-
-
-def test_several_intervals_share_the_error_as_bonferroni_has_it() -> None:
-    rng = np.random.default_rng(0)
-    a, b = 1e-3 * np.exp(0.1 * rng.standard_normal((2, 8)))
-    expected = ttest_1samp(np.log(a) - np.log(b), 0.0).confidence_interval(1 - 0.05 / 5)
-    assert np.log(paired_ratio(a, b, 5).low) == pytest.approx(expected.low)
-
-
 def test_rounds_are_paired_from_the_first_one_on() -> None:
     dropped = Samples(tuple((s,) for s in (1.0, 2.0, 4.0)))
     reference = Samples(tuple((s,) for s in (2.0, 4.0, 8.0, 100.0, 100.0, 100.0)))
     ratio = Comparison({"dropped": dropped, "reference": reference}, {}).ratio("dropped", "reference")
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio.num_rounds == 3
+    assert paired_ratio(np.array([2.0]), np.array([1.0])).high == np.inf
 
 
 @pytest.mark.parametrize(("family", "quantile"), [(1, 2.5705818356), (2, 3.1633814498), (5, 4.0321429836)])
@@ -101,14 +79,6 @@ def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
     )
     assert len(comparison.samples["slow"].rounds) == 3
     assert len(comparison.samples["a"].rounds) >= 6
-
-
-def test_drift_that_hits_both_alike_cancels_out() -> None:
-    drift = np.linspace(1.0, 3.0, 30)
-    ratio = paired_ratio(1e-3 * drift, 0.5e-3 * drift)
-    assert ratio.value == pytest.approx(2.0)
-    assert ratio.low == pytest.approx(2.0)
-    assert ratio.high == pytest.approx(2.0)
 
 
 def ordered_rounds(candidates: list[str], references: list[str], rounds: int) -> list[list[str]]:

@@ -16,7 +16,7 @@ from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import Throughput, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
@@ -55,21 +55,13 @@ def test_a_placement_runs_like_one_device_under_every_verb(tiny_resnet: Path, cl
     assert client.num_starts == 1
 
 
-def test_throughput_has_several_requests_in_flight(tiny_resnet: Path, client: WorkerClient) -> None:
-    CandidateRunner(client, LATENCY).open("split", split(tiny_resnet))
-    assert client.call(Throughput("split", 4, 12), 60.0) > 0
-
-
 def test_devices_are_not_told_to_share_their_threads_out_for_throughput(client: WorkerClient) -> None:
+    assert Candidate.side_by_side(["CPU_B", "CPU_B"], ORDER) == Candidate("CPU_B")
     runner = CandidateRunner(client, THROUGHPUT)
     assert runner.request("a", Candidate("CPU_A", ("CPU_A",))).candidate.properties == {
         "PERFORMANCE_HINT": "THROUGHPUT"
     }
     assert runner.request("a", Candidate.side_by_side(ORDER, ORDER)).candidate.properties == {}
-
-
-def test_a_placement_on_one_device_is_a_plain_compilation() -> None:
-    assert Candidate.side_by_side(["CPU_B", "CPU_B"], ORDER) == Candidate("CPU_B")
 
 
 def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(

@@ -99,37 +99,6 @@ def test_parts_are_dealt_to_kinds_of_cores_by_their_threads(
     assert found == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
 
 
-def test_one_part_is_no_partition() -> None:
-    with pytest.raises(DeviceError, match="at least 2"):
-        partition_cpu(1, CpuTopology(8, 0))
-
-
-def test_parts_of_the_cpu_compete_with_the_whole_cpu() -> None:
-    found = resolve_devices("CPU", 2)
-    assert [spec.name for spec in found.placed] == ["CPU_0", "CPU_1"]
-    assert [spec.name for spec in found.rivals] == ["CPU"]
-
-
-def test_added_devices_compete_with_the_device_they_are_part_of(fast_slow: str) -> None:
-    found = resolve_devices(fast_slow, None)
-    assert [spec.name for spec in found.placed] == ["FAST", "SLOW"]
-    assert [spec.name for spec in found.rivals] == ["CPU"]
-
-
-def test_a_device_that_is_listed_is_its_own_rival_already() -> None:
-    assert resolve_devices("CPU,OTHER=CPU[INFERENCE_NUM_THREADS=1]", None).rivals == ()
-
-
-def test_an_unknown_device_is_answered_with_those_that_are_here() -> None:
-    with pytest.raises(DeviceError, match=r"unknown device 'TPU': OpenVINO finds CPU"):
-        resolve_devices("CPU,TPU", None)
-
-
-def test_a_device_that_fails_to_load_says_so() -> None:
-    with pytest.raises(DeviceError, match=r"'G' \(GPU\) fails to load"):
-        resolve_devices("CPU,G=GPU[]", None)
-
-
 @pytest.mark.parametrize(
     ("text", "known", "name", "plugin"),
     [
@@ -145,11 +114,35 @@ def test_a_device_has_the_name_that_openvino_lists(text: str, known: str, name: 
     assert canonical(given, known.split()) == DeviceSpec(name, plugin, given.properties)
 
 
-def test_a_device_under_two_names_occurs_twice() -> None:
-    with pytest.raises(DeviceError, match=r"occurs twice in 'CPU,CPU\.0'"):
-        resolve_devices("CPU,CPU.0", None)
+ONE = "CPU[INFERENCE_NUM_THREADS=1]"
 
 
-def test_a_partition_cannot_take_a_name_that_is_taken() -> None:
-    with pytest.raises(DeviceError, match="give it another name"):
-        resolve_devices("CPU_0=CPU[INFERENCE_NUM_THREADS=1]", 2)
+@pytest.mark.parametrize(
+    ("devices", "parts", "placed", "rivals"),
+    [
+        ("CPU", 2, ["CPU_0", "CPU_1"], ["CPU"]),
+        (f"FAST={ONE},SLOW={ONE}", None, ["FAST", "SLOW"], ["CPU"]),
+        (f"CPU,OTHER={ONE}", None, ["CPU", "OTHER"], []),
+    ],
+)
+def test_parts_of_a_device_compete_with_the_whole_one(
+    devices: str, parts: int | None, placed: list[str], rivals: list[str]
+) -> None:
+    found = resolve_devices(devices, parts)
+    assert [spec.name for spec in found.placed] == placed
+    assert [spec.name for spec in found.rivals] == rivals
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts", "complaint"),
+    [
+        ("CPU,TPU", None, "unknown device 'TPU': OpenVINO finds CPU"),
+        ("CPU,G=GPU[]", None, r"'G' \(GPU\) fails to load"),
+        ("CPU,CPU.0", None, r"occurs twice in 'CPU,CPU\.0'"),
+        (f"CPU_0={ONE}", 2, "give it another name"),
+        ("CPU", 1, "at least 2"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused(devices: str, parts: int | None, complaint: str) -> None:
+    with pytest.raises(DeviceError, match=complaint):
+        resolve_devices(devices, parts)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.platforms import OpClass, PlatformDevice, list_platforms, load_platform, op_class
+from hsdag.runtime.platforms import list_platforms, load_platform, op_class
 
 MINIMAL = """
 format = "hsdag-platform"
@@ -37,11 +37,6 @@ def write(folder: Path, text: str) -> Path:
     path = folder / "small.toml"
     path.write_text(text)
     return path
-
-
-def test_the_platforms_of_the_papers_ship() -> None:
-    expected = ("h200", "i9-12900k-uhd770-flex170", "p100x4", "p100x4-8g", "t4-a100", "v100x8")
-    assert list_platforms() == expected
 
 
 @pytest.mark.parametrize("name", list_platforms())
@@ -137,14 +132,6 @@ def test_an_unknown_name_is_answered_with_the_names() -> None:
 def test_a_precision_without_a_figure_runs_at_the_next_wider_ones_peak(tmp_path: Path) -> None:
     device = load_platform(write(tmp_path, MINIMAL.replace("f32 = 1e12", "f32 = 1e12, f16 = 3e12"))).devices[0]
     assert [device.peak(p) for p in ("f32", "f16", "i8")] == [1e12, 3e12, 3e12]
-
-
-def test_a_device_with_an_impossible_figure_is_refused() -> None:
-    figures = load_platform("p100x4").devices[0].model_dump()
-    with pytest.raises(ValueError, match=r"memory_bytes\n +Input should be greater than 0"):
-        PlatformDevice(**{**figures, "memory_bytes": 0.0})
-    with pytest.raises(ValueError, match=r"efficiency.*\n +Input should be less than or equal to 1"):
-        PlatformDevice(**{**figures, "efficiency": {**figures["efficiency"], OpClass.OTHER: 1.5}})
 
 
 def test_op_types_fall_into_the_classes_that_files_name() -> None:
