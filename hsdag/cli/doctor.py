@@ -54,7 +54,7 @@ def _check_cuda(devices: str | None, others: list[str], *, as_json: bool) -> Non
 
     report = check_cuda(devices, on_step=say)
     if as_json:
-        print_json(report.document())
+        print_json(report.model_dump(mode="json"))
         return
     typer.echo(report.text())
 
@@ -86,14 +86,15 @@ def _examine(
         on_step=say,
     )
     if as_json:
-        print_json(found.document())
+        print_json(found.model_dump(mode="json"))
     else:
         _show(found)
 
 
 def _show(found: Examination) -> None:
-    gib = f"{found.memory_bytes / 2**30:.1f} GiB of memory, {found.usable_memory_bytes / 2**30:.1f} of it free"
-    typer.echo(f"OpenVINO {found.openvino}; {found.threads} threads of the CPU, {gib}")
+    host = found.host
+    gib = f"{host.memory_bytes / 2**30:.1f} GiB of memory, {host.usable_memory_bytes / 2**30:.1f} of it free"
+    typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {gib}")
     _show_devices(found)
     if found.pairs:
         rows = [_pair_row(pair) for pair in found.pairs]
@@ -106,22 +107,22 @@ def _show(found: Examination) -> None:
         groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)
     for (severity, text), about in groups.items():
         typer.echo(f"{severity}: {', '.join(about)}: {text}")
-    for command in found.next_commands:
+    for command in found.next:
         typer.echo(f"next: {command}")
 
 
 def _show_devices(found: Examination) -> None:
     rows = []
     for device in found.devices:
-        facts, precision = device.facts, device.precision
+        facts, precision = device.facts, device.outputs_of_a_small_network
         if facts is None:
-            rows.append([device.spec.name, "does not load", "-", "-", "-", "-"])
+            rows.append([device.name, "does not load", "-", "-", "-", "-"])
             continue
         memory = "-" if facts.memory_bytes is None else f"{facts.memory_bytes / 1e9:.1f}"
         driver = (precision.driver if precision is not None else None) or "-"
         gap = None if precision is None else precision.default["max_relative"]
         off = "-" if gap is None else f"{gap:.1g}"
-        rows.append([device.spec.name, facts.full_name, driver, memory, facts.precision or "-", off])
+        rows.append([device.name, facts.full_name, driver, memory, facts.precision or "-", off])
     print_table(None, ["device", "what it is", "driver", "memory GB", "precision", "off from f32"], rows)
 
 
@@ -138,16 +139,13 @@ def _way(transfer: Transfer | None) -> str:
 
 
 def _show_model(report: ModelReport) -> None:
-    graph = report.graph
-    typer.echo(f"{graph.name}: {graph.num_ops} ops, {graph.weight_bytes.sum() / 1e6:.4g} MB of weights")
+    typer.echo(f"{report.name}: {report.ops} ops, {report.weight_bytes / 1e6:.4g} MB of weights")
     rows = []
-    for found in report.distributions:
-        target = f"HETERO:{','.join(found.devices)} {found.policy or ''}".strip()
+    for found in report.hetero:
+        target = f"{found.target} {found.policy or ''}".strip()
         if found.failure is not None:
-            rows.append([target, "-", "does not compile", "-", "-"])
+            rows.append([target, "-", "does not compile", "-"])
             continue
-        weights = found.weight_bytes(graph)
-        for name, ops in found.ops.items():
-            rows.append([target, name, str(ops), str(found.submodels[name]), f"{weights[name] / 1e6:.4g}"])
+        rows += [[target, each.name, str(each.ops), f"{each.weight_bytes / 1e6:.4g}"] for each in found.devices]
     if rows:
-        print_table(None, ["HETERO would make", "device", "ops", "submodels", "weights MB"], rows)
+        print_table(None, ["HETERO would make", "device", "ops", "weights MB"], rows)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
 import openvino as ov
 import torch
+from pydantic import computed_field
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.placement import Record
 from hsdag.ir.processes import CandidateFailed, Request, WorkerDefect, main
 from hsdag.ir.reader import input_name
 from hsdag.models import build_model, find_model
@@ -72,15 +74,15 @@ class Item:
     seconds: float
 
 
-@dataclass(frozen=True)
-class CudaReport:
+class CudaReport(Record):
     """All checks in order; ``devices`` are the ones that they ran on, ``machine`` says what is installed here."""
 
     devices: tuple[str, ...]
-    machine: Mapping[str, str]
+    machine: dict[str, str]
     is_on_gpu: bool
     items: tuple[Item, ...]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def sentence(self) -> str:
         """The outcome in one sentence."""
@@ -89,10 +91,6 @@ class CudaReport:
         if self.is_on_gpu:
             return outcome
         return f"{outcome} There is no CUDA device among them: the CPU stood in, whose figures say nothing of a GPU."
-
-    def document(self) -> dict[str, object]:
-        """The report as JSON values."""
-        return {**asdict(self), "items": [asdict(item) for item in self.items], "sentence": self.sentence}
 
     def text(self) -> str:
         """The report for a terminal: one line for each check, what is installed, and the outcome."""
@@ -130,7 +128,8 @@ def check_cuda(
                 client.restart()  # whatever it left behind does not spoil the next check
                 passed, detail = False, " ".join(str(failure).split())
             items.append(Item(name, passed, detail, time.perf_counter() - begin_s))
-    return CudaReport(tuple(spec.name for spec in specs), machine | gpus, bool(gpus), tuple(items))
+    names = tuple(spec.name for spec in specs)
+    return CudaReport(devices=names, machine=machine | gpus, is_on_gpu=bool(gpus), items=tuple(items))
 
 
 def check_model(devices: Sequence[LogicalDevice]) -> str:

@@ -13,20 +13,21 @@ from pydantic import TypeAdapter
 from hsdag.ir.errors import OptionError
 
 RESULTS: dict[str, tuple[str, ...]] = {
-    "bench": ("commands.bench", "BenchResult"),
-    "bisect": ("commands.bisect", "Bisection"),
-    "compare": ("commands.compare", "Comparison"),
-    "devices": ("commands.inspect", "DevicesResult"),
-    "explain": ("reports.explanation", "Explanation"),
-    "export": ("commands.export", "ExportResult"),
-    "inspect": ("commands.inspect", "InspectResult"),
-    "models build": ("commands.inspect", "BuiltModel", "BuiltWorkload"),
-    "models list": ("commands.inspect", "ModelsResult"),
-    "place": ("search.result", "PlaceResult"),
-    "profile": ("commands.profile", "MeasuredCosts", "AssumedCosts"),
-    "report": ("commands.report", "ReportResult"),
+    "bench": ("commands.bench.BenchResult",),
+    "bisect": ("commands.bisect.Bisection",),
+    "compare": ("commands.compare.Comparison",),
+    "devices": ("commands.inspect.DevicesResult",),
+    "doctor": ("commands.doctor.examination.Examination", "commands.cuda_check.CudaReport"),
+    "explain": ("reports.explanation.Explanation",),
+    "export": ("commands.export.ExportResult",),
+    "inspect": ("commands.inspect.InspectResult",),
+    "models build": ("commands.inspect.BuiltModel", "commands.inspect.BuiltWorkload"),
+    "models list": ("commands.inspect.ModelsResult",),
+    "place": ("search.result.PlaceResult",),
+    "profile": ("commands.profile.MeasuredCosts", "commands.profile.AssumedCosts"),
+    "report": ("commands.report.ReportResult",),
 }
-"""The module of a command's results, and their models, which are its JSON answer."""
+"""The models of a command's results, which are its JSON answer."""
 
 
 def answering_commands() -> tuple[str, ...]:
@@ -47,8 +48,8 @@ def schema_of(command: str) -> dict[str, Any]:
         raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {choices}")
     answer: Any
     if command in RESULTS:
-        module, names = RESULTS[command][0], RESULTS[command][1:]
-        models: list[Any] = [getattr(import_module(f"hsdag.{module}"), name) for name in names]
+        homes = (path.rpartition(".") for path in RESULTS[command])
+        models: list[Any] = [getattr(import_module(f"hsdag.{module}"), name) for module, _, name in homes]
         answer = reduce(or_, models)
         schema = TypeAdapter(answer).json_schema(mode="serialization")
     else:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openvino as ov
 import psutil
 
-from hsdag.commands.doctor.advice import next_commands, shape_options
-from hsdag.commands.doctor.findings import Finding, Severity
+from hsdag.commands.doctor.findings import Finding, Questions, Severity
 from hsdag.commands.doctor.machine import Device, Pair, examined_device, examined_pairs, listed_devices
 from hsdag.commands.doctor.model import ModelReport, examined_model
-from hsdag.commands.doctor.questions import Questions
+from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
+from hsdag.ir.placement import Record
 from hsdag.ir.reader import Shapes, load_model
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
@@ -24,35 +24,24 @@ from hsdag.runtime.platforms.devices import cpu_topology, named_devices
 from hsdag.runtime.platforms.usable import usable_memory_bytes
 
 
-@dataclass(frozen=True, eq=False)
-class Examination:
-    """All that was found out; the gravest findings come first."""
+class Host(Record):
+    """The machine."""
 
-    openvino: str
     threads: int
     memory_bytes: float
     usable_memory_bytes: float
+
+
+class Examination(Record):
+    """All that was found out; the gravest findings come first, and ``next`` are commands to run."""
+
+    openvino: str
+    host: Host
     devices: tuple[Device, ...]
     pairs: tuple[Pair, ...]
     model: ModelReport | None
     findings: tuple[Finding, ...]
-    next_commands: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of ``hsdag doctor``."""
-        return {
-            "openvino": self.openvino,
-            "host": {
-                "threads": self.threads,
-                "memory_bytes": self.memory_bytes,
-                "usable_memory_bytes": self.usable_memory_bytes,
-            },
-            "devices": [device.document() for device in self.devices],
-            "pairs": [pair.document() for pair in self.pairs],
-            "model": None if self.model is None else self.model.document(),
-            "findings": [finding.document() for finding in self.findings],
-            "next": list(self.next_commands),
-        }
+    next: tuple[str, ...]
 
 
 def examine(
@@ -84,15 +73,20 @@ def examine(
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(examined_device(questions, spec) for spec in named.placed)
         loaded = tuple(device for device in asked if device.facts is not None)
-        pairs = examined_pairs(questions, [device.spec for device in loaded])
+        pairs = examined_pairs(questions, [device.spec() for device in loaded])
         report = None if model is None else examined_model(questions, model, typical, loaded)
     found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
     given = shape_options(shapes or {}, scenarios)
     file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
-    commands = next_commands(file, report, [device.spec for device in loaded], partition_cpu, threads, given)
     return Examination(
-        ov.get_version(), threads, memory, usable_memory_bytes(), asked, pairs, report, tuple(found), commands
+        openvino=ov.get_version(),
+        host=Host(threads=threads, memory_bytes=memory, usable_memory_bytes=usable_memory_bytes()),
+        devices=asked,
+        pairs=pairs,
+        model=report,
+        findings=tuple(found),
+        next=next_commands(file, report, [device.spec() for device in loaded], partition_cpu, threads, given),
     )
 
 
@@ -103,3 +97,50 @@ def _file_of(source: Any, model: Any, stack: ExitStack) -> Path:
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))) / "model.xml"
     ov.serialize(model, path)
     return path
+
+
+def next_commands(
+    model: Path | None,
+    report: ModelReport | None,
+    devices: Sequence[DeviceSpec],
+    parts: int | None,
+    threads: int,
+    shapes: Sequence[str],
+) -> tuple[str, ...]:
+    """Commands for devices, the most useful first; ``shapes`` are options that were given.
+
+    The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
+    """
+    file = "MODEL" if model is None else str(model)
+    if parts is None and threads > 1 and [spec.name for spec in devices] == ["CPU"]:
+        parts = 2
+    in_f32 = report.overflowing if report is not None else ()
+    made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
+    rest = [_listed(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
+    where = ["--devices", ",".join(rest)] if rest else []
+    where += [] if parts is None else ["--partition-cpu", str(parts)]
+    open_inputs = report.open_inputs if report is not None else ()
+    still = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
+    commands = [["hsdag", "place", file, *where, *shapes, *still]]
+    if model is None:
+        commands.insert(0, ["hsdag", "doctor", file, *where])
+    return tuple(shlex.join(command) for command in commands) if devices else ()
+
+
+def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
+    """Shapes and scenarios as the options that gave them."""
+    fixed = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    options = ["--shape", fixed] if shapes else []
+    tokens = [scenario.tokens for scenario in scenarios if scenario.tokens is not None]
+    if tokens:
+        return [*options, "--tokens", ",".join(tokens)]
+    return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]
+
+
+def _listed(spec: DeviceSpec, *, in_f32: bool) -> str:
+    """A device as ``--devices`` takes it."""
+    implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
+    properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
+    listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
+    own = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
+    return f"{own}[{listed}]" if listed else own

@@ -1,14 +1,20 @@
-"""What a user should know of a machine and a model: findings, the grave ones first."""
+"""What a user should know of a machine and a model: findings, the grave ones first.
+
+Questions go to the measuring process, within a time; an answer that does not come is a finding, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from typing import TypeVar
 
-from hsdag.commands.doctor.hetero import Distribution, counted_bytes, size_words, why_empty
 from hsdag.ir.colocation import floating_ops
+from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.placement import Record
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
 
 F16_MOST = 65504.0
@@ -35,32 +41,27 @@ class Severity(Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """A sentence about a device, a pair of devices or the model."""
 
     severity: Severity
     about: str
     text: str
 
-    def document(self) -> dict[str, str]:
-        """As JSON."""
-        return {**asdict(self), "severity": self.severity.value}
-
 
 def danger(about: str, text: str) -> Finding:
     """What gives wrong results, or none."""
-    return Finding(Severity.DANGER, about, text)
+    return Finding(severity=Severity.DANGER, about=about, text=text)
 
 
 def warning(about: str, text: str) -> Finding:
     """What costs speed, or may give wrong results."""
-    return Finding(Severity.WARNING, about, text)
+    return Finding(severity=Severity.WARNING, about=about, text=text)
 
 
 def note(about: str, text: str) -> Finding:
     """What is good to know."""
-    return Finding(Severity.NOTE, about, text)
+    return Finding(severity=Severity.NOTE, about=about, text=text)
 
 
 def of_precision(name: str, facts: DeviceFacts, found: Precision) -> list[Finding]:
@@ -100,30 +101,6 @@ def of_support(name: str, refused: Sequence[str]) -> list[Finding]:
     if not refused:
         return []
     return [warning(name, f"does not run {len(refused)} of the model's ops: {', '.join(sorted(set(refused)))}")]
-
-
-def of_distribution(
-    graph: ComputationGraph, found: Distribution, memory_bytes: Mapping[str, float | None]
-) -> list[Finding]:
-    """On what HETERO would do with the model."""
-    about = f"HETERO:{','.join(found.devices)}" + (f" {found.policy}" if found.policy else "")
-    if found.failure is not None:
-        return [danger(about, f"does not compile the model: {found.failure}")]
-    counted, findings = counted_bytes(graph), list[Finding]()
-    for variable, places in found.parted_variables(graph).items():
-        where = " and ".join(places)
-        findings.append(danger(about, f"loses variable {variable!r} of the model's state, or fails: it is on {where}"))
-    for name, size in found.weight_bytes(graph).items():
-        memory = memory_bytes.get(name)
-        if memory is not None and size > memory:
-            held = f"{size_words(size)} of weights, and {name} has {size_words(memory)}"
-            findings.append(danger(about, f"puts more on {name} than it holds: {held}"))
-    findings += [warning(about, why_empty(found, name, memory_bytes, counted)) for name in found.empty]
-    weights = int(graph.weight_bytes.sum())
-    if found.policy is not None and counted > weights:
-        text = f"counts {size_words(counted)} of weights, which take {size_words(weights)}: a byte for 4 bits"
-        findings.append(note(about, text))
-    return findings
 
 
 def beyond_half_precision(graph: ComputationGraph, largest: Sequence[float] | None) -> dict[int, float]:
@@ -180,3 +157,40 @@ def of_shrinking(name: str, found: Mapping[str, float | None] | None) -> list[Fi
 
 def _share(gap: float | None) -> str:
     return "numbers that are not finite" if gap is None else f"{gap:.2g}"
+
+
+A = TypeVar("A")
+
+ANSWER_S = 60.0
+"""How long a device may take to answer a question that compiles nothing; it then counts as hanging."""
+
+LEAST_S = 10.0
+"""What a question that compiles gets at the least, however little of the budget is left."""
+
+
+class Questions:
+    """Asks a client's process, which is started again after a device crashed or hung."""
+
+    def __init__(self, client: WorkerClient, budget_s: float, on_step: Callable[[str], None]) -> None:
+        self.findings: list[Finding] = []
+        self._client = client
+        self._end_s = time.monotonic() + budget_s
+        self._on_step = on_step
+
+    def ask(self, about: str, doing: str, request: Request[A], *, compiles: bool = True) -> A | None:
+        """The answer; None where there is none. What compiles may take all that is left of the budget."""
+        self._on_step(f"{about}: {doing}")
+        limit_s, begin_s = ANSWER_S, time.monotonic()
+        if compiles:
+            limit_s = max(self._end_s - begin_s, LEAST_S)
+        try:
+            return self._client.call(request, limit_s)
+        except CandidateFailed as failure:
+            if compiles and failure.lost_worker and time.monotonic() - begin_s >= limit_s:
+                text = f"{doing} was not finished in the {limit_s:.0f} s that were left; compiling may take longer: "
+                self.findings.append(warning(about, text + "raise --budget"))
+            else:
+                self.findings.append(danger(about, f"{doing} failed: {failure.reason}"))
+        except (HsdagError, WorkerDefect) as error:
+            self.findings.append(danger(about, f"{doing} failed: {error}"))
+        return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from hsdag.commands.doctor import findings
-from hsdag.commands.doctor.questions import Questions
+from hsdag.commands.doctor.findings import Questions
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
+from hsdag.ir.placement import DeviceRecord, Record
 from hsdag.runtime.measuring.messages import (
     AskDevice,
     DeviceFacts,
@@ -26,27 +25,14 @@ PAIR_S = 0.3
 """Seconds for which two devices run side by side, of each kind of small model."""
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(DeviceRecord):
     """A device, and what it said; None where it failed."""
 
-    spec: DeviceSpec
     facts: DeviceFacts | None
-    precision: Precision | None
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "name": self.spec.name,
-            "plugin": self.spec.plugin,
-            "properties": dict(self.spec.properties),
-            "facts": None if self.facts is None else asdict(self.facts),
-            "outputs_of_a_small_network": None if self.precision is None else asdict(self.precision),
-        }
+    outputs_of_a_small_network: Precision | None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Record):
     """Two devices: how a tensor goes ``there`` and ``back``, and what both do at the same time.
 
     ``gains`` are the work of both at once over that of one after the other, by what bounds the two small models: 2
@@ -56,11 +42,7 @@ class Pair:
     names: tuple[str, str]
     there: Transfer | None
     back: Transfer | None
-    gains: Mapping[str, float]
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+    gains: dict[str, float]
 
 
 def listed_devices(questions: Questions) -> tuple[str, ...]:
@@ -77,12 +59,11 @@ def listed_devices(questions: Questions) -> tuple[str, ...]:
 def examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     """A device, with findings on its precision."""
     facts = questions.ask(spec.name, "loading", AskDevice(spec), compiles=False)
-    if facts is None:
-        return Device(spec, None, None)
-    precision = questions.ask(spec.name, "a small network", ProbePrecision(spec))
-    if precision is not None:
+    precision = None if facts is None else questions.ask(spec.name, "a small network", ProbePrecision(spec))
+    if facts is not None and precision is not None:
         questions.findings += findings.of_precision(spec.name, facts, precision)
-    return Device(spec, facts, precision)
+    record = DeviceRecord.of(spec).model_dump()
+    return Device(**record, facts=facts, outputs_of_a_small_network=precision)
 
 
 def examined_pairs(questions: Questions, devices: Sequence[DeviceSpec]) -> tuple[Pair, ...]:
@@ -103,4 +84,4 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
             factor = Contention.of({kind: rounds}, 2).factor[kind]
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
     questions.findings += findings.of_overlap(about, gains)
-    return Pair((one.name, other.name), ways[0], ways[1], gains)
+    return Pair(names=(one.name, other.name), there=ways[0], back=ways[1], gains=gains)

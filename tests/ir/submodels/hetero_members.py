@@ -20,9 +20,6 @@ from hsdag.ir.prepared import PreparedModel
 DRAWN = re.compile(r'label="op(\d+)\\n.*?\\nsubgraph=(\d+)\\n')
 """A node of the drawing that HETERO makes where OPENVINO_HETERO_VISUALIZE is set."""
 
-CHOSEN = re.compile(r'label="(.*?)\\n(.*?)\\nsubgraph=(\d+)\\ndevice=(.*?)"')
-"""The same, with any name, type and device."""
-
 
 def actual_submodels(
     core: ov.Core, prepared: PreparedModel, devices: Sequence[str], properties: Mapping[str, Any] | None = None
@@ -53,27 +50,3 @@ def same_members(one: IntArray, other: IntArray) -> bool:
     both = (one >= 0) & (other >= 0)
     pairs = set(zip(one[both].tolist(), other[both].tolist(), strict=True))
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-
-
-def actual_choice(
-    core: ov.Core, model: ov.Model, target: str, properties: Mapping[str, Any] | None = None
-) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
-    """Device and submodel of every op of a model under HETERO, and the device of every submodel that was compiled.
-
-    The ops are those that HETERO draws last, by name: all but Parameters and constants. Changes the working directory
-    and the environment while the model is compiled.
-    """
-    drawing = mock.patch.dict(os.environ, {"OPENVINO_HETERO_VISUALIZE": "1"})
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), drawing:
-        compiled = core.compile_model(model, target, dict(properties or {}))
-        drawings = sorted(Path().glob("hetero_subgraphs_*.dot"), key=lambda path: path.stat().st_mtime_ns)
-        last = next(path for path in reversed(drawings) if "._node_" not in path.name).stem
-        texts = {path.stem: path.read_text() for path in drawings if path.stem.partition("._node_")[0] == last}
-    ops = {
-        name: (device, f"{stem} {submodel if stem == last else ''}")
-        for stem, text in texts.items()
-        for name, kind, submodel, device in CHOSEN.findall(text)
-        if "DeviceSubgraph" not in kind
-    }
-    header = compiled.export_model().readline().decode()
-    return ops, tuple(re.findall(r'<compiled_submodel device="([^"]*)"', header))

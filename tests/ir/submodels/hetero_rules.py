@@ -54,58 +54,6 @@ def hetero_split(nodes: Nodes, devices: list[int]) -> list[int]:
     return _joined(nodes, boundary)
 
 
-def hetero_choice(nodes: Nodes, is_constant: list[bool], devices: list[int]) -> list[int | None]:
-    """The submodel of every node where HETERO took the devices one after another; None for constants.
-
-    After each device its submodels are single nodes, behind the graph inputs that they hold.
-    """
-    pieces: list[set[int]] = []
-    for k in range(max(devices) + 1):
-        held = {v: piece for piece in pieces for v in piece}
-        items: list[tuple[str, set[int]]] = [("piece", piece) for piece in pieces]
-        items += [("input", {v}) for v in held if nodes.is_input[v]]
-        items += [("node", {v}) for v in range(len(devices)) if v not in held]
-        outer, order = _outer(nodes, is_constant, held, items)
-        known = [min(devices[min(order[i][1])], k + 1) for i in range(len(order))]
-        label = hetero_split(outer, known)
-        for group in sorted(set(label)):
-            members = [order[i] for i in range(len(order)) if label[i] == group and known[i] <= k]
-            fresh = _union(ops for kind, ops in members if kind == "node")
-            if {v for v in fresh if not is_constant[v]}:
-                pieces.append({v for v in fresh if not is_constant[v]})
-    return [next((p for p, piece in enumerate(pieces) if v in piece), None) for v in range(len(devices))]
-
-
-def _outer(
-    nodes: Nodes, is_constant: list[bool], held: dict[int, set[int]], items: list[tuple[str, set[int]]]
-) -> tuple[Nodes, list[tuple[str, set[int]]]]:
-    """The graph of items, and the items in a topological order; a piece reads a tensor once, and no constants."""
-
-    def giver(v: int, port: int) -> tuple[int, tuple[int, int]]:
-        kind = "piece" if v in held else "node"
-        return next(i for i, (its, ops) in enumerate(items) if its == kind and v in ops), (v, port)
-
-    reads: list[list[tuple[int, tuple[int, int]]]] = []
-    for kind, ops in items:
-        outside = [(u, port) for v in sorted(ops) for u, port in nodes.inputs[v] if kind != "input" and u not in ops]
-        if kind == "piece":
-            outside = sorted({(u, port) for u, port in outside if not is_constant[u]})
-        row = [giver(u, port) for u, port in outside]
-        if kind == "piece":
-            row += [(i, (-1, 0)) for i, (its, own) in enumerate(items) if its == "input" and own <= ops]
-        reads.append(row)
-    graph = nx.DiGraph((j, i) for i, row in enumerate(reads) for j, _ in row)
-    graph.add_nodes_from(range(len(items)))
-    order = list(nx.lexicographical_topological_sort(graph, key=lambda i: (min(items[i][1]), items[i][0] == "piece")))
-    tensors = {tensor: n for n, tensor in enumerate(sorted({t for row in reads for _, t in row}))}
-    found = Nodes(
-        [[(order.index(j), tensors[t]) for j, t in reads[i]] for i in order],
-        [items[i][0] == "input" or (items[i][0] == "node" and nodes.is_input[min(items[i][1])]) for i in order],
-        [items[i][0] == "node" and nodes.is_result[min(items[i][1])] for i in order],
-    )
-    return found, [items[i] for i in order]
-
-
 def _joined(nodes: Nodes, boundary: set[Edge]) -> list[int]:
     graph = nx.Graph((u, edge[0]) for edge, u in nodes.edges if edge not in boundary)
     graph.add_nodes_from(range(len(nodes.inputs)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hsdag.commands.doctor.advice import next_commands, shape_options
+from hsdag.commands.doctor.examination import next_commands, shape_options
 from hsdag.commands.doctor.model import ModelReport
-from hsdag.ir import graph_from_edges
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.reader import parse_shapes
 from hsdag.ir.scenario import parse_scenarios
@@ -19,7 +19,15 @@ GPUS = (*parse_devices("GPU.0,GPU.1"), DeviceSpec.parse("FAST=CPU[INFERENCE_NUM_
 
 
 def report(open_inputs: tuple[str, ...] = (), overflowing: tuple[str, ...] = ()) -> ModelReport:
-    return ModelReport(graph_from_edges(["A"], []), open_inputs, {}, overflowing, (), {})
+    known: dict[str, Any] = {
+        "name": "m",
+        "ops": 1,
+        "weight_bytes": 0,
+        "unsupported": {},
+        "variables": (),
+        "outputs": {},
+    }
+    return ModelReport(**known, open_inputs=open_inputs, overflowing=overflowing, hetero=())
 
 
 def devices_of(command: str) -> tuple[DeviceSpec, ...]:

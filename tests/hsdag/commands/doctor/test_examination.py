@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.commands.doctor import machine, questions
+from hsdag.commands.doctor import findings, machine
 from hsdag.commands.doctor.examination import Examination, examine
 from hsdag.commands.doctor.findings import Severity
 from hsdag.ir.errors import DeviceError, ModelError
@@ -39,7 +39,7 @@ def found(tiny_resnet: Path) -> Iterator[Examination]:
 
 def test_every_question_about_a_sound_machine_is_answered(found: Examination) -> None:
     assert texts(found, Severity.DANGER) == []
-    assert all(device.facts is not None and device.precision is not None for device in found.devices)
+    assert all(device.facts is not None and device.outputs_of_a_small_network is not None for device in found.devices)
     (pair,) = found.pairs
     assert pair.names == ("A", "B")
     assert pair.there is not None
@@ -48,19 +48,20 @@ def test_every_question_about_a_sound_machine_is_answered(found: Examination) ->
     assert all(0.5 < gain < 4 for gain in pair.gains.values())
 
 
-def test_the_second_cpu_is_predicted_to_get_nothing(found: Examination) -> None:
+def test_the_second_cpu_gets_nothing(found: Examination) -> None:
     assert found.model is not None
-    assert [each.policy for each in found.model.distributions] == [None, "PIPELINE_PARALLEL"]
-    assert all(each.num_submodels == 1 and each.empty == ["CPU_B"] for each in found.model.distributions)
-    assert sum("CPU_B will get nothing because CPU_A runs every op" in text for text in texts(found, Severity.WARNING))
+    assert [each.policy for each in found.model.hetero] == [None, "PIPELINE_PARALLEL"]
+    (first, second), again = ([each.ops for each in choice.devices] for choice in found.model.hetero)
+    assert [first, second] == again == [found.model.ops, 0]
+    assert any("CPU_B will get nothing: CPU_A runs every op" in text for text in texts(found, Severity.WARNING))
 
 
 def test_the_next_command_takes_the_same_devices(found: Examination, tiny_resnet: Path) -> None:
-    assert found.next_commands == (f"hsdag place {tiny_resnet} --devices '{TWO}'",)
+    assert found.next == (f"hsdag place {tiny_resnet} --devices '{TWO}'",)
 
 
 def test_a_document_has_what_was_found(found: Examination) -> None:
-    document = found.document()
+    document = found.model_dump(mode="json")
     assert document["openvino"] == ov.get_version()
     assert [device["name"] for device in document["devices"]] == ["A", "B"]
     assert document["model"]["hetero"][0]["devices"][0]["ops"] == document["model"]["ops"]
@@ -69,7 +70,7 @@ def test_a_document_has_what_was_found(found: Examination) -> None:
 
 
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ANSWER_S", 1.0)
+    monkeypatch.setattr(findings, "ANSWER_S", 1.0)
     command = faulty("crash AskDevice 'A'", "hang AskDevice 'B'")
     found = examine(None, f"{TWO},GPU.7", command=command)
     crashed, hung, absent = texts(found, Severity.DANGER)
@@ -77,19 +78,19 @@ def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.
     assert hung == "B: loading failed: the worker gave no answer within 1 s and was killed"
     assert absent.startswith("GPU.7: loading failed: unknown device 'GPU.7'")
     assert [device.facts for device in found.devices] == [None, None, None]
-    assert found.next_commands == ()
+    assert found.next == ()
 
 
 def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What compiles is given up with the budget, and is not said to hang."""
-    monkeypatch.setattr(questions, "LEAST_S", 1.0)
+    monkeypatch.setattr(findings, "LEAST_S", 1.0)
     found = examine(budget_s=1e-3, command=faulty("crash ListDevices plugin=None", "hang ProbePrecision 'CPU'"))
     (text,) = texts(found, Severity.DANGER)
     assert text.startswith("OpenVINO: listing devices failed: the worker was ended by SIGSEGV")
     (text,) = texts(found, Severity.WARNING)
     assert text.startswith("CPU: a small network was not finished in the 1 s that were left")
     (device,) = found.devices
-    assert (device.spec.name, device.precision) == ("CPU", None)
+    assert (device.name, device.outputs_of_a_small_network) == ("CPU", None)
     assert device.facts is not None
 
 

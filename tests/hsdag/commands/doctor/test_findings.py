@@ -9,7 +9,7 @@ import pytest
 
 from hsdag.commands.doctor import findings
 from hsdag.commands.doctor.findings import Severity
-from hsdag.commands.doctor.hetero import automatic_distribution, given_distribution
+from hsdag.commands.doctor.model import HeteroChoice, findings_on
 from hsdag.ir import graph_from_edges
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
 
@@ -55,26 +55,38 @@ def test_a_tensor_that_arrives_wrong_is_a_danger() -> None:
     assert findings.of_transfer("A -> B", Transfer("host", (), 1.0, 1.0, is_right=True)) == []
 
 
-def test_weights_beyond_a_devices_memory_are_a_danger() -> None:
-    found = automatic_distribution(GRAPH, ("GPU.0", "CPU"), ["GPU.0"] * 4, None)
-    said = findings.of_distribution(GRAPH, found, {"GPU.0": 1.5e9, "CPU": 64e9})
+def choice(chosen: list[str], variables: tuple[str, ...] = (), failure: str | None = None) -> HeteroChoice:
+    graph = replace(GRAPH, variables=variables or ("",) * 4)
+    return HeteroChoice.of(graph, ("GPU.0", "CPU"), chosen, None, failure)
+
+
+def test_ops_and_weights_are_counted_by_device_and_a_result_goes_with_its_op() -> None:
+    found = choice(["GPU.0", "GPU.0", "CPU", "GPU.0"])
+    counted = [(each.name, each.ops, each.weight_bytes) for each in found.devices]
+    assert counted == [("GPU.0", 2, 0), ("CPU", 2, 2_000_000_000)]
+    assert found.target == "HETERO:GPU.0,CPU"
+    named_otherwise = HeteroChoice.of(GRAPH, ("FAST.0", "CPU"), ["GPU.0"] * 4, None, None)
+    assert [(each.name, each.ops) for each in named_otherwise.devices] == [("FAST.0", 0), ("CPU", 0), ("GPU.0", 4)]
+
+
+def test_weights_beyond_a_devices_memory_are_a_danger_and_a_device_without_ops_is_warned_of() -> None:
+    said = findings_on(choice(["GPU.0"] * 4), {"GPU.0": 1.5e9, "CPU": 64e9})
     assert [finding.severity for finding in said] == [Severity.DANGER, Severity.WARNING]
     assert "2 GB of weights, and GPU.0 has 1.5 GB" in said[0].text
-    assert said[1].text == "CPU will get nothing because GPU.0 runs every op"
+    assert said[1].text == "CPU will get nothing: GPU.0 runs every op"
 
 
 def test_state_that_hetero_loses_is_a_danger() -> None:
-    graph = replace(GRAPH, variables=("s", "", "s", ""))
-    said = findings.of_distribution(graph, given_distribution(graph, ["A", "A", "B", "B"]), {})
-    assert [finding.severity for finding in said] == [Severity.DANGER]
-    assert "'s'" in said[0].text
-    assert "A and B" in said[0].text
+    (said,) = findings_on(choice(["GPU.0", "GPU.0", "CPU", "CPU"], ("s", "", "s", "")), {})
+    assert said.severity is Severity.DANGER
+    assert "'s' of the model's state, or fails: it is on GPU.0 and CPU" in said.text
+    assert findings_on(choice(["GPU.0", "CPU", "GPU.0", "GPU.0"], ("s", "", "s", "")), {}) == []
 
 
 def test_a_model_that_hetero_refuses_is_a_danger() -> None:
-    (said,) = findings.of_distribution(GRAPH, given_distribution(GRAPH, ["A", "A", "", ""]), {})
+    (said,) = findings_on(choice(["CPU", "CPU", "", ""], failure="2 of 4 ops have no affinity"), {})
     assert said.severity is Severity.DANGER
-    assert said.text == "does not compile the model: 2 of 4 ops have no affinity, for example 'a'"
+    assert said.text == "does not compile the model: 2 of 4 ops have no affinity"
 
 
 def test_numbers_beyond_half_precision_are_told_apart_from_those_that_are_cut_off() -> None:
@@ -91,7 +103,7 @@ def test_numbers_beyond_half_precision_are_told_apart_from_those_that_are_cut_of
 @pytest.mark.parametrize(("gap", "severity"), [(1e-3, "note"), (0.2, "warning"), (None, "danger")])
 def test_outputs_that_are_off_are_told_by_how_much(gap: float | None, severity: str) -> None:
     (said,) = findings.of_outputs("GPU.0", {"max_relative": gap})
-    assert said.document()["severity"] == severity
+    assert said.severity.value == severity
 
 
 def test_ops_that_a_device_does_not_run_are_named_once_by_type() -> None:
