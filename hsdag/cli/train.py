@@ -32,7 +32,7 @@ def train(
     expert_evaluations: int | None = typer.Option(
         None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
     ),
-    unseen: int = typer.Option(20, "--unseen", help="Problems to judge the policy on, which it is not trained on."),
+    unseen: int = typer.Option(20, "--unseen", help="Problems to try the policy on, which it is not trained on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
     workers: options.Workers = None,
@@ -88,17 +88,17 @@ def train(
     if as_json:
         print_json({"policy": str(output), "card": dict(found.card)})
         return
-    judged = found.card["unseen"]
+    tried = found.card["unseen"]
     first, least = (
-        "-" if judged[name] is None else f"{judged[name]:.3f}" for name in ("first_over_annealing", "best_of_16")
+        "-" if tried[name] is None else f"{tried[name]:.3f}" for name in ("first_over_annealing", "best_of_16")
     )
     typer.echo(
-        f"On {judged['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
+        f"On {tried['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
         f"as long as annealing's of {wanted.expert}, and the best of 16 {least} times (simulated)."
     )
-    if judged["first_failed"]:
+    if tried["first_failed"]:
         typer.echo(
             "The means leave out problems with no plan within memory: the first answer on "
-            f"{judged['first_failed']}, any of 16 on {judged['best_failed']}."
+            f"{tried['first_failed']}, any of 16 on {tried['best_failed']}."
         )
     typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place")

@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hsdag.commands.curves import curve_point
-from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import Family, find_family
-from hsdag.commands.lessons import Expert, lessons_of
-from hsdag.commands.train_rules import RuleTraining, RuleTrainingOptions, judged
-from hsdag.commands.training_state import TrainingState
+from hsdag.commands.train_problems import Expert, RuleProblem, training_problems
+from hsdag.commands.train_rules import RuleTraining, RuleTrainingOptions, worth_of_rules
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import StateFile, write_policy
 from hsdag.fleet.pool import Pool
@@ -24,8 +22,9 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.file_lock import FileLock
 from hsdag.learning.doppler.config import Beginning, DopplerConfig
 from hsdag.learning.doppler.policy import policy_card
-from hsdag.learning.doppler.pretraining import Lesson, Pretraining, zero_shot
+from hsdag.learning.doppler.pretraining import Pretraining, TrainingProblem, zero_shot
 from hsdag.learning.options import Baseline
+from hsdag.learning.snapshot import check_same
 from hsdag.learning.training import Progress
 from hsdag.placers.learned.base import one_thread
 from hsdag.placers.lists.rules import METHOD as RULES
@@ -34,6 +33,43 @@ from hsdag.placers.registry import changed_options
 from hsdag.reports import CurvePoint
 from hsdag.search.options import check_seed
 from hsdag.version import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """A checkpoint that holds, beside the state, what it is of: a method and its ``options``, JSON values by name.
+
+    A state has as ``done`` how many updates were made, of which there may be at most ``updates``.
+    """
+
+    file: StateFile
+    method: str
+    options: Mapping[str, Any]
+    updates: int
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the stored state. Raises OutputError."""
+        self.file.save(tensors, {"method": self.method, "config": self.options, **state})
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The stored state, or None when nothing was stored yet.
+
+        Raises FileFormatError, and SearchError where it is of another training or has made more updates.
+        """
+        stored = self.file.load()
+        if stored is not None:
+            check_same(self.method, self.options, stored[1])
+            done = stored[1]["done"]
+            if done > self.updates:
+                raise SearchError(
+                    f"the stored training has made {done} updates; --updates has to be at least as many, "
+                    f"not {self.updates}"
+                )
+        return stored
+
 
 UPDATES = {RULES: 1500, "doppler": 6000}
 """Methods that can be trained for reuse, and how many updates they take."""
@@ -52,7 +88,7 @@ class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
     ``method`` is ``rules`` or ``doppler``. ``expert_s`` are seconds of annealing for each problem, whose best plan
-    DOPPLER imitates, and which both are judged by; ``expert_evaluations`` limit it instead, where they are given.
+    DOPPLER imitates, and which both are compared with; ``expert_evaluations`` limit it instead, where they are given.
     ``changes`` are hyper-parameters of the training by name.
     """
 
@@ -84,7 +120,7 @@ class TrainOptions:
         if (self.seed + 1) * self.problems > UNSEEN:
             raise OptionError(
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
-                f"are judged on, not {(self.seed + 1) * self.problems}"
+                f"are tried on, not {(self.seed + 1) * self.problems}"
             )
         for name, why in NOT_FOR_TRAINING.items():
             if name in self.changes:
@@ -105,7 +141,7 @@ class TrainOptions:
 
     @property
     def expert(self) -> Expert:
-        """What is imitated, and judged by."""
+        """What is imitated, and compared with."""
         return Expert(self.expert_s, self.expert_evaluations)
 
     @property
@@ -159,7 +195,7 @@ def run_train(
     should_stop: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
-    """Train, judge on problems that were not trained on, and write the policy with its card.
+    """Train, try on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
     curve, or to more updates, with as many workers as there are now. ``say`` hears of workers that are lost. An
@@ -214,19 +250,19 @@ def _trained(
     *,
     has_begun: bool,
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Weights and card of a policy, which is judged on problems that it was not trained on."""
+    """Weights and card of a policy, which is tried on problems that it was not trained on."""
     expert = None if has_begun or options.method == RULES else options.expert
     experts = "" if expert is None else f", {expert} of annealing each"
     watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
-    lessons = lessons_of(family, numbers, expert, watching.check, pool)
+    problems = training_problems(family, numbers, expert, watching.check, pool)
     watching.on_phase(f"training, {options.num_updates} updates")
     if options.method == RULES:
-        weights, card, worth = _train_rules(options, lessons, state, watching, pool)
+        weights, card, worth = _train_rules(options, problems, state, watching, pool)
     else:
-        weights, card, worth = _train_networks(options, lessons, state, watching)
-    watching.on_phase(f"judging on {options.unseen} problems that were not trained on")
-    unseen = lessons_of(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
+        weights, card, worth = _train_networks(options, problems, state, watching)
+    watching.on_phase(f"trying it on {options.unseen} problems that were not trained on")
+    unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
     return weights, card | {
         "name": family.name,
         "hsdag": __version__,
@@ -234,20 +270,24 @@ def _trained(
         "problems": options.problems,
         "updates": options.num_updates,
         "seed": options.seed,
-        "unseen": judge(worth, unseen),
+        "unseen": means_over_expert(worth, unseen),
         **options.limits,
     }
 
 
-Worth = Callable[[Lesson], tuple[float, float]]
+Worth = Callable[[TrainingProblem], tuple[float, float]]
 """What a policy is worth on a problem: the value of its first answer, and the least of 16."""
 
 
 def _train_rules(
-    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching, pool: Pool | None
+    options: TrainOptions,
+    problems: Sequence[TrainingProblem],
+    state: TrainingState,
+    watching: Watching,
+    pool: Pool | None,
 ) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
     training = RuleTraining(
-        [Exercise(lesson.costs, lesson.evaluator) for lesson in lessons],
+        [RuleProblem(problem.costs, problem.evaluator) for problem in problems],
         options.of_rules.rules,
         options.seed,
         lambda update, value: watching.on_update(CurvePoint(update, np.nan, np.nan, value, np.nan)),
@@ -256,42 +296,42 @@ def _train_rules(
     )
     training.run(options.num_updates, state)
 
-    def worth(lesson: Lesson) -> tuple[float, float]:
-        return judged(training.rules, Exercise(lesson.costs, lesson.evaluator), 16, options.seed)
+    def worth(problem: TrainingProblem) -> tuple[float, float]:
+        return worth_of_rules(training.rules, RuleProblem(problem.costs, problem.evaluator), 16, options.seed)
 
     card = {"method": RULES, "rules": len(training.rules), "curve": np.round(training.curve, 5).tolist()}
     return {WEIGHTS: training.rules}, card, worth
 
 
 def _train_networks(
-    options: TrainOptions, lessons: Sequence[Lesson], state: TrainingState, watching: Watching
+    options: TrainOptions, problems: Sequence[TrainingProblem], state: TrainingState, watching: Watching
 ) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
     learning = options.learning
 
     def keep(progress: Progress) -> None:
         watching.on_update(curve_point(progress, progress.best_so_far))
 
-    training = Pretraining(learning, lessons, options.seed, keep, watching.should_stop)
+    training = Pretraining(learning, problems, options.seed, keep, watching.should_stop)
     with one_thread():
         training.run(state)
 
-    def worth(lesson: Lesson) -> tuple[float, float]:
-        return zero_shot(training.network, learning, lesson, 16, options.seed)
+    def worth(problem: TrainingProblem) -> tuple[float, float]:
+        return zero_shot(training.network, learning, problem, 16, options.seed)
 
     card = policy_card(options.family, learning) | {"learning": learning.as_dict()}
     return training.network.state_dict(), card, worth
 
 
-def judge(worth: Worth, lessons: Sequence[Lesson]) -> dict[str, float | None]:
+def means_over_expert(worth: Worth, problems: Sequence[TrainingProblem]) -> dict[str, float | None]:
     """Mean ratios of a policy's values to the expert's: of the first answer, and of the best of 16.
 
     ``..._failed`` count the problems that have no plan within memory, which means leave out; None where all have none.
     """
     ratios = []
-    for lesson in lessons:
-        if lesson.experts:
-            best = min(score.value for score in lesson.evaluator.evaluate(lesson.experts))
-            ratios.append([value / best for value in worth(lesson)])
+    for problem in problems:
+        if problem.experts:
+            best = min(score.value for score in problem.evaluator.evaluate(problem.experts))
+            ratios.append([value / best for value in worth(problem)])
     first, least = ([ratio for ratio in each if np.isfinite(ratio)] for each in np.array(ratios).reshape(-1, 2).T)
     return {
         "problems": len(ratios),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hsdag.commands.exercises import Exercise, Exercises
+from hsdag.commands.train_problems import RuleProblem, values_of_rules
 from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import OptionError
@@ -54,31 +54,31 @@ class RuleTrainingOptions:
 
 
 class RuleTraining:
-    """Improves a set of ``num_rules`` rules on exercises; all randomness comes from one generator.
+    """Improves a set of ``num_rules`` rules on problems; all randomness comes from one generator.
 
     With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``on_update`` gets the
-    number of the update and the mean over exercises of the set's best value.
+    number of the update and the mean over problems of the set's best value.
     """
 
     def __init__(
         self,
-        exercises: Sequence[Exercise],
+        problems: Sequence[RuleProblem],
         num_rules: int,
         seed: int,
         on_update: Callable[[int, float], None] = lambda _, __: None,
         should_stop: Callable[[], bool] = lambda: False,
         pool: Pool | None = None,
     ) -> None:
-        self._exercises, self._on_update, self._should_stop = Exercises(exercises, pool), on_update, should_stop
+        self._problems, self._pool, self._on_update, self._should_stop = problems, pool, on_update, should_stop
         self._rng = np.random.default_rng(seed)
         self.rules = np.tile(first_rule(), (num_rules, 1))  # [R, W]
-        self._values = np.zeros((0, len(exercises)))  # [R, P]
+        self._values = np.zeros((0, len(problems)))  # [R, P]
         self.curve: list[float] = []
         """``value`` after every update."""
 
     @property
     def value(self) -> float:
-        """The mean over exercises of the set's best value; what training lowers."""
+        """The mean over problems of the set's best value; what training lowers."""
         return float(self._values.min(axis=0).mean())
 
     def run(self, updates: int, checkpoint: Checkpoint) -> None:
@@ -107,8 +107,8 @@ class RuleTraining:
     def _begin(self) -> None:
         """Take the rules of the set, one by one, from a pool."""
         pool = [first_rule(), *(self._changed(first_rule()) for _ in range(POOL * len(self.rules) - 1))]
-        values = self._judged(pool, np.arange(len(self._exercises)))
-        best = np.full(len(self._exercises), np.inf)
+        values = self._values_of(pool, np.arange(len(self._problems)))
+        best = np.full(len(self._problems), np.inf)
         chosen = []
         for _ in self.rules:
             chosen.append(int(np.argmin(np.minimum(values, best).mean(axis=1))))
@@ -131,7 +131,7 @@ class RuleTraining:
         now, new = np.minimum(others, self._values[at]), np.zeros((CHANGES, len(others)))
         loss, left = np.zeros(CHANGES), np.arange(CHANGES)
         for block in np.array_split(np.arange(len(others)), min(BLOCKS, len(others))):
-            new[np.ix_(left, block)] = self._judged([rules[i] for i in left], block)
+            new[np.ix_(left, block)] = self._values_of([rules[i] for i in left], block)
             loss[left] += (np.minimum(others, new[left]) - now)[:, block].sum(axis=1)
             left = left[loss[left] <= SLACK * len(block)]
             if not len(left):
@@ -140,9 +140,9 @@ class RuleTraining:
         if loss[best] <= 0:
             self.rules[at], self._values[at] = rules[best], new[best]
 
-    def _judged(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
-        """[R, P] values of rules on some exercises."""
-        return self._exercises.values(rules, which, self._check)
+    def _values_of(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
+        """[R, P] values of rules on some problems."""
+        return values_of_rules(rules, [self._problems[i] for i in which], self._check, self._pool)
 
     def _check(self) -> None:
         if self._should_stop():
@@ -174,9 +174,9 @@ def first_rule() -> FloatArray:
     return rule
 
 
-def judged(rules: FloatArray, exercise: Exercise, num_draws: int, seed: int) -> tuple[float, float]:
+def worth_of_rules(rules: FloatArray, problem: RuleProblem, num_draws: int, seed: int) -> tuple[float, float]:
     """What rules are worth on a problem, in its unit: the best of one round of schedules, and that of so many."""
     rng = np.random.default_rng(seed)
     spreads = [0.0, *[SPREAD] * (num_draws - 1)]
-    draws = [float(exercise.values(list(changed(rules, spread, rng))).min()) for spread in spreads]
-    return float(np.exp(draws[0])) * exercise.unit_s, float(np.exp(min(draws))) * exercise.unit_s
+    draws = [float(problem.values(list(changed(rules, spread, rng))).min()) for spread in spreads]
+    return float(np.exp(draws[0])) * problem.unit_s, float(np.exp(min(draws))) * problem.unit_s

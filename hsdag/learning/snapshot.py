@@ -13,7 +13,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.learning.options import TrainingOptions
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-GONE = {"messages_each_step": False}
+GONE = {"messages_each_step": False, "levels": 1}
 """Options of earlier versions that are no more, and the values that what is left stands for."""
 
 

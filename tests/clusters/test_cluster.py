@@ -15,7 +15,7 @@ from hsdag.fleet.workers import make_pool
 from hsdag.ir.errors import OptionError
 from hsdag.placers.incumbent import Status
 from tests.clusters.local_cluster import LocalCluster
-from tests.hsdag.commands.trainings import Nowhere, exercises
+from tests.hsdag.commands.trainings import Nowhere, rule_problems
 from tests.hsdag.fleet.jobs import Add, Dies, Finds, Raises
 from tests.hsdag.placers.portfolio.searches import random_problem, searched
 
@@ -68,7 +68,7 @@ def test_what_a_job_raises_on_a_node_is_raised_here(pool: Pool) -> None:
 
 
 def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
-    problems = exercises(6)
+    problems = rule_problems(6)
     alone = RuleTraining(problems, 2, 0)
     alone.run(8, Nowhere())
     with_nodes = RuleTraining(problems, 2, 0, lambda update, _: cluster.kill(1) if update == 2 else None, pool=pool)

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 
 class Answer(TypedDict):
-    """The policy's file, and its card: how it was trained and judged."""
+    """The policy's file, and its card: how it was trained and what it is worth."""
 
     policy: str
     card: dict[str, Any]

@@ -26,7 +26,7 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class TrainingProblem:
     """A problem to learn on, how its plans are scored, and the plans of an expert.
 
     ``singles`` are the placements [U] of single devices.
@@ -42,7 +42,7 @@ NAME = "pretraining"
 
 
 class Pretraining:
-    """Trains one network on lessons in random turns; all randomness comes from one generator seeded with ``seed``.
+    """Trains one network on problems in random turns; all randomness comes from one generator seeded with ``seed``.
 
     ``on_update`` hears of every update by its number in the whole training.
     """
@@ -50,12 +50,12 @@ class Pretraining:
     def __init__(
         self,
         options: DopplerConfig,
-        lessons: Sequence[Lesson],
+        problems: Sequence[TrainingProblem],
         seed: int,
         on_update: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._options, self._lessons, self._should_stop = options, lessons, should_stop
+        self._options, self._problems, self._should_stop = options, problems, should_stop
         self._generator = torch.Generator().manual_seed(seed)
         self.network: DualNetwork = dual_network(options, self._generator)
         self._optimiser = torch.optim.Adam(self.network.parameters(), lr=options.learning_rate)
@@ -63,16 +63,16 @@ class Pretraining:
         self._trainers = [
             Trainer(
                 NAME,
-                dual_policy(self.network, lesson.costs, options),
-                lesson.evaluator,
+                dual_policy(self.network, problem.costs, options),
+                problem.evaluator,
                 options,
                 self._generator,
-                singles=lesson.singles,
+                singles=problem.singles,
                 optimiser=self._optimiser,
                 progress=lambda: self._done / (options.updates or 1),
                 on_update=lambda progress: on_update(replace(progress, update=self._done)),
             )
-            for lesson in lessons
+            for problem in problems
         ]
 
     def run(self, checkpoint: Checkpoint | None = None) -> None:
@@ -81,9 +81,9 @@ class Pretraining:
         Raises SearchStopped, the state saved, when it has to end.
         """
         if not self._resume(checkpoint):
-            for trainer, lesson in zip(self._trainers, self._lessons, strict=True):
+            for trainer, problem in zip(self._trainers, self._problems, strict=True):
                 trainer.begin()
-                trainer.memory.add(lesson.experts, lesson.evaluator.evaluate(lesson.experts))
+                trainer.memory.add(problem.experts, problem.evaluator.evaluate(problem.experts))
         saved_s = time.monotonic()
         while self._done < (self._options.updates or 1):
             turn = int(torch.randint(len(self._trainers), (1,), generator=self._generator))
@@ -122,13 +122,13 @@ class Pretraining:
 
 
 def zero_shot(
-    network: DualNetwork, options: DopplerConfig, lesson: Lesson, num_draws: int, seed: int
+    network: DualNetwork, options: DopplerConfig, problem: TrainingProblem, num_draws: int, seed: int
 ) -> tuple[float, float]:
     """What the policy is worth on a problem as it is: the value of its most probable plan, and the least of all draws.
 
     The most probable plan is one of them.
     """
-    policy, generator = dual_policy(network, lesson.costs, options), torch.Generator().manual_seed(seed)
+    policy, generator = dual_policy(network, problem.costs, options), torch.Generator().manual_seed(seed)
     plans = first_plans(policy, num_draws, generator)
-    values = np.array([score.value for score in lesson.evaluator.evaluate(plans)])
+    values = np.array([score.value for score in problem.evaluator.evaluate(plans)])
     return float(values[0]), float(values.min())

@@ -39,8 +39,6 @@ class HsdagConfig(TrainingOptions):
     """Share of hidden units dropped in the encoder (Table 6: 0.2)."""
     residual: bool = True
     """Add a convolution's input to its output, so that neighbours stay distinguishable; not in the paper."""
-    levels: int = 1
-    """How often the graph is parsed; fixed, where the published code repeats until nothing merges."""
     sampled_parsing: bool = True
     """Keep a nominated edge with probability equal to its score, so that groupings are explored and learned."""
     normalise: bool = True
@@ -66,7 +64,7 @@ class HsdagConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers levels steps"),
+        ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers steps"),
         ("above 0 or None", lambda x: x > 0, "logit_range score_range"),
         ("in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
     )

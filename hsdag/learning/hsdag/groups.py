@@ -1,4 +1,4 @@
-"""Undirected graphs, their groupings level by level, and the groups of several of them together, equal ones once.
+"""Undirected graphs, their groupings, and the groups of several groupings, equal ones once.
 
 Legend: N nodes, E undirected edges, K nominated edges, B parses, S groups of all parses, G distinct ones, M members and
 L kept edges of these.
@@ -44,11 +44,6 @@ class Topology:
         """E."""
         return len(self.left)
 
-    def quotient(self, partition: Partition) -> Topology:
-        """The topology of the groups of ``partition`` (Eq. 11)."""
-        labels = partition.labels
-        return Topology.from_edges(partition.num_groups, labels[self.left], labels[self.right])
-
     @cached_property
     def left_index(self) -> torch.Tensor:
         """[E] ``left`` as a tensor."""
@@ -91,8 +86,8 @@ def _mixed(x: UintArray) -> UintArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
-    """One parsing of a graph: the edges its nodes nominated, those kept, and the groups that follow."""
+class Parse:
+    """A grouping of a graph: the edges its nodes nominated, those kept, and the groups that follow."""
 
     topology: Topology
     nominated: IntArray  # [K] edges, each the best of one of its ends
@@ -105,21 +100,6 @@ class Level:
         t = self.topology
         return Partition.from_pairs(t.num_nodes, t.left[edges], t.right[edges])
 
-
-@dataclass(frozen=True, eq=False)
-class Parse:
-    """A grouping of the nodes, level by level."""
-
-    levels: tuple[Level, ...]
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Node -> group of the last level."""
-        partition = self.levels[0].partition
-        for level in self.levels[1:]:
-            partition = level.partition.refine(partition)
-        return partition
-
     @cached_property
     def labels(self) -> torch.Tensor:
         """[N] group of every node."""
@@ -127,7 +107,7 @@ class Parse:
 
     @property
     def num_groups(self) -> int:
-        """Groups of the last level."""
+        """Connected components."""
         return self.partition.num_groups
 
     @cached_property
@@ -138,12 +118,12 @@ class Parse:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """One level of several parses that share a topology; groups with the same members and kept edges are one."""
+    """The groups of several parses of one graph; groups with the same members and kept edges are one."""
 
     topology: Topology
     nominated: torch.Tensor  # [B K] edges, one parse after another
     kept: torch.Tensor  # [B K]
-    labels: IntArray  # [B N] group, of all, of every node in every parse
+    labels: IntArray  # [B, N] group, of all, of every node in every parse
     distinct: torch.Tensor  # [S] distinct group of every group
     num_distinct: int  # G
     member: torch.Tensor  # [M] nodes
@@ -152,10 +132,10 @@ class Groups:
     edge_group: torch.Tensor  # [L] their distinct groups
 
     @staticmethod
-    def of(levels: Sequence[Level]) -> Groups:
-        """The groups of levels with one topology, by a digest of 64 bits of their members and kept edges."""
-        t, num = levels[0].topology, len(levels)
-        kept_edges = [level.nominated[level.kept] for level in levels]
+    def of(parses: Sequence[Parse]) -> Groups:
+        """The groups of parses, in their order, by a digest of 64 bits of their members and kept edges."""
+        t, num = parses[0].topology, len(parses)
+        kept_edges = [parse.nominated[parse.kept] for parse in parses]
         edge = np.concatenate(kept_edges)
         first_node = np.repeat(np.arange(num) * t.num_nodes, [len(each) for each in kept_edges])
         groups = Partition.from_pairs(num * t.num_nodes, first_node + t.left[edge], first_node + t.right[edge])
@@ -170,9 +150,9 @@ class Groups:
         of_node, of_edge = is_first[labels], is_first[home]
         return Groups(
             t,
-            torch.from_numpy(np.concatenate([level.nominated for level in levels])),
-            torch.from_numpy(np.concatenate([level.kept for level in levels])),
-            labels,
+            torch.from_numpy(np.concatenate([parse.nominated for parse in parses])),
+            torch.from_numpy(np.concatenate([parse.kept for parse in parses])),
+            labels.reshape(num, -1),
             distinct=torch.from_numpy(distinct),
             num_distinct=len(first),
             member=torch.from_numpy(node[of_node]),
@@ -191,68 +171,12 @@ class Groups:
         """[G] one node of every distinct group."""
         return self.member.new_zeros(self.num_distinct).index_copy(0, self.member_group, self.member)
 
-    def sums(self, of_node: torch.Tensor) -> torch.Tensor:
-        """[G, ...] sums over members of what is given for nodes [N, ...]."""
-        zeros = of_node.new_zeros(self.num_distinct, *of_node.shape[1:])
-        return zeros.index_add(0, self.member_group, of_node.index_select(0, self.member))
-
-
-@dataclass(frozen=True, eq=False)
-class Together:
-    """Parses of one graph, level by level; the nodes of all but the first level are groups of one parse each."""
-
-    levels: tuple[Groups, ...]
-    num_parses: int
-
-    @staticmethod
-    def of(parses: Sequence[Parse]) -> Together:
-        """The parses, in their order."""
-        first = Groups.of([parse.levels[0] for parse in parses])
-        others = zip(*(parse.levels[1:] for parse in parses), strict=True)
-        return Together((first, *(Groups.of([_disjoint(levels)]) for levels in others)), len(parses))
-
-    @property
-    def distinct(self) -> torch.Tensor:
-        """[S] distinct group of every group of the last level, one parse after another."""
-        return self.levels[-1].distinct
-
-    @cached_property
-    def labels(self) -> IntArray:
-        """[B, N] group, of all in the last level, of every node in every parse."""
-        labels = self.levels[0].labels
-        for groups in self.levels[1:]:
-            labels = groups.labels[labels]
-        return labels.reshape(self.num_parses, -1)
-
     @property
     def sizes(self) -> list[int]:
         """[B] groups of every parse."""
         return [int(size) for size in np.diff(self.labels.max(axis=1), prepend=-1)]
 
     def sums(self, of_node: torch.Tensor) -> torch.Tensor:
-        """[G, ...] sums over the nodes of distinct groups of the last level."""
-        total = self.levels[0].sums(of_node)
-        for below, groups in zip(self.levels, self.levels[1:], strict=False):
-            total = groups.sums(total[below.distinct])
-        return total
-
-    def representatives(self, of_node: torch.Tensor) -> torch.Tensor:
-        """[G, ...] what is given for nodes, of one node of every distinct group of the last level."""
-        found = of_node[self.levels[0].representative]
-        for below, groups in zip(self.levels, self.levels[1:], strict=False):
-            found = found[below.distinct][groups.representative]
-        return found
-
-
-def _disjoint(levels: Sequence[Level]) -> Level:
-    """Levels of different graphs as one level of all of them."""
-    nodes = np.cumsum([0] + [level.topology.num_nodes for level in levels])
-    edges = np.cumsum([0] + [level.topology.num_edges for level in levels])
-    topology = Topology(
-        int(nodes[-1]),
-        np.concatenate([level.topology.left + n for level, n in zip(levels, nodes[:-1], strict=True)]),
-        np.concatenate([level.topology.right + n for level, n in zip(levels, nodes[:-1], strict=True)]),
-        np.arange(edges[-1], dtype=np.int64),
-    )
-    nominated = np.concatenate([level.nominated + e for level, e in zip(levels, edges[:-1], strict=True)])
-    return Level(topology, nominated, np.concatenate([level.kept for level in levels]))
+        """[G, ...] sums over members of what is given for nodes [N, ...]."""
+        zeros = of_node.new_zeros(self.num_distinct, *of_node.shape[1:])
+        return zeros.index_add(0, self.member_group, of_node.index_select(0, self.member))

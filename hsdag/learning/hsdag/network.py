@@ -15,7 +15,7 @@ from torch import nn
 from hsdag.ir.graph import BoolArray
 from hsdag.learning.encoders import Edges, make_rounds
 from hsdag.learning.hsdag.config import OWN, HsdagConfig
-from hsdag.learning.hsdag.groups import Parse, Together, Topology
+from hsdag.learning.hsdag.groups import Groups, Parse, Topology
 from hsdag.learning.hsdag.parsing import ParsingNetwork
 from hsdag.learning.networks import Mlp, unit_rows
 
@@ -137,18 +137,18 @@ class GroupNetwork(nn.Module):
     @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
         """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
-        alone = Together.of([parse])
-        groups, _, _ = self.parsing.embed(view.z, alone, view.score_logits)
-        state = view.z + groups[alone.distinct[parse.labels]]
+        groups = Groups.of([parse])
+        pooled, _, _ = self.parsing.embed(view.z, groups, view.score_logits)
+        state = view.z + pooled[groups.distinct[parse.labels]]
         return unit_rows(state) if self._config.normalise else state
 
-    def logits(self, groups: torch.Tensor, together: Together) -> torch.Tensor:
-        """[G, D] device logits of distinct groups [G, H]; -inf where a device lacks an op."""
-        logits = self.placer(groups)
+    def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
+        """[G, D] device logits of the embeddings [G, H] of distinct groups; -inf where a device lacks an op."""
+        logits = self.placer(pooled)
         if self._time_s is not None:
-            total_s = together.sums(self._time_s)
+            total_s = groups.sums(self._time_s)
             slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
             logits = logits - SLOWNESS_UNIT * self.slowness * slowness
         if self._config.logit_range is not None:
             logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
-        return torch.as_tensor(logits.masked_fill(~together.representatives(self.supported), -torch.inf))
+        return torch.as_tensor(logits.masked_fill(~self.supported[groups.representative], -torch.inf))

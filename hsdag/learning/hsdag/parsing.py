@@ -13,7 +13,7 @@ from torch import nn
 
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Groups, Level, Parse, Together, Topology
+from hsdag.learning.hsdag.groups import Groups, Parse, Topology
 from hsdag.learning.networks import Mlp
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
@@ -32,7 +32,7 @@ def nominate(topology: Topology, scores: FloatArray) -> IntArray:
     return np.asarray(np.sort(order[np.unique(best[best >= 0])]), dtype=np.int64)
 
 
-def parse_level(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Level:
+def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Parse:
     """Groups from edge scores [E] and which of the nominated edges [K] are kept.
 
     A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
@@ -42,7 +42,7 @@ def parse_level(topology: Topology, nominated: IntArray, scores: FloatArray, kep
         weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
         if scores[nominated[weakest]] <= NEUTRAL_SCORE:
             kept = kept & (np.arange(len(kept)) != weakest)
-    return Level(topology, nominated, kept)
+    return Parse(topology, nominated, kept)
 
 
 class ParsingNetwork(nn.Module):
@@ -50,7 +50,6 @@ class ParsingNetwork(nn.Module):
 
     def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self._levels = config.levels
         self._sampled, self._range, self._bias = config.sampled_parsing, config.score_range, config.score_bias
         widths = [config.hidden] * config.parsing_layers + [1]
         self.edge_mlp = Mlp(widths, generator, zero_output=True)
@@ -75,30 +74,13 @@ class ParsingNetwork(nn.Module):
         Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
         least one half. ``devices`` are placements [N] that the groupings must allow: edges across devices are dropped.
         """
-        scores = self._scores(z, topology)
+        scores = np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
         nominated = nominate(topology, scores)
         kept = self._kept(scores[nominated], count, generator)
-        parses = []
-        for b in range(count):
-            device = None if devices is None else devices[b]
-            levels = [_level(topology, nominated, scores, kept[b], device)]
-            embeddings, found = z, scores
-            while len(levels) < self._levels:
-                below = levels[-1]
-                groups = Groups.of([below])
-                embeddings = pool(embeddings, torch.from_numpy(found).float(), groups)[groups.distinct]
-                quotient = below.topology.quotient(below.partition)
-                if device is not None:
-                    device = device[np.unique(below.partition.labels, return_index=True)[1]]
-                found = self._scores(embeddings, quotient)
-                edges = nominate(quotient, found)
-                levels.append(_level(quotient, edges, found, self._kept(found[edges], 1, generator)[0], device))
-            parses.append(Parse(tuple(levels)))
-        return parses
-
-    def _scores(self, z: torch.Tensor, topology: Topology) -> FloatArray:
-        """[E] scores of edges."""
-        return np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
+        if devices is not None:
+            homes = np.stack(devices)
+            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
+        return [parse_of(topology, nominated, scores, each) for each in kept]
 
     def _kept(self, scores: FloatArray, count: int, generator: torch.Generator | None) -> BoolArray:
         """[count, K] which nominated edges of scores [K] are kept."""
@@ -109,27 +91,18 @@ class ParsingNetwork(nn.Module):
         return torch.rand((count, len(scores)), generator=generator, dtype=torch.float64).numpy() < scores
 
     def embed(
-        self, z: torch.Tensor, together: Together, first_logits: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-        """Pooled embeddings [G, H] of distinct groups; where parsings are sampled, log-probabilities [B K] of the
-        nominated edges' fates for every level, and their entropies.
-
-        ``first_logits`` [E] are the score logits of the first level.
+        self, z: torch.Tensor, groups: Groups, logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pooled embeddings [G, H] of distinct groups, by the score logits [E] of edges; where parsings are sampled,
+        log-probabilities [B K] of the nominated edges' fates and their entropies [B K], else none of either.
         """
-        decisions: list[torch.Tensor] = []
-        entropies: list[torch.Tensor] = []
-        logits = first_logits
-        for depth, groups in enumerate(together.levels):
-            if depth:
-                z = z.index_select(0, together.levels[depth - 1].distinct)
-                logits = self.score_logits(z, groups.topology)
-            if self._sampled:
-                fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
-                decisions.append(fates.gather(0, groups.nominated + len(logits) * groups.kept))
-                entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
-                entropies.append(entropy.gather(0, groups.nominated))
-            z = pool(z, torch.sigmoid(logits), groups)
-        return z, decisions, torch.cat(entropies) if entropies else z.new_zeros(0)
+        log_p = entropy = z.new_zeros(0)
+        if self._sampled:
+            fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
+            log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
+            entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
+            entropy = entropy.gather(0, groups.nominated)
+        return pool(z, torch.sigmoid(logits), groups), log_p, entropy
 
 
 def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
@@ -138,12 +111,3 @@ def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
     count = groups.size - 1  # nominated edges form a forest, and groups are its trees
     weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
     return groups.sums(z) * (weight / groups.size)[:, None]
-
-
-def _level(
-    topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray, device: IntArray | None
-) -> Level:
-    """One grouping, which allows a placement where one is given."""
-    if device is not None:
-        kept = kept & (device[topology.left[nominated]] == device[topology.right[nominated]])
-    return parse_level(topology, nominated, scores, kept)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Parse, Together
+from hsdag.learning.hsdag.groups import Groups, Parse
 from hsdag.learning.hsdag.network import GroupNetwork, Situation, View
 from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, likeliest, log_probabilities, seeds_from
 from hsdag.runtime.problems.plan import Plan
@@ -25,15 +25,15 @@ class Draw:
     situation: Situation
     parse: Parse
     group_devices: torch.Tensor  # [G]
-    drawn: tuple[torch.Tensor, ...]  # log-probabilities [G] of the devices, then [K] of every level's nominated edges
+    drawn: tuple[torch.Tensor, ...]  # log-probabilities [G] of the devices, then [K] of the nominated edges
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Draws from one situation, side by side: devices of all groups, then edges of all parses, level by level."""
+    """Draws from one situation, side by side: devices of all groups, then edges of all parses."""
 
     situation: Situation
-    together: Together
+    groups: Groups
     devices: torch.Tensor  # [S], S groups of all draws
     drawn: torch.Tensor  # [M] log-probabilities of all M decisions, as they were drawn; [0] where they are not known
     owner: torch.Tensor  # [M] the draw of each decision
@@ -46,8 +46,8 @@ class GroupPolicy(Policy):
 
     def __init__(self, network: GroupNetwork, config: HsdagConfig) -> None:
         self.network, self._config = network, config
-        self._together = functools.lru_cache(maxsize=4)(Together.of)  # what is drawn is judged
-        self._gathered = functools.lru_cache(maxsize=4)(self._gather)  # every epoch judges the same
+        self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # what is drawn is evaluated
+        self._gathered = functools.lru_cache(maxsize=4)(self._gather)  # every epoch needs the same
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
@@ -70,9 +70,9 @@ class GroupPolicy(Policy):
         situation = Situation(None, None)
         view = self.network.view(situation)
         parse = self.network.parsing.parse(view.z, self.network.groupable)[0]
-        alone = Together.of([parse])
-        groups, _, _ = self.network.parsing.embed(view.z, alone, view.score_logits)
-        devices = likeliest(self.network.logits(groups, alone)[alone.distinct], generator)
+        groups = Groups.of([parse])
+        pooled, _, _ = self.network.parsing.embed(view.z, groups, view.score_logits)
+        devices = likeliest(self.network.logits(pooled, groups)[groups.distinct], generator)
         return Rollout(Plan(devices[parse.labels].numpy()), Draw(situation, parse, devices, ()))
 
     @torch.no_grad()
@@ -100,29 +100,25 @@ class GroupPolicy(Policy):
         return Judged(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
 
     def _gather(self, draws: tuple[Draw, ...]) -> Gathered:
-        levels = zip(*(draw.parse.levels for draw in draws), strict=True)
-        sizes = [
-            [len(draw.group_devices) for draw in draws],
-            *([len(each.nominated) for each in one] for one in levels),
-        ]
+        sizes = [len(draw.group_devices) for draw in draws], [len(draw.parse.nominated) for draw in draws]
         columns = zip(*(draw.drawn for draw in draws), strict=True)
         numbers = torch.arange(len(draws))
         return Gathered(
             draws[0].situation,
-            self._together(tuple(draw.parse for draw in draws)),
+            self._groups(tuple(draw.parse for draw in draws)),
             torch.cat([draw.group_devices for draw in draws]),
             torch.cat([torch.zeros(0), *(part for column in columns for part in column)]),
             torch.cat([numbers.repeat_interleave(torch.tensor(each)) for each in sizes]),
         )
 
     def _judged(self, draws: Gathered) -> Judged:
-        """The decisions of draws from one situation: devices of all, then edges of all, level by level."""
+        """The decisions of draws from one situation: devices of all, then edges of all."""
         view = self.network.view(draws.situation)
-        groups, edges, of_edges = self.network.parsing.embed(view.z, draws.together, view.score_logits)
-        logits, distinct = self.network.logits(groups, draws.together), draws.together.distinct
+        pooled, edges, of_edges = self.network.parsing.embed(view.z, draws.groups, view.score_logits)
+        logits, distinct = self.network.logits(pooled, draws.groups), draws.groups.distinct
         of_each, entropy = log_probabilities(logits)
         log_p = of_each.flatten().gather(0, distinct * logits.shape[1] + draws.devices)
-        log_p = torch.cat([log_p, *edges])
+        log_p = torch.cat([log_p, edges])
         owner = draws.owner[: len(log_p)]  # without sampled parsing, edges are no decisions
         return Judged(log_p, draws.drawn, owner, torch.cat([entropy.gather(0, distinct), of_edges]))
 
@@ -132,13 +128,13 @@ class GroupPolicy(Policy):
         """``count`` plans from one situation."""
         net = self.network
         parses = tuple(net.parsing.parse(view.z, net.groupable, count, generator))
-        together = self._together(parses)
-        groups, edges, _ = net.parsing.embed(view.z, together, view.score_logits)
-        devices, log_p = drawn(net.logits(groups, together)[together.distinct], exploring, generator)
-        placements = devices.numpy()[together.labels]
-        columns = [torch.split(each, together.sizes) for each in (devices, log_p)]
-        for level, of_level in enumerate(edges):
-            columns.append(torch.split(of_level, [len(parse.levels[level].nominated) for parse in parses]))
+        groups = self._groups(parses)
+        pooled, edges, _ = net.parsing.embed(view.z, groups, view.score_logits)
+        devices, log_p = drawn(net.logits(pooled, groups)[groups.distinct], exploring, generator)
+        placements = devices.numpy()[groups.labels]
+        columns = [torch.split(each, groups.sizes) for each in (devices, log_p)]
+        if len(edges):
+            columns.append(edges.reshape(count, -1).unbind())
         return [
             (Plan(placement), Draw(situation, parse, home, tuple(of_home)))
             for placement, parse, home, *of_home in zip(placements, parses, *columns, strict=True)

@@ -19,15 +19,15 @@ import pytest
 from safetensors import safe_open
 
 from hsdag.cli.app import run
-from hsdag.commands import lessons, train
+from hsdag.commands import train, train_problems
 from hsdag.commands.families import Family, find_family
-from hsdag.commands.lessons import Expert, lesson_of
-from hsdag.commands.train import TrainOptions, TrainResult, judge, run_train
+from hsdag.commands.train import TrainOptions, TrainResult, means_over_expert, run_train
+from hsdag.commands.train_problems import Expert, training_problem
 from hsdag.evaluators.base import Score, SearchStopped
 from hsdag.evaluators.policy_file import read_policy, write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.learning.doppler.pretraining import Lesson
+from hsdag.learning.doppler.pretraining import TrainingProblem
 from hsdag.placers.registry import make_placer
 from hsdag.reports import CurvePoint
 from hsdag.runtime.problems.plan import Plan
@@ -47,17 +47,17 @@ def after(calls: int) -> Callable[[], bool]:
     return lambda: next(count) >= calls
 
 
-def with_single_device(family: Family, number: int, expert: Expert | None) -> Lesson:
-    """A lesson whose expert leaves all ops on the first device, whatever the time."""
-    lesson = lesson_of(family, number, None)
-    return lesson if expert is None else replace(lesson, experts=(Plan(lesson.singles[0]),))
+def with_single_device(family: Family, number: int, expert: Expert | None) -> TrainingProblem:
+    """A problem whose expert leaves all ops on the first device, whatever the time."""
+    problem = training_problem(family, number, None)
+    return problem if expert is None else replace(problem, experts=(Plan(problem.singles[0]),))
 
 
 @pytest.mark.parametrize("baseline", ["batch", "running", "recent"])
 def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str
 ) -> None:
-    monkeypatch.setattr(lessons, "lesson_of", with_single_device)
+    monkeypatch.setattr(train_problems, "training_problem", with_single_device)
     options = replace(SMALL, changes={**SMALL.changes, "baseline": baseline, "exploration": "0.2"})
     whole, path = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors"
     run_train(options, whole)
@@ -172,13 +172,13 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = iter([(np.inf, 2.0), (4.0, 3.0), (np.inf, np.inf)] + [(np.inf, np.inf)] * 2)
-    monkeypatch.setattr(lessons, "lesson_of", with_single_device)
+    monkeypatch.setattr(train_problems, "training_problem", with_single_device)
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: [Score(2.0)] * len(plans))
     unseen = [with_single_device(find_family("enas"), number, Expert()) for number in range(3)]
-    assert judge(lambda _: next(found), unseen) == {
+    assert means_over_expert(lambda _: next(found), unseen) == {
         "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
     }  # fmt: skip
-    monkeypatch.setattr(train, "judged", lambda *_: next(found))
+    monkeypatch.setattr(train, "worth_of_rules", lambda *_: next(found))
     path, shown = tmp_path / "policy.safetensors", []
     for extra in ((), ("--json",)):
         begin = ("train", "enas", "-o", str(path), "--problems", "2", "--updates", "1", "--unseen", "1")
@@ -237,7 +237,7 @@ def test_options_of_a_training_are_checked() -> None:
     with pytest.raises(OptionError, match="--workers 'two' is none of local:N"):
         TrainOptions("enas", workers="two")
     TrainOptions("enas", problems=2, seed=499_999)
-    with pytest.raises(OptionError, match=r"at most 1000000, .* judged on, not 1000002"):
+    with pytest.raises(OptionError, match=r"at most 1000000, .* tried on, not 1000002"):
         TrainOptions("enas", problems=2, seed=500_000)
     with pytest.raises(OptionError, match="there is no family 'cats'"):
         run_train(TrainOptions("cats"), Path("unused.safetensors"))

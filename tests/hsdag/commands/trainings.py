@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import find_family
+from hsdag.commands.train_problems import RuleProblem
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.runtime.simulator import Semantics
 
@@ -21,6 +21,6 @@ class Nowhere:
         """Nothing."""
 
 
-def exercises(count: int) -> list[Exercise]:
+def rule_problems(count: int) -> list[RuleProblem]:
     problems = [find_family("chain").problem(number) for number in range(count)]
-    return [Exercise(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
+    return [RuleProblem(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]

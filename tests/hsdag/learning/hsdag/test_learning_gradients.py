@@ -10,7 +10,7 @@ import torch
 
 from hsdag.evaluators.base import Score
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Level, Parse
+from hsdag.learning.hsdag.groups import Parse
 from hsdag.learning.hsdag.network import Situation
 from hsdag.learning.hsdag.policy import Draw, GroupPolicy
 from hsdag.learning.policy import Rollout
@@ -26,8 +26,8 @@ PARTS = ("encoder.input", "encoder.convolutions", "parsing.edge_mlp", "placer")
 def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
     """All units on one device, the nominated edges all kept or all dropped, as an untrained policy draws it."""
     network = policy.network
-    nominated = network.parsing.parse(network.view(START).z, network.groupable)[0].levels[0].nominated
-    parse = Parse((Level(network.groupable, nominated, np.full(len(nominated), keep)),))
+    nominated = network.parsing.parse(network.view(START).z, network.groupable)[0].nominated
+    parse = Parse(network.groupable, nominated, np.full(len(nominated), keep))
     homes = torch.full((parse.num_groups,), device)
     even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.num_groups, len(nominated)))
     return Rollout(Plan(homes[parse.labels].numpy()), Draw(START, parse, homes, even))
@@ -46,7 +46,7 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
     trainer.memory.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
     assert edge_scores(policy).tolist() == [0.5] * 11
     learn(trainer, [faster, slower], [1.0, 2.0])
-    change = edge_scores(policy)[torch.tensor(faster.record.parse.levels[0].nominated)] - 0.5
+    change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5
     assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph import FloatArray
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Groups, Level, Topology
-from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_level, pool
+from hsdag.learning.hsdag.groups import Groups, Parse, Topology
+from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_of, pool
 
 
 def path(num_nodes: int) -> Topology:
@@ -20,9 +20,9 @@ def path(num_nodes: int) -> Topology:
     return Topology.from_edges(num_nodes, nodes[:-1], nodes[1:])
 
 
-def all_kept(topology: Topology, scores: FloatArray) -> Level:
+def all_kept(topology: Topology, scores: FloatArray) -> Parse:
     nominated = nominate(topology, scores)
-    return parse_level(topology, nominated, scores, np.ones(len(nominated), dtype=np.bool_))
+    return parse_of(topology, nominated, scores, np.ones(len(nominated), dtype=np.bool_))
 
 
 @settings(max_examples=50, deadline=None)
@@ -95,8 +95,8 @@ def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
 def test_groups_with_the_same_members_and_kept_edges_are_one() -> None:
     triangle = Topology.from_edges(3, np.array([0, 0, 1]), np.array([1, 2, 2]))
     both, pair = np.ones(2, dtype=np.bool_), np.array([True, False])
-    alike = [Level(triangle, np.array(edges), both) for edges in ([0, 1], [0, 1], [0, 2])]
-    groups = Groups.of([*alike, Level(triangle, np.array([0, 1]), pair), Level(triangle, np.array([0, 2]), pair)])
+    alike = [Parse(triangle, np.array(edges), both) for edges in ([0, 1], [0, 1], [0, 2])]
+    groups = Groups.of([*alike, Parse(triangle, np.array([0, 1]), pair), Parse(triangle, np.array([0, 2]), pair)])
     whole, again, otherwise, first, last, also_first, also_last = groups.distinct.tolist()
     assert whole == again != otherwise
     assert (first, last) == (also_first, also_last)
@@ -119,15 +119,3 @@ def test_untrained_edge_scores_are_exactly_a_half() -> None:
     network = ParsingNetwork(HsdagConfig(hidden=8, score_bias=0.0), torch.Generator().manual_seed(0))
     logits = network.score_logits(torch.randn(5, 8, generator=torch.Generator().manual_seed(1)), path(5))
     assert torch.sigmoid(logits).tolist() == [0.5] * 4
-
-
-def test_a_second_level_joins_groups_of_the_first() -> None:
-    z = torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
-    parses = [
-        ParsingNetwork(HsdagConfig(hidden=8, score_bias=0.0, levels=n), torch.Generator().manual_seed(0)).parse(
-            z, path(60)
-        )[0]
-        for n in (1, 2)
-    ]
-    coarse = {tuple(pair) for pair in zip(parses[0].labels.tolist(), parses[1].labels.tolist(), strict=True)}
-    assert 1 < parses[1].num_groups < parses[0].num_groups == len(coarse)

@@ -14,7 +14,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, graph_from_edges
 from hsdag.ir.partition import Partition
 from hsdag.learning.hsdag.config import HsdagConfig
-from hsdag.learning.hsdag.groups import Together, Topology
+from hsdag.learning.hsdag.groups import Groups, Topology
 from hsdag.learning.hsdag.network import Dropout, GroupNetwork, Situation
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.networks import standardise
@@ -50,7 +50,7 @@ def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
     network = policy_for(chain(supported=supported), replace(SMALL, sampled_parsing=False)).network
     view = network.view(Situation(None, None))
     parse = network.parsing.parse(view.z, network.groupable)[0]
-    alone = Together.of([parse])
+    alone = Groups.of([parse])
     groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
     p = torch.softmax(network.logits(groups, alone), dim=1)[alone.distinct][parse.labels]
     assert torch.allclose(p[:10], torch.full((10, 3), 1 / 3))
@@ -71,7 +71,7 @@ def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     rollouts = drawn(policy)
     judged, parse = policy.judge(rollouts), rollouts[0].record.parse
-    decisions = parse.num_groups + len(parse.levels[0].nominated)
+    decisions = parse.num_groups + len(parse.nominated)
     assert judged.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
     assert judged.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
 
@@ -85,9 +85,8 @@ def trained_a_little(config: HsdagConfig) -> GroupPolicy:
     return policy
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_without_exploration_decisions_have_the_probability_they_were_drawn_with(levels: int) -> None:
-    policy = trained_a_little(replace(SMALL, levels=levels))
+def test_without_exploration_decisions_have_the_probability_they_were_drawn_with() -> None:
+    policy = trained_a_little(SMALL)
     judged = policy.judge(drawn(policy, 5))
     assert torch.allclose(judged.log_p, judged.drawn, atol=1e-5)
 
@@ -97,7 +96,7 @@ def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> Non
     rollouts = policy.draw(1, Exploring(heat=2.0), torch.Generator().manual_seed(0))
     network, draw = policy.network, rollouts[0].record
     view = network.view(draw.situation)
-    alone = Together.of([draw.parse])
+    alone = Groups.of([draw.parse])
     groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
     expected = torch.log_softmax(network.logits(groups, alone)[alone.distinct] / 2.0, dim=1)
     of_devices = expected.gather(1, draw.group_devices[:, None]).squeeze(1)
@@ -122,9 +121,8 @@ def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
     assert not torch.equal(policy.judge([elsewhere]).log_p, again)
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone(levels: int) -> None:
-    policy = trained_a_little(replace(SMALL, levels=levels, steps=2))
+def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone() -> None:
+    policy = trained_a_little(replace(SMALL, steps=2))
     rollouts = drawn(policy, 6)
     judged = policy.judge(rollouts)
     together = torch.zeros(6).index_add(0, judged.owner, judged.log_p)
@@ -174,6 +172,6 @@ def test_the_entropy_of_parsing_is_that_of_keeping_each_nominated_edge() -> None
     view = network.view(Situation(None, None))
     parse = network.parsing.parse(view.z, network.groupable)[0]
     logits = torch.linspace(-3.0, 2.0, len(view.score_logits))
-    _, _, entropy = network.parsing.embed(view.z, Together.of([parse]), logits)
-    p = torch.sigmoid(logits)[torch.from_numpy(parse.levels[0].nominated)]
+    _, _, entropy = network.parsing.embed(view.z, Groups.of([parse]), logits)
+    p = torch.sigmoid(logits)[torch.from_numpy(parse.nominated)]
     torch.testing.assert_close(entropy, -(p * p.log() + (1 - p) * (1 - p).log()))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.commands.exercises import Exercise
 from hsdag.commands.families import find_family
+from hsdag.commands.train_problems import RuleProblem
 from hsdag.commands.train_rules import RuleTraining, first_rule
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import StateFile, write_policy
@@ -155,13 +155,13 @@ def test_rules_are_those_that_the_file_holds_now(tmp_path: Path) -> None:
     assert not np.array_equal(*found)
 
 
-def exercises(numbers: range) -> list[Exercise]:
+def rule_problems(numbers: range) -> list[RuleProblem]:
     problems = [find_family("random-wired,chain").problem(number) for number in numbers]
-    return [Exercise(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
+    return [RuleProblem(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
 
 
 def test_training_improves_rules_and_goes_on_to_the_same_ones(tmp_path: Path) -> None:
-    problems, curve = exercises(range(4)), list[float]()
+    problems, curve = rule_problems(range(4)), list[float]()
     whole = RuleTraining(problems, 3, 0, lambda _, value: curve.append(value))
     whole.run(12, StateFile(tmp_path / "whole.state"))
     assert curve[-1] < curve[0]
@@ -182,9 +182,9 @@ def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_
     family, ratios = find_family("random-wired,transformer,chain,nmt"), []
     for number in range(3_000_000, 3_000_012):
         problem = family.problem(number)
-        exercise = Exercise(problem, ScheduleEvaluator(problem, Semantics()))
+        of_rules = RuleProblem(problem, ScheduleEvaluator(problem, Semantics()))
         rules = solve(problem, RulesPlacer(RulesOptions(rounds=1)), SolveOptions("rules"))
         assert rules.device is not None
         assert rules.value_s == simulate(problem, rules.device, priority=rules.priority).makespan_s
-        ratios.append(rules.value_s / (np.exp(exercise.values([first_rule()])[0]) * exercise.unit_s))
+        ratios.append(rules.value_s / (np.exp(of_rules.values([first_rule()])[0]) * of_rules.unit_s))
     assert np.mean(ratios) < 0.97
