@@ -65,26 +65,31 @@ def depth_of(graph: TaskGraph) -> list[int]:
     return [walk(t) for t in range(graph.num_tasks)]
 
 
-def reference_starts(case: Case, barrier: bool = False) -> list[tuple[float, int]]:
-    """Start and task, in rounds: all that can start does, then time goes on to the next end."""
+def reference_starts(case: Case, num_runs: int = 1, barrier: bool = False) -> list[tuple[float, int, int]]:
+    """Start, run and task, in rounds: all that can start does, then time goes on to the next end.
+
+    Of what waits for a resource, the oldest run goes first, then the smallest rank, or what was ready first.
+    """
     graph, inputs, depth = case.graph, inputs_of(case.graph), depth_of(case.graph)
-    now_s, starts, ended = 0.0, {}, set[int]()
-    ready_s: dict[int, float] = {}
-    running: dict[int, float] = {}
-    while len(ended) < graph.num_tasks:
-        lowest = min(depth[t] for t in range(graph.num_tasks) if t not in ended)
-        for t in range(graph.num_tasks):
-            waits = depth[t] > lowest if barrier else not ended.issuperset(inputs[t])
-            if not waits:
-                ready_s.setdefault(t, now_s)
-        queue = sorted(ready_s, key=lambda t: (ready_s[t] if case.ranks is None else case.ranks[t], t))
-        for t in queue:
+    tasks = range(graph.num_tasks)
+    now_s, starts, ended = 0.0, {}, set[tuple[int, int]]()
+    ready_s: dict[tuple[int, int], float] = {}
+    running: dict[tuple[int, int], float] = {}
+    while len(ended) < num_runs * graph.num_tasks:
+        for run in range(num_runs):
+            lowest = min((depth[t] for t in tasks if (run, t) not in ended), default=0)
+            for t in tasks:
+                waits = depth[t] > lowest if barrier else any((run, u) not in ended for u in inputs[t])
+                if not waits:
+                    ready_s.setdefault((run, t), now_s)
+        queue = sorted((run, ready_s[run, t] if case.ranks is None else case.ranks[t], t) for run, t in ready_s)
+        for run, _, t in queue:
             place = graph.resource[t]
-            busy = sum(graph.resource[u] == place for u in running)
-            if t not in starts and busy < graph.resources[place].capacity:
-                starts[t], running[t] = now_s, now_s + case.duration_s[t]
+            busy = sum(graph.resource[u] == place for _, u in running)
+            if (run, t) not in starts and busy < graph.resources[place].capacity:
+                starts[run, t], running[run, t] = now_s, now_s + case.duration_s[t]
         now_s = min(running.values())
-        done = {t for t, end_s in running.items() if end_s == now_s}
+        done = {each for each, end_s in running.items() if end_s == now_s}
         ended |= done
-        running = {t: end_s for t, end_s in running.items() if t not in done}
-    return sorted((start_s, t) for t, start_s in starts.items())
+        running = {each: end_s for each, end_s in running.items() if each not in done}
+    return sorted((start_s, run, t) for (run, t), start_s in starts.items())

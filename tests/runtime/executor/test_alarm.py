@@ -9,38 +9,17 @@ from hsdag.runtime.executor.engine import Alarm
 FOREVER_S = 60.0
 
 
-def waits(alarm: Alarm, timeout_s: float) -> threading.Thread:
-    thread = threading.Thread(target=alarm.wait, args=(timeout_s,), daemon=True)
-    thread.start()
-    return thread
-
-
-def test_setting_wakes_who_waits() -> None:
-    alarm = Alarm()
-    waiting = waits(alarm, FOREVER_S)
-    alarm.set()
-    waiting.join(FOREVER_S / 2)
-    assert not waiting.is_alive()
-
-
-def test_what_was_set_before_ends_one_wait_however_often_it_was_set() -> None:
+def test_one_wait_ends_for_what_was_set_before_and_not_cleared() -> None:
     alarm = Alarm()
     for _ in range(3):
         alarm.set()
     alarm.wait(FOREVER_S)
-    waiting = waits(alarm, FOREVER_S)
-    waiting.join(0.05)
-    assert waiting.is_alive()
-    alarm.set()
-    waiting.join(FOREVER_S / 2)
-
-
-def test_what_was_cleared_ends_no_wait() -> None:
-    alarm = Alarm()
     alarm.set()
     alarm.clear()
-    waiting = waits(alarm, FOREVER_S)
+    waiting = threading.Thread(target=alarm.wait, args=(FOREVER_S,), daemon=True)
+    waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive()
     alarm.set()
     waiting.join(FOREVER_S / 2)
+    assert not waiting.is_alive()

@@ -12,20 +12,6 @@ from hsdag.runtime.executor.openvino_backend import DeviceThread
 PATIENCE_S = 30.0
 
 
-def test_jobs_run_in_the_order_they_are_given_in_one_thread() -> None:
-    thread, ran = DeviceThread("d"), list[tuple[int, int]]()
-
-    def job(k: int) -> None:
-        ran.append((k, threading.get_ident()))
-
-    for k in range(50):
-        thread.give(partial(job, k))
-    thread.end()
-    thread.join(PATIENCE_S)
-    assert [k for k, _ in ran] == list(range(50))
-    assert len({ident for _, ident in ran} - {threading.get_ident()}) == 1
-
-
 def test_what_a_job_gives_comes_after_what_was_given_before() -> None:
     thread, order, begin = DeviceThread("d"), list[str](), threading.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,12 +64,14 @@ def test_a_resource_that_takes_nothing_is_refused() -> None:
         Resource("a", 0, capacity=0)
 
 
-@pytest.mark.parametrize("ranks", [np.zeros(3), np.array([0.0, np.nan])])
-def test_ranks_that_are_not_a_number_for_each_task_are_refused(ranks: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="ranks must be 2 numbers"):
-        Engine(chain(2), NullBackend(), ranks=ranks)
-
-
-def test_a_grace_that_is_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="grace_s must be 0 or more seconds"):
-        Engine(chain(2), NullBackend(), grace_s=-1.0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": np.zeros(3)}, "ranks must be 2 numbers"),
+        ({"ranks": np.array([0.0, np.nan])}, "ranks must be 2 numbers"),
+        ({"grace_s": -1.0}, "grace_s must be 0 or more seconds"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Engine(chain(2), NullBackend(), **options)
