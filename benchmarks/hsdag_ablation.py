@@ -25,7 +25,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.network import HsdagConfig
 from hsdag.learning.options import Baseline
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.hsdag import HsdagPlacer
@@ -185,7 +185,7 @@ def cases() -> Iterator[Case]:
 
 def variants() -> dict[str, HsdagConfig]:
     """The presets, and the default less each of its departures from the paper."""
-    base = HsdagConfig.many()
+    base = HsdagConfig.default(is_cheap=True)
     return {
         "paper": HsdagConfig.paper(),
         "default": base,

@@ -20,12 +20,11 @@ from hsdag.fleet.pool import Pool
 from hsdag.fleet.workers import check_workers, pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.file_lock import FileLock
-from hsdag.learning.doppler.config import Beginning, DopplerConfig
+from hsdag.learning.doppler.network import Beginning, DopplerConfig
 from hsdag.learning.doppler.policy import policy_card
 from hsdag.learning.doppler.pretraining import Pretraining, TrainingProblem, zero_shot
 from hsdag.learning.options import Baseline
-from hsdag.learning.snapshot import check_same
-from hsdag.learning.training import Progress
+from hsdag.learning.training import Progress, check_same
 from hsdag.placers.learned.base import one_thread
 from hsdag.placers.lists.rules import METHOD as RULES
 from hsdag.placers.lists.rules import WEIGHTS

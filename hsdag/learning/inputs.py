@@ -12,8 +12,7 @@ import torch
 
 from hsdag.features import feature_matrix
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.learning.encoders import Edges
-from hsdag.learning.networks import standardise
+from hsdag.learning.networks import Edges, standardise
 from hsdag.runtime.problems.op_features import OP_FEATURES, op_features, paper_features
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

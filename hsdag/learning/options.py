@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from hsdag.ir.errors import OptionError
 
@@ -33,7 +34,7 @@ class Baseline(Enum):
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(ABC):
     """What every learned method takes. Rates that change do so linearly over the search, from first to last.
 
     Raises OptionError for a value out of range.
@@ -116,6 +117,16 @@ class TrainingOptions:
                 value = getattr(self, name)
                 if value is not None and not is_right(value):
                     raise OptionError(f"option {name} must be {wanted}, not {value}")
+
+    @classmethod
+    def default(cls, *, is_cheap: bool) -> Self:  # noqa: ARG003
+        """The default preset; ``is_cheap`` says that plans will be simulated."""
+        return cls()
+
+    @classmethod
+    @abstractmethod
+    def paper(cls) -> Self:
+        """The preset of the method's paper."""
 
     def as_dict(self) -> dict[str, int | float | bool | str | None]:
         """All fields as JSON values."""

@@ -1,10 +1,12 @@
 """Training: draws plans, has them evaluated, and improves a policy by what they are worth.
 
-Legend: B plans of an update, M decisions.
+Legend: B plans of an update, M decisions, U placement units.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +15,114 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import rankdata
+from torch import nn
 
-from hsdag.evaluators.base import Checkpoint, Evaluator
+from hsdag.evaluators.base import Checkpoint, Evaluator, Score
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.learning.memory import Memory
-from hsdag.learning.options import Baseline, TrainingOptions
+from hsdag.learning.options import Baseline, Reward, TrainingOptions
 from hsdag.learning.policy import Exploring, Policy, Rollout, first_plans
-from hsdag.learning.snapshot import check_stored, learner_tensors, load_learner
 from hsdag.runtime.problems.plan import Plan
+
+DIGEST_BYTES = 16
+
+
+class Memory:
+    """Digests of what was seen; the best, the worst and the elites of it, and the reference.
+
+    That is the best single device, or the first success.
+    """
+
+    def __init__(self, options: TrainingOptions) -> None:
+        self._options = options
+        self._seen: dict[bytes, None] = {}
+        self._held: dict[str, tuple[Plan, float]] = {}
+        self.elites: list[tuple[Plan, float]] = []
+
+    def __contains__(self, plan: Plan) -> bool:
+        return _digest(plan) in self._seen
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def best(self) -> float:
+        """The least value so far, infinite before the first success."""
+        return self._held["best"][1] if "best" in self._held else np.inf
+
+    def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
+        """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
+        for plan, score in zip(plans, scores, strict=True):
+            self._seen[_digest(plan)] = None
+            if score.failure is not None:
+                continue
+            if score.value < self.best:
+                self._held["best"] = plan, score.value
+            if "worst" not in self._held or score.value > self._held["worst"][1]:
+                self._held["worst"] = plan, score.value
+            if "reference" not in self._held or (single and score.value < self._held["reference"][1]):
+                self._held["reference"] = plan, score.value
+            self._keep(plan, score.value)
+        return np.array([np.nan if score.failure is not None else score.value for score in scores])
+
+    def rescore(self, evaluator: Evaluator) -> None:
+        """Have the plans that it holds scored again after a recalibration; failures keep their value or are dropped."""
+        scores = evaluator.evaluate([plan for plan, _ in self._held.values()])
+        for (name, (plan, value)), score in zip(list(self._held.items()), scores, strict=True):
+            self._held[name] = plan, value if score.failure is not None else score.value
+        elites, self.elites = [plan for plan, _ in self.elites], []
+        for plan, score in zip(elites, evaluator.evaluate(elites), strict=True):
+            if score.failure is None:
+                self._keep(plan, score.value)
+
+    def rewards(self, values: FloatArray) -> FloatArray:
+        """[B] rewards of values; a failure, NaN, counts as ``failure_factor`` times the worst value seen."""
+        if not self._held or self._held["worst"][1] == 0.0:
+            return np.zeros(len(values))
+        penalised = np.where(np.isnan(values), self._options.failure_factor * self._held["worst"][1], values)
+        if self._options.reward is Reward.INVERSE:
+            return np.asarray(1.0 / penalised, dtype=np.float64)
+        ratio = penalised / self._held["reference"][1]
+        scaled = {Reward.NEGATIVE: ratio, Reward.SQUARE_ROOT: np.sqrt(ratio), Reward.LOG_RATIO: np.log(ratio)}
+        return np.asarray(-scaled[self._options.reward], dtype=np.float64)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The state as tensors by name."""
+        seen = np.frombuffer(b"".join(self._seen), dtype=np.uint8).reshape(-1, DIGEST_BYTES).copy()
+        tensors = {"memory.seen": torch.from_numpy(seen)}
+        held = {**self._held, **{f"elite{i}": elite for i, elite in enumerate(self.elites)}}
+        for name, (plan, value) in held.items():
+            tensors[f"memory.{name}.placement"] = torch.from_numpy(plan.placement.copy())
+            if plan.order is not None:
+                tensors[f"memory.{name}.order"] = torch.from_numpy(plan.order.copy())
+            tensors[f"memory.{name}.value"] = torch.tensor(value, dtype=torch.float64)
+        return tensors
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take over the state that ``tensors`` gave."""
+        self._seen = {row.tobytes(): None for row in tensors["memory.seen"].numpy()}
+        self._held, self.elites = {}, []
+        for name in ("best", "worst", "reference", *(f"elite{i}" for i in range(self._options.elites))):
+            if f"memory.{name}.value" not in tensors:
+                continue
+            order = tensors.get(f"memory.{name}.order")
+            plan = Plan(tensors[f"memory.{name}.placement"].numpy(), None if order is None else order.numpy())
+            held = plan, float(tensors[f"memory.{name}.value"])
+            if name.startswith("elite"):
+                self.elites.append(held)
+            else:
+                self._held[name] = held
+
+    def _keep(self, plan: Plan, value: float) -> None:
+        """Keep the best distinct plans as elites; earlier ones win ties."""
+        if self._options.elites == 0 or any(plan == each for each, _ in self.elites):
+            return
+        self.elites = sorted([*self.elites, (plan, value)], key=lambda each: each[1])[: self._options.elites]
+
+
+def _digest(plan: Plan) -> bytes:
+    return hashlib.blake2b(plan.key, digest_size=DIGEST_BYTES).digest()
+
 
 IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
 ADVANTAGE_LIMIT = 3.0  # standard deviations
@@ -256,7 +358,7 @@ class Trainer:
         (Schulman et al. 2017, eq. 7). Without advantages, decisions are imitated (DOPPLER, eq. 9).
         """
         options = self._options
-        now = self.policy.judge(rollouts)
+        now = self.policy.likelihood(rollouts)
         if advantages is None:
             return -options.imitation_weight * now.log_p.mean()
         weights = advantages[now.owner] if advantages.ndim == 1 else advantages[now.owner, now.step]
@@ -325,3 +427,57 @@ def _plan(stored: IntArray) -> Plan:
 
 def _between(first: float, last: float, progress: float) -> float:
     return first + (last - first) * progress
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+GONE = {"messages_each_step": False, "levels": 1}
+"""Options of earlier versions that are no more, and the values that what is left stands for."""
+
+
+def learner_tensors(
+    network: nn.Module, optimiser: torch.optim.Adam, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Weights as ``policy.<parameter>``, Adam's moments as ``adam.<moment>.<parameter>``, and the generator's state."""
+    tensors = {f"policy.{name}": t.detach().clone() for name, t in network.state_dict().items()}
+    for name, parameter in network.named_parameters():
+        for moment, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"adam.{moment}.{name}"] = value.detach().clone()
+    return {**tensors, "generator": generator.get_state()}
+
+
+def load_learner(
+    network: nn.Module,
+    optimiser: torch.optim.Adam,
+    generator: torch.Generator,
+    tensors: Mapping[str, torch.Tensor],
+) -> None:
+    """Take over what ``learner_tensors`` gave."""
+    network.load_state_dict({k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")})
+    for name, parameter in network.named_parameters():
+        if f"adam.step.{name}" in tensors:
+            optimiser.state[parameter] = {m: tensors[f"adam.{m}.{name}"].clone() for m in MOMENTS}
+    generator.set_state(tensors["generator"])
+
+
+def check_stored(method: str, options: TrainingOptions, state: Mapping[str, Any]) -> None:
+    """Raise SearchError unless the stored state was written by the method under the same options."""
+    older = type(options)().as_dict()  # older states lack options that had no effect yet
+    check_same(method, options.as_dict(), {**state, "config": older | without_gone(state.get("config", {}))})
+
+
+def check_same(method: str, options: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raise SearchError unless the stored state is of the method under the same options, JSON values by name."""
+    if state.get("method") != method:
+        raise SearchError(f"the stored state is of method {state.get('method')!r}, not {method!r}; start anew")
+    stored, wanted = dict(state.get("config", {})), json.loads(json.dumps(dict(options)))
+    changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
+    if changed:
+        raise SearchError(
+            f"the stored state was made with other options of {method} ({', '.join(changed)}); "
+            "resume with the same ones or start anew"
+        )
+
+
+def without_gone(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored options without those of earlier versions that make no difference."""
+    return {name: value for name, value in options.items() if name not in GONE or value != GONE[name]}

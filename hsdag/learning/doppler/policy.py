@@ -20,17 +20,16 @@ from hsdag.evaluators.policy_file import PolicyFile, read_policy
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.decoding import FEATURES, PAPER_FEATURES, SLOPE, Episodes, Rules, Scores, decode
-from hsdag.learning.doppler.config import DUAL_OPTIONS, Beginning, DopplerConfig
-from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
+from hsdag.learning.doppler.network import DUAL_OPTIONS, Beginning, DopplerConfig, DualNetwork, OwnScores, Tensors
 from hsdag.learning.inputs import NUM_PAPER, NUM_WIDE, Inputs, inputs_of
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, judged, seeds_from
-from hsdag.learning.snapshot import without_gone
+from hsdag.learning.policy import Exploring, Likelihood, Policy, Rollout, log_p_of, seeds_from
+from hsdag.learning.training import without_gone
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import simulate
 
 
-def judged_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def log_p_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[B, N] log-probabilities of the ops selected at every step, by their scores [B, N], and entropies [B, N].
 
     The op that step t selects is a candidate from step ``first[:, t]`` to t.
@@ -112,7 +111,7 @@ class DualPolicy(Policy):
         home = np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)])
         return self._decoded(self._rules, np.zeros(len(plans), np.uint64), (order, home))
 
-    def judge(self, rollouts: Sequence[Rollout]) -> Judged:
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """All log-probabilities of SEL and PLC in one batched pass over the recorded decisions."""
         found = Episodes(*(np.stack(column) for column in zip(*(each.record for each in rollouts), strict=True)))
         learned = [i for i, fixed in enumerate((self._rules.by_path, self._rules.by_start)) if not fixed]
@@ -121,12 +120,12 @@ class DualPolicy(Policy):
         log_p, entropy = (torch.stack(column, dim=-1) for column in zip(*parts, strict=True))
         drawn = torch.from_numpy(found.log_p[:, :, learned]).float()
         owner = torch.arange(len(rollouts)).repeat_interleave(drawn[0].numel())
-        return Judged(log_p.reshape(-1), drawn.reshape(-1), owner, entropy.reshape(-1))
+        return Likelihood(log_p.reshape(-1), drawn.reshape(-1), owner, entropy.reshape(-1))
 
     def _selection(self, net: Tensors, found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
         order, ready = torch.from_numpy(found.order), torch.from_numpy(found.ready)
-        log_p, entropy = judged_in_turn(net.select.double()[order], ready.gather(1, order))
+        log_p, entropy = log_p_in_turn(net.select.double()[order], ready.gather(1, order))
         return log_p.float(), entropy.float()
 
     def _placement(self, net: Tensors, found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,7 +140,7 @@ class DualPolicy(Policy):
         hidden = torch.relu(features @ net.inner + net.inner_bias)
         total = net.node[order][..., None, :] + taken + hidden @ net.outer
         logits = leaky_relu(total, SLOPE) @ net.out + features @ net.direct + net.own[order]
-        return judged(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
+        return log_p_of(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
 
     @torch.no_grad()
     def _decoded(

@@ -15,12 +15,10 @@ import torch
 
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.ir.graph import IntArray
-from hsdag.learning.doppler.config import DopplerConfig
-from hsdag.learning.doppler.network import DualNetwork
+from hsdag.learning.doppler.network import DopplerConfig, DualNetwork
 from hsdag.learning.doppler.policy import dual_network, dual_policy
 from hsdag.learning.policy import first_plans
-from hsdag.learning.snapshot import learner_tensors, load_learner
-from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer
+from hsdag.learning.training import SAVE_EVERY_S, Progress, Trainer, learner_tensors, load_learner
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 

@@ -6,16 +6,15 @@ Legend: N units, E edges, F features, H width, S units of a segment, T segments,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.encoders import Edges, make_encoder
-from hsdag.learning.networks import Mlp, linear
+from hsdag.learning.networks import Edges, Mlp, linear, make_encoder
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
-from hsdag.learning.stepwise import Choose, StepwiseNetwork
+from hsdag.learning.policy import Choose, StepwiseNetwork
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ class GdpConfig(TrainingOptions):
         if self.width % self.heads:
             raise OptionError(f"option width must be a multiple of heads, {self.heads}, not {self.width}")
 
-    @staticmethod
-    def paper() -> GdpConfig:
+    @classmethod
+    def paper(cls) -> Self:
         """The paper's policy and reward: §3.1 to §3.3, square root of the time, PPO, mean of earlier rewards."""
-        return GdpConfig(
+        return cls(
             plans_per_update=20,
             epochs=20,
             learning_rate=1e-3,

@@ -1,23 +1,223 @@
-"""GroupNetwork: encoder, parsing network and placer as one network (paper §2.4, §2.5).
+"""HSDAG's options, and its encoder, graph parsing network (Alg. 2) and placer as one network (paper §2.4, §2.5).
 
-Legend: U placement units, F features, D devices, E edges, G distinct groups, H hidden width.
+Legend: U placement units, F features, D devices, N nodes, E undirected edges, K nominated edges, B parses, G distinct
+groups of them, H hidden width.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from torch import nn
 
-from hsdag.ir.graph import BoolArray
-from hsdag.learning.encoders import Edges, make_rounds
-from hsdag.learning.hsdag.config import OWN, HsdagConfig
+from hsdag.ir.graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.learning.hsdag.groups import Groups, Parse, Topology
-from hsdag.learning.hsdag.parsing import ParsingNetwork
-from hsdag.learning.networks import Mlp, unit_rows
+from hsdag.learning.networks import Edges, Mlp, make_rounds, unit_rows
+from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
+
+OWN = "hsdag"
+"""The encoder of the paper."""
+
+
+@dataclass(frozen=True)
+class HsdagConfig(TrainingOptions):
+    """Hyper-parameters, made for 40 to 300 evaluations (docs/hsdag-method.md). Raises OptionError for wrong ones."""
+
+    plans_per_update: int = 10
+    epochs: int = 4
+    learning_rate: float = 3e-3
+    last_learning_rate: float = 3e-3
+    entropy: float = 0.03
+    elites: int = 4
+    greedy_every: int = 2
+    resample_tries: int = 12
+    patience: int = 25
+    advantage_floor: float = 0.01
+    hidden: int = 128
+    """Width of all hidden layers (Table 6: hidden_channel)."""
+    input_layers: int = 2
+    """Layers of the MLP on the node features (Table 6: layer_trans)."""
+    encoder: str = OWN
+    """How messages are passed: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
+    gnn_layers: int = 2
+    """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
+    parsing_layers: int = 2
+    """Layers of the edge-score MLP (Table 6: layer_parsingnet)."""
+    dropout: float = 0.0
+    """Share of hidden units dropped in the encoder (Table 6: 0.2)."""
+    residual: bool = True
+    """Add a convolution's input to its output, so that neighbours stay distinguishable; not in the paper."""
+    sampled_parsing: bool = True
+    """Keep a nominated edge with probability equal to its score, so that groupings are explored and learned."""
+    normalise: bool = True
+    """Scale embeddings and states to unit mean square per unit; without, sums over steps and products of
+    embeddings grow by orders of magnitude and higher learning rates diverge. Not in the paper."""
+    output_shape: bool = True
+    """Use the output-shape features (Table 3)."""
+    node_id: bool = True
+    """Use the positional features (Table 3: node ID)."""
+    structure: bool = True
+    """Use fractal dimension and degrees (Table 3: graph structural features)."""
+    costs: bool = True
+    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    steps: int = 1
+    """Plans that follow one another in an episode, each changing the state (Alg. 1; Table 6: update_timestep)."""
+    logit_range: float | None = 3.0
+    """Device logits are squashed into plus or minus this range, so that a policy never stops exploring; None:
+    unbounded, as in the paper."""
+    score_bias: float = -2.0
+    """Logit of all edge scores before training; below 0, groups begin small."""
+    score_range: float | None = 3.0
+    """The same for the logits of edge scores."""
+
+    ranges: ClassVar[Ranges] = (
+        *TrainingOptions.ranges,
+        ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers steps"),
+        ("above 0 or None", lambda x: x > 0, "logit_range score_range"),
+        ("in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+    )
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The paper to the letter: §2.4, §2.5, Alg. 1, Table 6; gamma, which it does not give, is 0.99."""
+        return cls(
+            updates=100,
+            plans_per_update=20,
+            steps=20,
+            epochs=4,
+            learning_rate=1e-4,
+            last_learning_rate=1e-4,
+            entropy=0.0,
+            reward=Reward.INVERSE,
+            baseline=Baseline.NONE,
+            discount=0.99,
+            clip=None,
+            elites=0,
+            greedy_every=0,
+            resample_tries=1,
+            single_devices_first=False,
+            max_grad_norm=0.0,
+            patience=0,
+            dropout=0.2,
+            residual=False,
+            sampled_parsing=False,
+            normalise=False,
+            costs=False,
+            logit_range=None,
+            score_bias=0.0,
+            score_range=None,
+        )
+
+    @classmethod
+    def default(cls, *, is_cheap: bool) -> Self:
+        """For simulated plans, which cost less than an epoch, batches that grow, and a smaller network.
+
+        No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
+        """
+        return cls(elites=0, growth=0.03, hidden=64) if is_cheap else cls()
+
+
+NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
+
+
+def nominate(topology: Topology, scores: FloatArray) -> IntArray:
+    """[K] the highest-scored incident edge of every node (Eq. 9), ascending, each once; ties by rank.
+
+    Scores and ranks order the edges strictly, so the nominated edges form a forest.
+    """
+    order = np.lexsort((topology.rank, scores))
+    place = inverse_of(order)
+    best = np.full(topology.num_nodes, -1, dtype=np.int64)
+    np.maximum.at(best, topology.left, place)
+    np.maximum.at(best, topology.right, place)
+    return np.asarray(np.sort(order[np.unique(best[best >= 0])]), dtype=np.int64)
+
+
+def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Parse:
+    """Groups from edge scores [E] and which of the nominated edges [K] are kept.
+
+    A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
+    of them is dropped unless its score exceeds 0.5. One group, hence one device, has to be learned.
+    """
+    if topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1:  # the forest is a tree
+        weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
+        if scores[nominated[weakest]] <= NEUTRAL_SCORE:
+            kept = kept & (np.arange(len(kept)) != weakest)
+    return Parse(topology, nominated, kept)
+
+
+class ParsingNetwork(nn.Module):
+    """Edge scores sigmoid(MLP(z_u * z_v)) (Eq. 7) and what follows from them; untrained, all scores are 0.5."""
+
+    def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self._sampled, self._range, self._bias = config.sampled_parsing, config.score_range, config.score_bias
+        widths = [config.hidden] * config.parsing_layers + [1]
+        self.edge_mlp = Mlp(widths, generator, zero_output=True)
+
+    def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
+        """[E] logits of the edge scores for embeddings [N, H]."""
+        product = z.index_select(0, topology.left_index) * z.index_select(0, topology.right_index)
+        logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
+        return logits if self._range is None else self._range * torch.tanh(logits / self._range)
+
+    @torch.no_grad()
+    def parse(
+        self,
+        z: torch.Tensor,
+        topology: Topology,
+        count: int = 1,
+        generator: torch.Generator | None = None,
+        devices: Sequence[IntArray] | None = None,
+    ) -> list[Parse]:
+        """``count`` groupings of embeddings [N, H].
+
+        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
+        least one half. ``devices`` are placements [N] that the groupings must allow: edges across devices are dropped.
+        """
+        scores = np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
+        nominated = nominate(topology, scores)
+        kept = self._kept(scores[nominated], count, generator)
+        if devices is not None:
+            homes = np.stack(devices)
+            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
+        return [parse_of(topology, nominated, scores, each) for each in kept]
+
+    def _kept(self, scores: FloatArray, count: int, generator: torch.Generator | None) -> BoolArray:
+        """[count, K] which nominated edges of scores [K] are kept."""
+        if not self._sampled:
+            return np.ones((count, len(scores)), dtype=np.bool_)
+        if generator is None:
+            return np.broadcast_to(scores >= NEUTRAL_SCORE, (count, len(scores)))
+        return torch.rand((count, len(scores)), generator=generator, dtype=torch.float64).numpy() < scores
+
+    def embed(
+        self, z: torch.Tensor, groups: Groups, logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pooled embeddings [G, H] of distinct groups, by the score logits [E] of edges; where parsings are sampled,
+        log-probabilities [B K] of the nominated edges' fates and their entropies [B K], else none of either.
+        """
+        log_p = entropy = z.new_zeros(0)
+        if self._sampled:
+            fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
+            log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
+            entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
+            entropy = entropy.gather(0, groups.nominated)
+        return pool(z, torch.sigmoid(logits), groups), log_p, entropy
+
+
+def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """[G, H] mean embedding of every distinct group times the mean score of its kept edges (0.5 where it has none)."""
+    score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
+    count = groups.size - 1  # nominated edges form a forest, and groups are its trees
+    weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
+    return groups.sums(z) * (weight / groups.size)[:, None]
 
 
 class Dropout:

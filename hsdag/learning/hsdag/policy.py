@@ -11,10 +11,18 @@ from dataclasses import dataclass
 
 import torch
 
-from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Groups, Parse
-from hsdag.learning.hsdag.network import GroupNetwork, Situation, View
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, likeliest, log_probabilities, seeds_from
+from hsdag.learning.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
+from hsdag.learning.policy import (
+    Exploring,
+    Likelihood,
+    Policy,
+    Rollout,
+    drawn,
+    likeliest,
+    log_probabilities,
+    seeds_from,
+)
 from hsdag.runtime.problems.plan import Plan
 
 
@@ -88,16 +96,16 @@ class GroupPolicy(Policy):
             for plan, parse, home in zip(plans, parses, homes, strict=True)
         ]
 
-    def judge(self, rollouts: Sequence[Rollout]) -> Judged:
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Log-probabilities of groups' devices and of nominated edges' fates; one forward pass for each situation."""
         by_situation: dict[object, list[int]] = {}
         for i, rollout in enumerate(rollouts):
             by_situation.setdefault(rollout.record.situation.key, []).append(i)
         parts = []
         for members in by_situation.values():
-            judged_alone = self._judged(self._gathered(tuple(rollouts[i].record for i in members)))
-            parts.append(judged_alone._replace(owner=torch.tensor(members)[judged_alone.owner]))
-        return Judged(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
+            part = self._likelihood(self._gathered(tuple(rollouts[i].record for i in members)))
+            parts.append(part._replace(owner=torch.tensor(members)[part.owner]))
+        return Likelihood(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
 
     def _gather(self, draws: tuple[Draw, ...]) -> Gathered:
         sizes = [len(draw.group_devices) for draw in draws], [len(draw.parse.nominated) for draw in draws]
@@ -111,7 +119,7 @@ class GroupPolicy(Policy):
             torch.cat([numbers.repeat_interleave(torch.tensor(each)) for each in sizes]),
         )
 
-    def _judged(self, draws: Gathered) -> Judged:
+    def _likelihood(self, draws: Gathered) -> Likelihood:
         """The decisions of draws from one situation: devices of all, then edges of all."""
         view = self.network.view(draws.situation)
         pooled, edges, of_edges = self.network.parsing.embed(view.z, draws.groups, view.score_logits)
@@ -120,7 +128,7 @@ class GroupPolicy(Policy):
         log_p = of_each.flatten().gather(0, distinct * logits.shape[1] + draws.devices)
         log_p = torch.cat([log_p, edges])
         owner = draws.owner[: len(log_p)]  # without sampled parsing, edges are no decisions
-        return Judged(log_p, draws.drawn, owner, torch.cat([entropy.gather(0, distinct), of_edges]))
+        return Likelihood(log_p, draws.drawn, owner, torch.cat([entropy.gather(0, distinct), of_edges]))
 
     def _draws(
         self, situation: Situation, view: View, count: int, exploring: Exploring, generator: torch.Generator

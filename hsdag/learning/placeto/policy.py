@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from hsdag.learning.networks import in_passes
-from hsdag.learning.placeto.config import PlacetoConfig, Start
 from hsdag.learning.placeto.groups import Groups, device_of_groups
-from hsdag.learning.placeto.network import PlacetoNetwork
-from hsdag.learning.policy import Exploring, Judged, Policy, Rollout, drawn, judged, likeliest
+from hsdag.learning.placeto.network import PlacetoConfig, PlacetoNetwork, Start
+from hsdag.learning.policy import Exploring, Likelihood, Policy, Rollout, drawn, likeliest, log_p_of
 from hsdag.runtime.problems.plan import Plan
 
 ROWS = 2**16
@@ -59,7 +58,7 @@ class PlacetoPolicy(Policy):
 
         def choose(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             device = likeliest(logits, generator)
-            return device, judged(logits, device)[0]
+            return device, log_p_of(logits, device)[0]
 
         return self._episodes(1, choose, generator)[0]
 
@@ -73,7 +72,7 @@ class PlacetoPolicy(Policy):
             found.append(Rollout(self._plan(device), episode))
         return found
 
-    def judge(self, rollouts: Sequence[Rollout]) -> Judged:
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """All steps of all episodes in a few batched passes; states follow from what was chosen."""
         start = torch.stack([rollout.record.start for rollout in rollouts])[:, None]
         device = torch.stack([rollout.record.device for rollout in rollouts])  # [B, N, G]
@@ -83,20 +82,20 @@ class PlacetoPolicy(Policy):
         columns = torch.meshgrid(torch.arange(b), torch.arange(n), torch.arange(t), indexing="ij")
         states = torch.stack([column.reshape(-1) for column in columns])  # [3, B N T]
 
-        def judge_some(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def of_some(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             episode, sweep, step = some
             visited = self._step_of < step[:, None]
             now = torch.where(visited, device[episode, sweep], before[episode, sweep])
             at_hand = self._at_hand[step]
             chosen = device[episode, sweep].gather(1, at_hand)
-            return judged(self.network(now, visited, at_hand), chosen)
+            return log_p_of(self.network(now, visited, at_hand), chosen)
 
         is_real = self._is_real.repeat(b * n, 1)
-        log_p, entropy = (column[is_real] for column in in_passes(judge_some, states, ROWS // num))
+        log_p, entropy = (column[is_real] for column in in_passes(of_some, states, ROWS // num))
         drawn_ones = [rollout.record.log_p.reshape(-1) for rollout in rollouts if rollout.record.log_p is not None]
         place = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
         owner = torch.arange(b).repeat_interleave(n * num)
-        return Judged(log_p, torch.cat([*drawn_ones, torch.zeros(0)]), owner, entropy, place.reshape(-1).repeat(b))
+        return Likelihood(log_p, torch.cat([*drawn_ones, torch.zeros(0)]), owner, entropy, place.reshape(-1).repeat(b))
 
     def _episodes(self, count: int, choose: Choose, generator: torch.Generator) -> list[Rollout]:
         start = self._starts(count, generator)

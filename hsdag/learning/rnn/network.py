@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
 
 from hsdag.learning.networks import Mlp, linear
 from hsdag.learning.options import Baseline, Ranges, Reward, TrainingOptions
-from hsdag.learning.stepwise import Choose, StepwiseNetwork
+from hsdag.learning.policy import Choose, StepwiseNetwork
 
 
 class Scoring(Enum):
@@ -42,16 +42,16 @@ class RnnConfig(TrainingOptions):
     reads_own: bool = True
     """The decoder is given what was read of the unit that it places; the paper leaves finding it to attention."""
     feeds_context: bool = False
-    """The decoder is given what attention found, as by Bahdanau et al.; plans are then judged step by step."""
+    """The decoder is given what attention found, as by Bahdanau et al.; steps then follow one another."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
 
     ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", lambda x: x >= 1, "width"))
 
-    @staticmethod
-    def paper() -> RnnConfig:
+    @classmethod
+    def paper(cls) -> Self:
         """The paper's policy and reward: §3, square root of the time, REINFORCE with a moving average."""
-        return RnnConfig(
+        return cls(
             plans_per_update=8,
             epochs=1,
             learning_rate=1e-3,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ class LearnedPlacer(Placer[T]):
     on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
     is_trained = False
     """Whether the policy comes from a file: what it answers at once is evaluated first."""
+    options_type: ClassVar[type[TrainingOptions]]
+    paper_reward: ClassVar[str] = "hybrid"
+    """The default reward of the paper's preset."""
     _policy: Policy | None = None
     _trainer: Trainer | None = None
 
@@ -49,6 +52,13 @@ class LearnedPlacer(Placer[T]):
         super().__init__(options)
         if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[T]]:
+        """Ours, and the paper's: units of any share of the work, plans timed as in HSDAG's Table 2."""
+        ours, paper = cls.options_type.default(is_cheap=is_cheap), cls.options_type.paper()
+        as_in_paper = Preset(paper, cls.paper_reward, max_share=1.0, measurement=SearchMeasurement.paper())
+        return cast("dict[str, Preset[T]]", {"default": Preset(ours), "paper": as_in_paper})
 
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
@@ -131,11 +141,6 @@ class LearnedPlacer(Placer[T]):
             return found or plan
 
         return improve
-
-
-def as_in_paper(options: T, reward: str = "hybrid") -> Preset[T]:
-    """A paper's hyper-parameters as a preset: units of any share of the work, plans timed as in HSDAG's Table 2."""
-    return Preset(options, reward, max_share=1.0, measurement=SearchMeasurement.paper())
 
 
 @contextlib.contextmanager

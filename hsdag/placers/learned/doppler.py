@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -14,14 +14,12 @@ from hsdag.evaluators.policy_file import write_policy
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import SearchError
 from hsdag.learning.decoding import FEATURES, Rules, Scores, decode
-from hsdag.learning.doppler.config import Beginning, DopplerConfig
-from hsdag.learning.doppler.network import DualNetwork, OwnScores
+from hsdag.learning.doppler.network import Beginning, DopplerConfig, DualNetwork, OwnScores
 from hsdag.learning.doppler.policy import DualPolicy, dual_network, dual_policy, policy_card, stored_policy
 from hsdag.learning.policy import Policy, Rollout
 from hsdag.learning.training import Trainer
-from hsdag.placers.base import Preset
 from hsdag.placers.incumbent import Incumbent
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper, singles_of
+from hsdag.placers.learned.base import LearnedPlacer, singles_of
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.tables import tables_of
@@ -40,12 +38,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     name = "doppler"
     gives_order = True
     options_type = DopplerConfig
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[DopplerConfig]]:
-        """Ours, for many or for few evaluations; and the paper's."""
-        paper = as_in_paper(DopplerConfig.paper())
-        return {"default": Preset(DopplerConfig() if is_cheap else DopplerConfig.few()), "paper": paper}
 
     def __init__(self, options: DopplerConfig | None = None) -> None:
         super().__init__(options)

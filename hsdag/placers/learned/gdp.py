@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from hsdag.learning.gdp.network import GdpConfig, GdpNetwork, needed_bytes
 from hsdag.learning.inputs import edges_of, tokens_of
-from hsdag.learning.stepwise import StepwisePolicy
-from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.learning.policy import StepwisePolicy
+from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -20,12 +17,6 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
     name = "gdp"
     needs_costs = False
     options_type = GdpConfig
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[GdpConfig]]:  # noqa: ARG003
-        """Ours, and the paper's."""
-        paper = as_in_paper(GdpConfig.paper())
-        return {"default": Preset(GdpConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
-from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Topology
-from hsdag.learning.hsdag.network import GroupNetwork
+from hsdag.learning.hsdag.network import GroupNetwork, HsdagConfig
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.inputs import cost_features, edges_of, finite_times
 from hsdag.learning.networks import standardise
-from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -25,12 +21,7 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     name = "hsdag"
     needs_costs = False
     options_type = HsdagConfig
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[HsdagConfig]]:
-        """Ours, for few or for many evaluations; and the paper's, which measures all, with units of any share."""
-        paper = as_in_paper(HsdagConfig.paper(), reward="measured")
-        return {"default": Preset(HsdagConfig.many() if is_cheap else HsdagConfig()), "paper": paper}
+    paper_reward = "measured"
 
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
         """Features of units, and of their costs where these are known and asked for."""

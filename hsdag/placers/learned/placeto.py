@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from hsdag.evaluators.memory import MemoryJudge
 from hsdag.learning.inputs import tokens_of
-from hsdag.learning.placeto.config import PlacetoConfig
 from hsdag.learning.placeto.groups import groups_of
-from hsdag.learning.placeto.network import PlacetoNetwork, needed_bytes
+from hsdag.learning.placeto.network import PlacetoConfig, PlacetoNetwork, needed_bytes
 from hsdag.learning.placeto.policy import ROWS, PlacetoPolicy
-from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 
@@ -27,12 +24,6 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
 
     name = "placeto"
     options_type = PlacetoConfig
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[PlacetoConfig]]:
-        """Ours, with a reward per step where plans are simulated; and the paper's."""
-        paper = as_in_paper(PlacetoConfig.paper())
-        return {"default": Preset(replace(PlacetoConfig(), intermediate=is_cheap)), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
         """Groups of the problem's units, by Merge-and-Colocate where asked for."""

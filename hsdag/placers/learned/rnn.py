@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
 from hsdag.learning.inputs import tokens_of
+from hsdag.learning.policy import StepwisePolicy
 from hsdag.learning.rnn.network import RnnConfig, SequenceNetwork, needed_bytes
-from hsdag.learning.stepwise import StepwisePolicy
-from hsdag.placers.base import Preset
-from hsdag.placers.learned.base import LearnedPlacer, as_in_paper
+from hsdag.placers.learned.base import LearnedPlacer
 from hsdag.runtime.problems.problem import Problem
 
 
@@ -21,12 +18,6 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
     name = "rnn"
     needs_costs = False
     options_type = RnnConfig
-
-    @classmethod
-    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[RnnConfig]]:  # noqa: ARG003
-        """Ours, and the paper's."""
-        paper = as_in_paper(RnnConfig.paper())
-        return {"default": Preset(RnnConfig()), "paper": paper}
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""

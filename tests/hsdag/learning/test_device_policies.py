@@ -13,7 +13,7 @@ from torch import nn
 
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
-from hsdag.learning.encoders import ENCODERS
+from hsdag.learning.networks import ENCODERS
 from hsdag.learning.policy import Exploring, Policy
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.learned.base import LearnedPlacer
@@ -69,18 +69,18 @@ def test_the_network_gives_decisions_the_probability_they_were_drawn_with(
     method: str, preset: str, exploring: Exploring
 ) -> None:
     policy = policy_of(random_problem(3, 14, 3), method, preset)
-    judged = policy.judge(policy.draw(5, exploring, generator()))
-    alike = bool(torch.allclose(judged.log_p, judged.drawn, atol=1e-4))
+    now = policy.likelihood(policy.draw(5, exploring, generator()))
+    alike = bool(torch.allclose(now.log_p, now.drawn, atol=1e-4))
     assert alike == (exploring.heat == 1.0)
-    assert bool((judged.entropy > 0).any())
+    assert bool((now.entropy > 0).any())
 
 
 @METHODS
 def test_a_share_of_uniform_decisions_is_part_of_their_probability(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method)
-    judged = policy.judge(policy.draw(5, Exploring(share=1.0), generator()))
-    np.testing.assert_allclose(judged.drawn, np.log(1 / 3), atol=1e-6)
+    now = policy.likelihood(policy.draw(5, Exploring(share=1.0), generator()))
+    np.testing.assert_allclose(now.drawn, np.log(1 / 3), atol=1e-6)
 
 
 @METHODS
@@ -119,10 +119,10 @@ def test_a_plan_is_replayed_and_imitated(method: str) -> None:
     rollouts = policy.replay([plan], generator())
     assert [rollout.plan for rollout in rollouts] == [plan]
     optimiser = torch.optim.SGD(policy.network.parameters(), lr=1e-3)
-    before = policy.judge(rollouts).log_p.sum()
+    before = policy.likelihood(rollouts).log_p.sum()
     (-before).backward()  # type: ignore[no-untyped-call]
     optimiser.step()
-    assert policy.judge(rollouts).log_p.sum() > before
+    assert policy.likelihood(rollouts).log_p.sum() > before
 
 
 @EVERY_PART
@@ -131,7 +131,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, par
     policy = policy_of(random_problem(3, 14, 3), method)
     rollouts = policy.draw(3, PLAIN, generator())
     chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
-    gradients = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), chosen)
+    gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
     length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
     assert length > 1e-3
     rng = generator(4)
@@ -144,7 +144,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, par
         for sign in (1.0, -2.0):  # a step in that direction, then as far back from where it began
             for parameter, each in zip(chosen, direction, strict=True):
                 parameter.add_(each / length, alpha=sign * step)
-            values.append(policy.judge(rollouts).log_p.double().sum())
+            values.append(policy.likelihood(rollouts).log_p.double().sum())
     assert float(values[0] - values[1]) / (2 * step) == pytest.approx(expected, rel=0.04, abs=2e-4)
 
 
@@ -162,7 +162,7 @@ def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: 
     optimiser = torch.optim.SGD(policy.network.parameters(), lr=0.1)
     for _ in range(2):  # the last layers, zero at first, hide the others
         optimiser.zero_grad()
-        policy.judge(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+        policy.likelihood(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     rounds = [module for name, module in policy.network.named_modules() if re.search(ROUND, name)]
     learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
@@ -173,7 +173,7 @@ def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: 
 @METHODS
 def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None:
     policy = policy_of(random_problem(3, 14, 3), method, "paper")
-    policy.judge(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name

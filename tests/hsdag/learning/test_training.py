@@ -1,4 +1,4 @@
-"""Training: rewards, advantages and the loss follow the papers and our stated departures."""
+"""Training on small problems with known best plans: what is rewarded, resumed and refused."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from hsdag.evaluators.base import Evaluator, Score
-from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.learning.doppler.network import DopplerConfig
+from hsdag.learning.hsdag.network import HsdagConfig
 from hsdag.learning.hsdag.policy import GroupPolicy
-from hsdag.learning.memory import Memory
 from hsdag.learning.options import Baseline, Reward
-from hsdag.learning.policy import Judged, Rollout
-from hsdag.learning.training import Progress, Trainer
+from hsdag.learning.policy import Likelihood, Rollout
+from hsdag.learning.training import Memory, Progress, Trainer, check_stored
 from hsdag.runtime.problems.plan import Plan
 from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for
 
@@ -110,9 +111,9 @@ def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
     trainer, policy, _ = trainer_for(SMALL)
     rollout = drawn(policy)[0]
     assert trainer.loss([rollout], None).item() == pytest.approx(math.log(2), rel=1e-5)
-    before = policy.judge([rollout]).log_p.sum().item()
+    before = policy.likelihood([rollout]).log_p.sum().item()
     trainer._step([([rollout], None)])
-    assert policy.judge([rollout]).log_p.sum().item() > before
+    assert policy.likelihood([rollout]).log_p.sum().item() > before
 
 
 def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
@@ -213,9 +214,9 @@ def test_what_the_expert_makes_of_a_plan_is_evaluated_and_imitated() -> None:
     options = replace(SMALL, updates=4, elites=0, expert_every=2)
     trainer, policy, evaluator = trainer_for(options)
     trainer._improve = lambda _: Plan(np.arange(12) % 2)
-    before = policy.judge(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    before = policy.likelihood(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
     trainer.run()
-    after = policy.judge(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    after = policy.likelihood(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
     assert [0, 1] * 6 in evaluator.placements
     assert after.log_p.mean() > before.log_p.mean()
 
@@ -235,9 +236,9 @@ def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: floa
     class Decided(GroupPolicy):
         def __init__(self) -> None: ...
 
-        def judge(self, rollouts: Sequence[Rollout]) -> Judged:  # noqa: ARG002
+        def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:  # noqa: ARG002
             log_p = torch.tensor([math.log(ratio)])
-            return Judged(log_p, torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
+            return Likelihood(log_p, torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
 
     trainer, _, _ = trainer_for(replace(SMALL, clip=0.2, entropy=bonus, last_entropy=bonus))
     trainer.policy = Decided()
@@ -255,3 +256,19 @@ def test_the_clipped_objective_is_the_lesser_of_both_gains(ratio: float, advanta
 
 def test_entropy_lowers_the_loss_by_its_weight() -> None:
     assert loss_of(1.0, 1.0, entropy=2.0, bonus=0.1) == pytest.approx(loss_of(1.0, 1.0) - 0.2)
+
+
+def test_a_search_goes_on_whose_options_differ_by_what_makes_no_difference() -> None:
+    stored = DopplerConfig(layers=2).as_dict() | {"messages_each_step": False}
+    del stored["own_scores"]
+    check_stored("doppler", DopplerConfig(layers=2), {"method": "doppler", "config": stored})
+    for other in (DopplerConfig(layers=2, own_scores=False), DopplerConfig()):
+        with pytest.raises(SearchError, match="other options of doppler"):
+            check_stored("doppler", other, {"method": "doppler", "config": stored})
+    with pytest.raises(SearchError, match="messages_each_step"):
+        check_stored("doppler", DopplerConfig(), {"method": "doppler", "config": {"messages_each_step": True}})
+
+
+def test_something_has_to_be_learned() -> None:
+    with pytest.raises(OptionError, match="one of learns_order and learns_devices must be true"):
+        DopplerConfig(learns_order=False, learns_devices=False)

@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.network import HsdagConfig
 from hsdag.learning.options import Reward
 from hsdag.placers.local.sa import SaOptions
 from hsdag.placers.names import method_modules, method_names
@@ -36,7 +36,7 @@ def test_unknown_names_are_answered_with_the_choices() -> None:
 
 
 def test_the_default_of_hsdag_suits_the_evaluations_and_the_paper_measures() -> None:
-    assert find_preset("hsdag", "default", is_cheap=True).options == HsdagConfig.many()
+    assert find_preset("hsdag", "default", is_cheap=True).options == HsdagConfig.default(is_cheap=True)
     assert find_preset("hsdag", "default").options == HsdagConfig()
     paper = find_preset("hsdag", "paper", is_cheap=True)
     assert (paper.options, paper.reward, paper.max_share) == (HsdagConfig.paper(), "measured", 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.learning.doppler.policy import Cover, judged_in_turn
+from hsdag.learning.doppler.policy import Cover, log_p_in_turn
 from hsdag.learning.policy import log_probabilities
 
 SPREADS = (1.0, 40.0, 2000.0)
@@ -26,9 +26,9 @@ def test_choices_in_turn_have_the_probabilities_and_entropies_of_a_softmax(num_s
     score = spread * torch.rand(shape, generator=generator, dtype=torch.float64)
     first = (torch.rand(shape, generator=generator) * (torch.arange(num_steps) + 1)).long()
     share, found = torch.rand((2, *shape), generator=generator, dtype=torch.float64), []
-    for judge in (judged_in_turn, one_by_one):
+    for compute in (log_p_in_turn, one_by_one):
         by = score.clone().requires_grad_()
-        log_p, entropy = judge(by, first)
+        log_p, entropy = compute(by, first)
         (share * torch.stack([log_p, entropy])).sum().backward()  # type: ignore[no-untyped-call]
         assert by.grad is not None
         found.append((log_p.detach(), entropy.detach(), by.grad))

@@ -11,7 +11,7 @@ import torch
 from hsdag.ir.graph import IntArray, inverse_of
 from hsdag.learning.decoding import FEATURES, Episodes, Rules
 from hsdag.learning.doppler.network import DualNetwork, OwnScores, Tensors
-from hsdag.learning.doppler.policy import DualPolicy, judged_in_turn
+from hsdag.learning.doppler.policy import DualPolicy, log_p_in_turn
 from hsdag.learning.inputs import Inputs, inputs_of, sum_over_path
 from hsdag.learning.policy import Exploring, Rollout
 from hsdag.placers.lists.schedule import list_schedule
@@ -84,18 +84,18 @@ def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> Non
 @pytest.mark.parametrize("rules", [Rules(), Rules(mean_of_seen=True), Rules(by_path=True), Rules(by_start=True)])
 def test_the_network_gives_decisions_the_probability_they_were_drawn_with(rules: Rules) -> None:
     policy = policy_of(random_problem(3, 14, 3), rules)
-    judged = policy.judge(policy.draw(6, PLAIN, generator()))
-    np.testing.assert_allclose(judged.log_p.detach(), judged.drawn, atol=2e-4)
+    now = policy.likelihood(policy.draw(6, PLAIN, generator()))
+    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
 
 
 def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_drawn_with() -> None:
     policy = with_own_scores(random_problem(3, 14, 3))
     rollouts = policy.draw(6, PLAIN, generator())
-    judged = policy.judge(rollouts)
-    np.testing.assert_allclose(judged.log_p.detach(), judged.drawn, atol=2e-4)
+    now = policy.likelihood(rollouts)
+    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
     policy.network = dual(policy)
-    without = policy.judge(rollouts).log_p.detach().reshape(-1, 2)
-    assert ((without - judged.drawn.reshape(-1, 2)).abs() > 0.1).any(dim=0).all()
+    without = policy.likelihood(rollouts).log_p.detach().reshape(-1, 2)
+    assert ((without - now.drawn.reshape(-1, 2)).abs() > 0.1).any(dim=0).all()
 
 
 def test_ops_that_are_alike_are_told_apart_by_scores_of_their_own_alone() -> None:
@@ -107,16 +107,16 @@ def test_ops_that_are_alike_are_told_apart_by_scores_of_their_own_alone() -> Non
         optimiser = torch.optim.Adam(policy.network.parameters(), lr=1e-3)
         for _ in range(40):
             optimiser.zero_grad()
-            (-policy.judge(policy.replay([wanted], generator())).log_p.sum()).backward()  # type: ignore[no-untyped-call]
+            (-policy.likelihood(policy.replay([wanted], generator())).log_p.sum()).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        probability[name] = float(policy.judge(policy.replay([wanted], generator())).log_p.detach().sum().exp())
+        probability[name] = float(policy.likelihood(policy.replay([wanted], generator())).log_p.detach().sum().exp())
     assert probability["network"] <= 0.5 < 0.9 < probability["own"]
 
 
 def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
     policy = policy_of(whole(random_problem(3, 14, 3)))
-    judged = policy.judge(policy.draw(6, Exploring(share=1.0), generator()))
-    of_devices = judged.drawn.reshape(6, -1, 2)[:, :, 1]
+    now = policy.likelihood(policy.draw(6, Exploring(share=1.0), generator()))
+    of_devices = now.drawn.reshape(6, -1, 2)[:, :, 1]
     np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
 
 
@@ -142,13 +142,13 @@ def test_ops_have_the_probability_they_were_drawn_with_however_far_apart_scores_
     rollouts = policy.draw(8, PLAIN, generator())
     found = [Episodes(*map(np.asarray, rollout.record)) for rollout in rollouts]
     order, ready = (torch.from_numpy(np.stack([getattr(each, name) for each in found])) for name in ("order", "ready"))
-    exact, _ = judged_in_turn(select.double()[order], ready.gather(1, order))
+    exact, _ = log_p_in_turn(select.double()[order], ready.gather(1, order))
     np.testing.assert_allclose(np.stack([each.log_p[:, 0] for each in found]), exact, atol=1e-9)
     assert exact.min() < -0.1
-    judged = policy.judge(rollouts)
-    np.testing.assert_allclose(judged.log_p.detach().reshape(8, -1, 2)[..., 0], exact, rtol=1e-6, atol=1e-9)
-    assert (judged.entropy >= 0.0).all()
-    (judged.log_p.sum() + judged.entropy.sum()).backward()  # type: ignore[no-untyped-call]
+    now = policy.likelihood(rollouts)
+    np.testing.assert_allclose(now.log_p.detach().reshape(8, -1, 2)[..., 0], exact, rtol=1e-6, atol=1e-9)
+    assert (now.entropy >= 0.0).all()
+    (now.log_p.sum() + now.entropy.sum()).backward()  # type: ignore[no-untyped-call]
     assert all(
         parameter.grad.isfinite().all() for parameter in policy.network.parameters() if parameter.grad is not None
     )
@@ -197,7 +197,7 @@ def test_devices_that_lack_an_op_are_never_drawn() -> None:
 
 def test_gradients_reach_every_part_of_the_networks() -> None:
     policy = with_own_scores(random_problem(3, 14, 3))
-    policy.judge(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -207,14 +207,14 @@ def test_the_gradient_of_a_decision_is_its_finite_difference() -> None:
     policy = policy_of(random_problem(3, 8, 2))
     rollouts = policy.draw(2, PLAIN, generator())
     weight = dual(policy).seen.weight
-    policy.judge(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    policy.likelihood(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None
     step = 1e-2 * weight.grad / weight.grad.norm()
     ends = []
     for sign in (1.0, -1.0):
         with torch.no_grad():
             weight += sign * step
-            ends.append(float(policy.judge(rollouts).log_p.sum()))
+            ends.append(float(policy.likelihood(rollouts).log_p.sum()))
             weight -= sign * step
     assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(float(weight.grad.norm()), rel=0.05)
 

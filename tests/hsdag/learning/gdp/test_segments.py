@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.encoders import Edges, PooledSage
 from hsdag.learning.gdp.network import FARTHEST, GdpConfig, GdpNetwork, Segments
 from hsdag.learning.inputs import tokens_of
+from hsdag.learning.networks import Edges, PooledSage
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
 

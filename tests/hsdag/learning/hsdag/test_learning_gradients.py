@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from hsdag.evaluators.base import Score
-from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Parse
-from hsdag.learning.hsdag.network import Situation
+from hsdag.learning.hsdag.network import HsdagConfig, Situation
 from hsdag.learning.hsdag.policy import Draw, GroupPolicy
 from hsdag.learning.policy import Rollout
 from hsdag.runtime.problems.plan import Plan
@@ -56,7 +55,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(part: str, sampl
     policy = trained_a_little(replace(SMALL, sampled_parsing=sampled))
     rollouts = drawn(policy)
     chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
-    gradients = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), chosen)
+    gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
     length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
     assert length > 0.01
     step, values = 1e-3, []
@@ -64,7 +63,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(part: str, sampl
         for sign in (1.0, -2.0):  # a step up the gradient, then as far down from where it began
             for parameter, gradient in zip(chosen, gradients, strict=True):
                 parameter.add_(gradient / length, alpha=sign * step)
-            values.append(policy.judge(rollouts).log_p.sum())
+            values.append(policy.likelihood(rollouts).log_p.sum())
     assert ((values[0] - values[1]) / (2 * step)).item() == pytest.approx(length.item(), rel=0.03)
 
 

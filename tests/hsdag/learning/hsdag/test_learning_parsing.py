@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph import FloatArray
-from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Groups, Parse, Topology
-from hsdag.learning.hsdag.parsing import ParsingNetwork, nominate, parse_of, pool
+from hsdag.learning.hsdag.network import HsdagConfig, ParsingNetwork, nominate, parse_of, pool
 
 
 def path(num_nodes: int) -> Topology:

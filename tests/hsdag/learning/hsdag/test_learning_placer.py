@@ -18,7 +18,7 @@ from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.learning.hsdag.config import HsdagConfig
+from hsdag.learning.hsdag.network import HsdagConfig
 from hsdag.learning.policy import Exploring
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.learned.hsdag import HsdagPlacer, feature_groups

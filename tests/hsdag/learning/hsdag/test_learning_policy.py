@@ -13,9 +13,8 @@ from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph import BoolArray, graph_from_edges
 from hsdag.ir.partition import Partition
-from hsdag.learning.hsdag.config import HsdagConfig
 from hsdag.learning.hsdag.groups import Groups, Topology
-from hsdag.learning.hsdag.network import Dropout, GroupNetwork, Situation
+from hsdag.learning.hsdag.network import Dropout, GroupNetwork, HsdagConfig, Situation
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.networks import standardise
 from hsdag.learning.policy import Exploring, Rollout
@@ -70,10 +69,10 @@ def test_drawn_placements_are_always_supported() -> None:
 def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     rollouts = drawn(policy)
-    judged, parse = policy.judge(rollouts), rollouts[0].record.parse
+    now, parse = policy.likelihood(rollouts), rollouts[0].record.parse
     decisions = parse.num_groups + len(parse.nominated)
-    assert judged.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
-    assert judged.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
+    assert now.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
+    assert now.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
 
 
 def trained_a_little(config: HsdagConfig) -> GroupPolicy:
@@ -87,8 +86,8 @@ def trained_a_little(config: HsdagConfig) -> GroupPolicy:
 
 def test_without_exploration_decisions_have_the_probability_they_were_drawn_with() -> None:
     policy = trained_a_little(SMALL)
-    judged = policy.judge(drawn(policy, 5))
-    assert torch.allclose(judged.log_p, judged.drawn, atol=1e-5)
+    now = policy.likelihood(drawn(policy, 5))
+    assert torch.allclose(now.log_p, now.drawn, atol=1e-5)
 
 
 def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> None:
@@ -100,9 +99,9 @@ def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> Non
     groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
     expected = torch.log_softmax(network.logits(groups, alone)[alone.distinct] / 2.0, dim=1)
     of_devices = expected.gather(1, draw.group_devices[:, None]).squeeze(1)
-    judged = policy.judge(rollouts)
-    assert torch.allclose(judged.drawn[: len(of_devices)], of_devices, atol=1e-5)
-    assert not torch.allclose(judged.drawn, judged.log_p, atol=1e-3)
+    now = policy.likelihood(rollouts)
+    assert torch.allclose(now.drawn[: len(of_devices)], of_devices, atol=1e-5)
+    assert not torch.allclose(now.drawn, now.log_p, atol=1e-3)
 
 
 def test_a_replayed_plan_has_groups_that_allow_it() -> None:
@@ -116,17 +115,17 @@ def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
     policy = trained_a_little(replace(SMALL, dropout=0.5))
     rollout = drawn(policy)[0]
     elsewhere = replace(rollout, record=replace(rollout.record, situation=Situation(None, 12)))
-    again = policy.judge([rollout]).log_p
-    assert torch.equal(policy.judge([rollout]).log_p, again)
-    assert not torch.equal(policy.judge([elsewhere]).log_p, again)
+    again = policy.likelihood([rollout]).log_p
+    assert torch.equal(policy.likelihood([rollout]).log_p, again)
+    assert not torch.equal(policy.likelihood([elsewhere]).log_p, again)
 
 
 def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone() -> None:
     policy = trained_a_little(replace(SMALL, steps=2))
     rollouts = drawn(policy, 6)
-    judged = policy.judge(rollouts)
-    together = torch.zeros(6).index_add(0, judged.owner, judged.log_p)
-    alone = torch.stack([policy.judge([rollout]).log_p.sum() for rollout in rollouts])
+    now = policy.likelihood(rollouts)
+    together = torch.zeros(6).index_add(0, now.owner, now.log_p)
+    alone = torch.stack([policy.likelihood([rollout]).log_p.sum() for rollout in rollouts])
     assert torch.allclose(together, alone, rtol=1e-4)
 
 

@@ -12,9 +12,8 @@ import torch
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.learning.options import Baseline, Reward
-from hsdag.learning.placeto.config import PlacetoConfig, Start
 from hsdag.learning.placeto.groups import groups_of, merge_and_colocate
-from hsdag.learning.placeto.network import PlacetoNetwork
+from hsdag.learning.placeto.network import PlacetoConfig, PlacetoNetwork, Start
 from hsdag.learning.placeto.policy import PlacetoPolicy
 from hsdag.learning.policy import Exploring
 from hsdag.learning.training import Trainer
@@ -169,16 +168,16 @@ def test_training_counts_a_plan_over_memory_at_its_penalised_value() -> None:
     assert [plan for plan, _ in trainer.memory.elites] == [fitting]
 
 
-def test_many_decisions_are_judged_pass_by_pass_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_decisions_are_computed_pass_by_pass_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_of(random_problem(2, 10, 3), replace(TINY, sweeps=2, step=4))
     rollouts = policy.draw(3, Exploring(), generator())
     with torch.no_grad():
         torch.nn.init.normal_(policy.network.choose.layers[-1].weight, generator=generator())  # type: ignore[arg-type]
     weights = list(policy.network.parameters())
-    at_once = torch.autograd.grad(policy.judge(rollouts).log_p.sum(), weights)
+    at_once = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), weights)
     monkeypatch.setattr("hsdag.learning.placeto.policy.ROWS", 40)
-    judged = policy.judge(rollouts).log_p
-    for one, other in zip(at_once, torch.autograd.grad(judged.sum(), weights), strict=True):
+    now = policy.likelihood(rollouts).log_p
+    for one, other in zip(at_once, torch.autograd.grad(now.sum(), weights), strict=True):
         torch.testing.assert_close(one, other)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hsdag.learning.policy import StepwiseNetwork
 from hsdag.learning.rnn.network import RnnConfig, Scoring, SequenceNetwork
-from hsdag.learning.stepwise import StepwiseNetwork
 
 EDGES = torch.tensor([[0, 0, 1], [1, 2, 3]])
 
@@ -61,7 +61,7 @@ def test_the_encoder_reads_both_ways() -> None:
 
 
 @pytest.mark.parametrize("scoring", Scoring)
-def test_decisions_are_judged_in_one_pass_as_step_by_step(scoring: Scoring) -> None:
+def test_decisions_are_computed_in_one_pass_as_step_by_step(scoring: Scoring) -> None:
     network = network_of(RnnConfig(width=6, scoring=scoring))
     devices, found = torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]]), []
     for told in (network.told, lambda given: StepwiseNetwork.told(network, given)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from hsdag.evaluators.policy_file import write_policy
-from hsdag.learning.doppler.config import Beginning, DopplerConfig
+from hsdag.learning.doppler.network import Beginning, DopplerConfig
 from hsdag.learning.doppler.policy import dual_network, policy_card
 
 SMALL = DopplerConfig(width=8, layers=1, begins_as=Beginning.HEFT, logit_range=20.0)

@@ -14,7 +14,7 @@ from hsdag.commands.families import find_family
 from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import FileFormatError
-from hsdag.learning.doppler.config import DUAL_OPTIONS, DopplerConfig
+from hsdag.learning.doppler.network import DUAL_OPTIONS, DopplerConfig
 from hsdag.learning.policy import Policy, first_plans
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Limits

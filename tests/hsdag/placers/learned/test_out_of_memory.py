@@ -11,7 +11,7 @@ from hsdag.evaluators.base import Score
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.learning.gdp.network import GdpConfig
 from hsdag.learning.gdp.network import needed_bytes as gdp_bytes
-from hsdag.learning.placeto.config import PlacetoConfig
+from hsdag.learning.placeto.network import PlacetoConfig
 from hsdag.learning.placeto.network import needed_bytes as placeto_bytes
 from hsdag.learning.placeto.policy import ROWS
 from hsdag.learning.rnn.network import RnnConfig
