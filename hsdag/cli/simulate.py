@@ -36,8 +36,6 @@ def simulate(
 
 
 def _show(answer: SimulateResult) -> None:
-    from hsdag.commands.simulate import noise_document
-
     problem, run = answer.problem, answer.run
     rows = [
         [
@@ -54,8 +52,8 @@ def _show(answer: SimulateResult) -> None:
     print_table(None, ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], rows)
     sent = f"{run.num_transfers} transfers, {mebibytes(run.transfer_bytes)} MiB"
     typer.echo(f"Simulated {answer.objective.label} {answer.objective.text(answer.value_s)}; {sent}")
-    if len(answer.samples_s):
-        noise, objective = noise_document(answer.samples_s), answer.objective
+    if answer.noise is not None:
+        noise, objective = answer.noise, answer.objective
         shown = ", ".join(f"{key} {objective.figure(noise[key])}" for key in noise if key != "runs")
         unit = f", in {objective.shown_unit}" if objective.shown_unit else ""
         typer.echo(f"Over {noise['runs']} noisy runs{unit}: {shown}")

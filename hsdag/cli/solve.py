@@ -148,15 +148,13 @@ def _show_ending(solution: Solution, what: str) -> None:
 
 
 def _show(solution: SolveResult, output: Path | None) -> None:
-    from hsdag.search.result import Member
-
     if solution.run is not None:
         _show_schedule(solution, solution.run)
     _show_value(solution, solution.objective.label, "placement")
     for name, value in solution.single_s.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
         typer.echo(f"All on {name}: {solution.objective.text(value)}{note}")
-    print_members([Member.of(each) for each in solution.contributions], solution.objective)
+    print_members(solution.members, solution.objective)
     _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field, computed_field
 
 from hsdag.batching.incumbent import BatchIncumbent
 from hsdag.batching.searches import METHODS, search
@@ -15,7 +16,7 @@ from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed
-from hsdag.search.solution import Solution, relative_gap
+from hsdag.search.solution import InMemory, OpRun, Solution, relative_gap
 
 MOST_INPUTS = 1_000_000
 """Of a batch: sums of this many times and bytes are still right to ten digits."""
@@ -47,26 +48,42 @@ class BatchOptions:
         check_seed(self.seed)
 
 
-@dataclass(frozen=True, eq=False)
+class BatchRun(OpRun):
+    """When an op ran for which inputs."""
+
+    inputs: list[int]
+
+
 class BatchSolution(Solution):
-    """The end of a batched search; ``value_s`` is the makespan of the whole batch."""
+    """The end of a batched search; ``value_s`` is the makespan of the whole batch.
 
-    problem: BatchedProblem
-    options: BatchOptions
-    schedule: BatchSchedule | None
-    assumption: str
+    ``group`` inputs stay together, and ``assumption`` says what batches are taken to cost.
+    """
 
+    problem: InMemory[BatchedProblem]
+    options: InMemory[BatchOptions]
+    schedule: InMemory[BatchSchedule | None]
+    method: str
+    batch: int
+    batch_sizes: tuple[int, ...]
+    group: int
+    assumption: str = Field(serialization_alias="assumed")
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def inputs_per_s(self) -> float | None:
         """Throughput: inputs over the makespan of their batch; None where that is 0 or unknown."""
         return self.problem.batches.num_inputs / self.value_s if self.value_s else None
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def most_inputs_per_s(self) -> float | None:
         """What no schedule exceeds."""
         return self.problem.batches.num_inputs / self.lower_bound_s if self.lower_bound_s else None
 
-    def batches(self) -> list[dict[str, object]]:
+    @computed_field(alias="schedule")  # type: ignore[prop-decorator]
+    @property
+    def batches(self) -> list[BatchRun]:
         """Op, device, inputs, start and end of every batch, by start."""
         if self.schedule is None:
             return []
@@ -81,25 +98,6 @@ class BatchSolution(Solution):
             {"op": costs.op_names[v], "device": costs.device_names[d], "inputs": i, "start_s": begin, "end_s": ends}
             for begin, ends, v, d, i in sorted(found)
         ]
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag solve --batch``."""
-        table = self.problem.batches
-        return {
-            "method": self.options.method,
-            "batch": table.num_inputs,
-            "batch_sizes": list(table.sizes),
-            "group": table.group,
-            "assumed": self.assumption,
-            "inputs_per_s": self.inputs_per_s,
-            "most_inputs_per_s": self.most_inputs_per_s,
-            "schedule": self.batches(),
-            **self.ending(),
-            "best_after_s": self.best_after_s,
-            "execution": "work-conserving",
-            "links": "independent",
-            "seed": self.options.seed,
-        }
 
 
 def solve_batched(
@@ -146,6 +144,11 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
     return BatchSolution(
         problem=incumbent.problem,
         options=options,
+        method=options.method,
+        seed=options.seed,
+        batch=options.num_inputs,
+        batch_sizes=tuple(incumbent.problem.batches.sizes),
+        group=incumbent.problem.batches.group,
         status=status,
         schedule=incumbent.best,
         value_s=value_s,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
@@ -23,31 +24,44 @@ from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import check_seed
+from hsdag.search.solution import InMemory, Simulated
 from hsdag.search.solve import settled
 
 MAX_NOISE = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
-@dataclass(frozen=True, eq=False)
-class SimulateResult:
+class SimulateResult(Simulated):
     """What a placement would take; every figure is simulated.
 
-    ``run`` is one inference, and the first of the noisy runs whose values are ``samples_s``, empty without noise.
+    ``run`` is one inference, and the first of the noisy runs whose values are ``samples_s``, empty without noise;
+    ``noise`` are their statistics, in the objective's unit. ``over_memory`` are devices whose peak exceeds their
+    memory.
     """
 
-    problem: ScheduleProblem
-    semantics: Semantics
-    objective: Objective
-    value_s: float
-    run: Simulation
-    samples_s: FloatArray
+    problem: InMemory[ScheduleProblem]
+    judged_by: InMemory[Objective]
+    meant: InMemory[Semantics]
+    run: InMemory[Simulation]
+    samples_s: InMemory[FloatArray]
+    value_s: float = Field(serialization_alias="value")
+    busy_s: dict[str, float]
+    peak_memory_bytes: dict[str, float]
+    over_memory: tuple[str, ...]
+    transfers: int
+    transfer_bytes: float
+    noise_sigma: float
+    noise: dict[str, float] | None
 
     @property
-    def over_memory(self) -> list[str]:
-        """Devices whose peak exceeds their memory."""
-        full = over_memory(self.problem, self.run.peak_memory_bytes)
-        return [self.problem.device_names[d] for d in np.flatnonzero(full)]
+    def semantics(self) -> Semantics:
+        """What was simulated."""
+        return self.meant
+
+    @property
+    def objective(self) -> Objective:
+        """What the value is."""
+        return self.judged_by
 
     @property
     def timeline(self) -> Timeline:
@@ -62,27 +76,6 @@ class SimulateResult:
         value = f"{objective.label} {objective.text(self.value_s)}"
         sentence = f"SIMULATED {self.problem.name}: {value}, {run.num_transfers} transfers."
         return html_summary(sentence, ["device", "busy ms", "peak memory, bytes"], cells)
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag simulate``."""
-        names, run = self.problem.device_names, self.run
-        document: dict[str, object] = {
-            "value": self.value_s,
-            "unit": self.objective.unit,
-            "busy_s": dict(zip(names, run.busy_s.tolist(), strict=True)),
-            "peak_memory_bytes": dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
-            "over_memory": self.over_memory,
-            "transfers": run.num_transfers,
-            "transfer_bytes": run.transfer_bytes,
-            **self.semantics.document(),
-            "objective": self.objective.name,
-            "noise_sigma": self.semantics.noise_sigma,
-            "seed": self.semantics.seed,
-            "simulated": True,
-        }
-        if len(self.samples_s):
-            document["noise"] = noise_document(self.samples_s)
-        return document
 
 
 def simulate_placement(
@@ -105,10 +98,26 @@ def simulate_placement(
         [objective.simulated(problem, plan.placement[None], replace(semantics, seed=s), priority) for s in seeds]
     )
     samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
-    return SimulateResult(problem, semantics, objective, float(values_s[0]), run, samples_s)
+    names = problem.device_names
+    return SimulateResult(
+        problem=problem,
+        judged_by=objective,
+        meant=semantics,
+        run=run,
+        samples_s=samples_s,
+        value_s=float(values_s[0]),
+        busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),
+        peak_memory_bytes=dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
+        over_memory=tuple(names[d] for d in np.flatnonzero(over_memory(problem, run.peak_memory_bytes))),
+        transfers=run.num_transfers,
+        transfer_bytes=run.transfer_bytes,
+        noise_sigma=semantics.noise_sigma,
+        seed=semantics.seed,
+        noise=_statistics(samples_s) if len(samples_s) else None,
+    )
 
 
-def noise_document(samples: FloatArray) -> dict[str, float | int]:
+def _statistics(samples: FloatArray) -> dict[str, float]:
     """Statistics of noisy runs, in the objective's unit; the standard deviation is that of the sample."""
     figures = {
         "mean": samples.mean(),

@@ -94,19 +94,6 @@ class Contribution:
         """The same in a search that began so much before the method's own part of it."""
         return replace(self, began_s=self.began_s + seconds, ended_s=self.ended_s + seconds)
 
-    def document(self) -> dict[str, object]:
-        """The JSON form; values that are not known yet are null."""
-        return {
-            "method": self.method,
-            "began_s": self.began_s,
-            "ended_s": self.ended_s,
-            "before": self.before if np.isfinite(self.before) else None,
-            "after": self.after if np.isfinite(self.after) else None,
-            "bound": None if self.bound is None else self.bound.value_s,
-            "status": None if self.status is None else self.status.value,
-            "failure": self.failure,
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class Result:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, computed_field
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
 
 from hsdag.ir.build import fingerprint
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import LatencyRecord, ModelRecord, Placement
-from hsdag.placers.incumbent import Contribution, Status
+from hsdag.placers.incumbent import Status
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
@@ -20,73 +24,136 @@ from hsdag.runtime.problems.units import graph_of_problem
 from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import SolveOptions
+from hsdag.search.result import Member
 from hsdag.version import __version__
 
 ROUNDING = 1e-9
 """A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+class _AsItIs:
+    """Marks a field that is an object of this process: nothing checks it."""
 
-    status: Status
-    value_s: float | None
-    best_after_s: float
-    bound: Bound
-    num_evaluations: int
-    elapsed_s: float
-    interrupted: bool
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+
+_T = TypeVar("_T")
+InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True)]
+"""The type of a field that JSON answers leave out."""
+
+
+class Simulated(BaseModel):
+    """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    simulated: Literal[True] = True
+    seed: int
+
+    @property
+    def semantics(self) -> Semantics:
+        """What was simulated."""
+        return Semantics()
 
     @property
     def objective(self) -> Objective:
         """What the value is; latency where nothing else is said."""
         return LATENCY
 
+    @computed_field(alias="objective")  # type: ignore[prop-decorator]
+    @property
+    def objective_name(self) -> str:
+        return self.objective.name
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def unit(self) -> str:
+        """Of the value and its bound."""
+        return self.objective.unit
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def execution(self) -> str:
+        return self.semantics.execution.value
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def order(self) -> str:
+        return (self.semantics.order or Order.FIFO).value
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def links(self) -> str:
+        return self.semantics.links.value
+
+    def document(self) -> dict[str, Any]:
+        """The JSON answer of the command."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Solution(Simulated):
+    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+
+    status: Status
+    value_s: float | None = Field(serialization_alias="value")
+    best_after_s: float
+    bound: InMemory[Bound]
+    num_evaluations: int = Field(serialization_alias="evaluations")
+    elapsed_s: float
+    interrupted: bool
+
+    @computed_field(alias="lower_bound")  # type: ignore[prop-decorator]
     @property
     def lower_bound_s(self) -> float:
         """What no plan is below."""
         return self.bound.value_s
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def bound_by(self) -> str:
+        """What the bound is proven by."""
+        return self.bound.argument
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def gap(self) -> float | None:
         """The share of the value that the lower bound leaves open."""
         return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
 
-    def ending(self) -> dict[str, object]:
-        """What every answer says in JSON, beside the answer itself; values are in the objective's unit."""
-        return {
-            "value": self.value_s,
-            "unit": self.objective.unit,
-            "lower_bound": self.lower_bound_s,
-            "bound_by": self.bound.argument,
-            "gap": self.gap,
-            "status": self.status.value,
-            "elapsed_s": self.elapsed_s,
-            "evaluations": self.num_evaluations,
-            "interrupted": self.interrupted,
-            "simulated": True,
-        }
+
+class OpRun(TypedDict):
+    """When an op ran where, in seconds."""
+
+    op: str
+    device: str
+    start_s: float
+    end_s: float
 
 
-@dataclass(frozen=True, eq=False)
 class SolveResult(Solution):
     """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit.
 
     ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
-    or what the method had before.
+    or what the method had before. ``breaking`` are single devices that break a pin: figures to compare with, but no
+    answers.
     """
 
-    problem: ScheduleProblem
-    options: SolveOptions
-    device: IntArray | None  # [N]
-    priority: IntArray | None  # [N]
-    run: Simulation | None  # one inference
-    single_s: dict[str, float]
-    contributions: tuple[Contribution, ...]
+    problem: InMemory[ScheduleProblem]
+    options: InMemory[SolveOptions]
+    device: InMemory[IntArray | None]  # [N]
+    priority: InMemory[IntArray | None]  # [N]
+    run: InMemory[Simulation | None]  # one inference
+    single_s: dict[str, float] = Field(serialization_alias="single_devices")
+    members: tuple[Member, ...]
     note: str
-    breaking: tuple[str, ...] = ()
-    """Single devices that break a pin: figures to compare with, but no answers."""
+    breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def method(self) -> str:
+        """That searched."""
+        return self.options.method
 
     @property
     def objective(self) -> Objective:
@@ -99,6 +166,7 @@ class SolveResult(Solution):
         given = self.options.semantics
         return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
 
+    @computed_field(alias="placement")  # type: ignore[prop-decorator]
     @property
     def affinity(self) -> dict[str, str] | None:
         """Device name by op name."""
@@ -107,6 +175,7 @@ class SolveResult(Solution):
         names = self.problem.device_names
         return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
 
+    @computed_field(alias="priority")  # type: ignore[prop-decorator]
     @property
     def ranks(self) -> dict[str, int] | None:
         """Rank by op name, where the answer has priorities."""
@@ -119,8 +188,9 @@ class SolveResult(Solution):
         """That of ``run``."""
         return Timeline.of(self.run, self.problem) if self.run is not None else None
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def schedule(self) -> list[dict[str, str | float]]:
+    def schedule(self) -> list[OpRun]:
         """When each op of ``run`` is where, by start."""
         if self.run is None:
             return []
@@ -139,23 +209,6 @@ class SolveResult(Solution):
         cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_s.items()]
         sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
         return html_summary(sentence, ["placement", ", ".join(filter(None, [value, objective.shown_unit]))], cells)
-
-    def document(self) -> dict[str, object]:
-        """The JSON answer of ``hsdag solve``."""
-        document = {
-            "method": self.options.method,
-            "placement": self.affinity,
-            "schedule": self.schedule,
-            **self.ending(),
-            "single_devices": self.single_s,
-            "breaking_pins": list(self.breaking),
-            **self.semantics.document(),
-            "objective": self.options.objective.name,
-            "seed": self.options.seed,
-            "members": [each.document() for each in self.contributions],
-            "note": self.note or None,
-        }
-        return document | ({"priority": self.ranks} if self.ranks is not None else {})
 
     def placement(self) -> Placement:
         """The placement file of the answer. Raises SearchError where there is none."""

@@ -30,6 +30,7 @@ from hsdag.runtime.simulator import Order, Semantics, simulate
 from hsdag.search.compiling import compile_search
 from hsdag.search.driver import Driver, Watcher
 from hsdag.search.options import SolveOptions
+from hsdag.search.result import Member
 from hsdag.search.solution import SolveResult, relative_gap
 
 OUT_OF_ORDER = (
@@ -260,9 +261,10 @@ class _Search:
         return SolveResult(
             problem=self._problem,
             options=self._options,
+            seed=self._options.seed,
             status=status,
             bound=self._proven,
-            contributions=tuple(self._driver.contributions),
+            members=tuple(Member.of(each) for each in self._driver.contributions),
             note=self._note,
             device=device,
             priority=ranks,

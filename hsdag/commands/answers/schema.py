@@ -26,6 +26,8 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "place": ("search.result.PlaceResult",),
     "profile": ("commands.profile.MeasuredCosts", "commands.profile.AssumedCosts"),
     "report": ("commands.report.ReportResult",),
+    "simulate": ("commands.simulate.SimulateResult",),
+    "solve": ("search.solution.SolveResult", "commands.batched.BatchSolution"),
 }
 """The models of a command's results, which are its JSON answer."""
 
@@ -48,9 +50,8 @@ def schema_of(command: str) -> dict[str, Any]:
         raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {choices}")
     answer: Any
     if command in RESULTS:
-        homes = (path.rpartition(".") for path in RESULTS[command])
-        models: list[Any] = [getattr(import_module(f"hsdag.{module}"), name) for module, _, name in homes]
-        answer = reduce(or_, models)
+        parted = [path.rpartition(".") for path in RESULTS[command]]
+        answer = reduce(or_, [getattr(import_module(f"hsdag.{module}"), name) for module, _, name in parted])
         schema = TypeAdapter(answer).json_schema(mode="serialization")
     else:
         answer = import_module(f"hsdag.commands.answers.{command.replace(' ', '_')}").Answer

@@ -266,7 +266,7 @@ def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
     document = solve(problem, Everything(), OPTIONS).document()
     fields = {"method", "placement", "value", "unit", "lower_bound", "gap", "status", "schedule", "elapsed_s"}
     assert fields | {"evaluations", "execution", "order", "links", "objective", "simulated"} <= set(document)
-    rows = {row["op"]: row for row in document["schedule"]}  # type: ignore[attr-defined]
+    rows = {row["op"]: row for row in document["schedule"]}
     for u, v in zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), strict=True):
         assert rows[f"op{u}"]["end_s"] <= rows[f"op{v}"]["start_s"]
     by_device = sorted(rows.values(), key=lambda row: (row["device"], row["start_s"]))

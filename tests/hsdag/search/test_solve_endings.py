@@ -90,7 +90,7 @@ def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -
     assert solution.device is not None
     assert solution.priority is not None
     placed = Plan(solution.device, solution.priority)
-    assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == []
+    assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == ()
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])

@@ -52,8 +52,8 @@ def test_a_small_problem_is_proven_and_the_search_ends_there() -> None:
     assert solution.status is Status.OPTIMAL
     assert solution.gap is not None
     assert solution.gap <= 1e-6
-    assert solution.contributions[-1].method == "cpsat"
-    assert solution.contributions[-1].bound is not None
+    assert solution.members[-1].method == "cpsat"
+    assert solution.members[-1].bound is not None
 
 
 @pytest.mark.parametrize(("memory", "asked"), [(100.0, True), (130.0, False)])
@@ -64,7 +64,7 @@ def test_stages_are_asked_for_where_no_device_holds_all_weights(memory: float, a
     )
     placer = make_placer("auto", changes={"without": "cpsat,sa,milp-split,rules,mincut"}, is_cheap=True)
     solution = solve(problem, placer, SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL)))
-    assert ("pipeline" in [each.method for each in solution.contributions]) == asked
+    assert ("pipeline" in [each.method for each in solution.members]) == asked
     assert solution.value_s == pytest.approx(12.1 if asked else 12.0)
 
 
@@ -93,9 +93,9 @@ def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytes
 
     monkeypatch.setattr(CpSatPlacer, "_search", fail)
     solution = solved(dense(), 3000)
-    failed = [(each.method, each.failure, each.status) for each in solution.contributions if each.failure]
+    failed = [(each.method, each.failure, each.status) for each in solution.members if each.failure]
     assert failed[0] == ("cpsat", f"RuntimeError: {FAILURE}", None)
-    assert "sa" in [each.method for each in solution.contributions]
+    assert "sa" in [each.method for each in solution.members]
     assert solution.value_s is not None
 
 
@@ -107,7 +107,7 @@ def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytes
         return Status.OPTIMAL
 
     monkeypatch.setattr(CpSatPlacer, "_search", noted)
-    before = [each for each in solved(dense()).contributions if each.method != "cpsat"]
+    before = [each for each in solved(dense()).members if each.method != "cpsat"]
     assert known == [before[-1].after]
 
 
@@ -126,7 +126,7 @@ def test_methods_can_be_left_out() -> None:
     solution = solve(
         dense(), make_placer("auto", changes={"without": "cpsat, heft"}), SolveOptions("auto", max_evaluations=3_000)
     )
-    assert not {"cpsat", "heft"} & {each.method for each in solution.contributions}
+    assert not {"cpsat", "heft"} & {each.method for each in solution.members}
     with pytest.raises(OptionError, match="auto cannot do without 'gurobi', which is no method"):
         make_placer("auto", changes={"without": "gurobi"})
 
@@ -143,7 +143,7 @@ def test_sequential_execution_asks_the_minimum_cut() -> None:
     problem = dense()
     options = SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL))
     solution = solve(problem, make_placer("auto", is_cheap=True), options)
-    assert "mincut" in [each.method for each in solution.contributions]
+    assert "mincut" in [each.method for each in solution.members]
     assert solution.status is Status.OPTIMAL
 
 
@@ -166,7 +166,7 @@ def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixt
 def members(problem: ScheduleProblem, budget_s: float = 60.0, **options: Any) -> list[str]:
     placer = make_placer("auto", changes={"without": "cpsat,milp-split,enumerative"}, is_cheap=True)
     found = solve(problem, placer, SolveOptions("auto", budget_s=budget_s, max_evaluations=300, **options))
-    return [each.method for each in found.contributions]
+    return [each.method for each in found.members]
 
 
 def test_learned_rules_are_asked_with_the_lists() -> None:
@@ -180,5 +180,5 @@ def test_networks_are_asked_where_their_policy_is_given(tmp_path: Path) -> None:
     path, problem = write_small_policy(tmp_path / "policy.safetensors"), dense(30)
     placer = make_placer("auto", changes={"without": "cpsat,milp-split", "initial": str(path)}, is_cheap=True)
     found = solve(problem, placer, SolveOptions("auto", budget_s=60.0, max_evaluations=300))
-    asked = [each.method for each in found.contributions]
+    asked = [each.method for each in found.members]
     assert asked.index("rules") < asked.index("doppler") < asked.index("sa")
