@@ -59,11 +59,6 @@ class Judge:
         device, start_s = found.of_single
         self.incumbent.consider(device, start_ranks(self.costs, start_s))
 
-    def simulated_s(self, device: IntArray, ranks: IntArray) -> float:
-        """Seconds that a placement [U] takes in the order of ``ranks`` [U], whether it fits into memory or not."""
-        semantics = replace(self.problem.semantics, order=Order.PRIORITY)
-        return float(self.problem.objective.simulated(self.costs, device[None], semantics, ranks)[0])
-
     def start_s(self, plan: Plan) -> FloatArray:
         """[U] simulated starts, in the plan's order where it has one."""
         order = None if plan.order is None else Order.PRIORITY

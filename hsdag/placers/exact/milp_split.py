@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,11 +12,12 @@ from hsdag.placers.exact.base import Judge, start_ranks
 from hsdag.placers.exact.cpsat import CpSatMethod
 from hsdag.placers.exact.formulation import Formulation
 from hsdag.placers.exact.modules import CutRules, ModuleSolver, modules, pivots, solve_chain, split_bound_s
-from hsdag.placers.exact.perturbed_lists import search_lists
 from hsdag.placers.exact.solving import Answer, Program
 from hsdag.placers.exact.windows import Judged, Schedule, WindowSolver, sweeps
 from hsdag.placers.incumbent import Limits, Status
+from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.problem import Problem
 
 MOST_OPS_OF_A_SEGMENT = 120
 """Up to which every segment between pivots is solved for all devices of its ends."""
@@ -23,6 +25,8 @@ FEW_OPS_OF_A_SEGMENT = 48
 """Beyond which windows come first, for segments take long."""
 MODULE_S, LEAST_S = 5.0, 0.2
 """What one module may take, and gets at least."""
+SHARE_OF_ANNEALING = 0.4
+"""Of the time that is left when windows begin: a plan far from a good one takes them many sweeps."""
 EFFORT = 0.005
 """What one window may take, in CP-SAT's deterministic time: some 0.02 s."""
 WINDOW_OPS = (16, 28)
@@ -37,12 +41,15 @@ class MilpSplitPlacer(CpSatMethod[CutRules]):
     """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
 
     One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are solved
-    again, side by side, while that helps, from the best list schedule.
+    again, side by side, while that helps, from what annealing finds.
     """
 
     name = "milp-split"
     argument = "modules solved one by one"
     options_type = CutRules
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        make_placer("sa").prepare(problem, takes_order=takes_order)
 
     def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
         return Program(lambda limits, _: self._split(formulation, limits, judge, deadline), unit_s=1.0)
@@ -77,8 +84,11 @@ class MilpSplitPlacer(CpSatMethod[CutRules]):
         return Answer(Status.FEASIBLE, answer.bound_s)
 
     def _join(self, formulation: Formulation, judge: Judge, deadline: float, limits: Limits) -> None:
-        """The best list schedule; then windows over modules and seams."""
-        search_lists(judge, deadline, limits.seed)
+        """Annealing from the best list schedule; then windows over modules and seams."""
+        seconds = SHARE_OF_ANNEALING * max(deadline - time.monotonic(), 0.0)
+        known = limits.known if judge.best is None else (judge.best,)
+        annealing = replace(judge.incumbent.limits, seconds=seconds, known=known, pool=None)
+        make_placer("sa").search(judge.problem, judge.incumbent, annealing)
 
         def judged(device: IntArray, start_s: FloatArray) -> Schedule | None:
             ranks = start_ranks(judge.costs, start_s)
