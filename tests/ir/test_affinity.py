@@ -17,6 +17,7 @@ from openvino import opset13 as op
 
 from hsdag.ir import DeviceError, Placement, PlacementError, colocate, graph_of
 from hsdag.ir.placement import DeviceRecord
+from tests.runtime.executor.random_models import models
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
@@ -166,60 +167,12 @@ def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place:
         placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
 
 
-class Builder:
-    """A random network of [2, 4, 4] tensors that share two weights and one shape."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(1)
-        self.x = op.parameter([2, 4, 4], np.float32, name="x")
-        self.tensors = [self.x.output(0)]
-        self.square = [op.constant(rng.standard_normal((4, 4)).astype(np.float32) / 2) for _ in range(2)]
-        self.kernel = op.constant(rng.standard_normal((2, 2, 3, 3)).astype(np.float32) / 4)
-
-    def add(self, kind: str, first: int, second: int) -> None:
-        a, b = (self.tensors[-1 - i % len(self.tensors)] for i in (first, second))
-        if kind == "matmul":
-            out = op.matmul(a, self.square[second % 2], False, False)
-        elif kind == "conv":
-            image = op.unsqueeze(a, op.constant(0))
-            image = op.convolution(image, self.kernel, [1, 1], [1, 1], [1, 1], [1, 1])
-            out = op.reshape(image, op.shape_of(self.x), special_zero=False)
-        elif kind == "split":
-            both = op.split(op.concat([a, b], 1), op.constant(1), 2)
-            self.tensors.append(both.output(0))
-            self.tensors.append(both.output(1))
-            return
-        elif kind == "reshape":
-            flat = op.reshape(a, op.constant([8, 4]), special_zero=False)
-            out = op.reshape(op.sigmoid(flat), op.shape_of(b), special_zero=False)
-        else:
-            out = op.relu(a) if kind == "relu" else op.add(a, b)
-        self.tensors.append(out.output(0))
-
-    def model(self) -> ov.Model:
-        ends = [t for t in self.tensors if not self._is_read(t)]
-        return ov.Model([op.result(t) for t in ends], [self.x], "random")
-
-    @staticmethod
-    def _is_read(tensor: ov.Output) -> bool:
-        """Whether an op reads more of the tensor than its shape."""
-        return any(port.get_node().get_type_name() != "ShapeOf" for port in tensor.get_target_inputs())
-
-
-kinds = st.sampled_from(["matmul", "conv", "split", "reshape", "relu", "add"])
-steps = st.lists(st.tuples(kinds, st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
-
-
 @pytest.mark.slow
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(drawn=steps, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
+@given(model=models, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
 def test_random_models_run_alike_under_random_placements(
-    core: ov.Core, place: Place, run: Run, drawn: list[tuple[str, int, int]], devices: list[str]
+    core: ov.Core, place: Place, run: Run, model: ov.Model, devices: list[str]
 ) -> None:
-    builder = Builder()
-    for kind, first, second in drawn:
-        builder.add(kind, first, second)
-    model = builder.model()
     assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)
 
 

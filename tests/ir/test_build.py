@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -78,24 +78,12 @@ def test_flops_read_the_attributes_of_a_matrix_product() -> None:
     assert graph_of(model).flops.sum() == 2 * 5 * 7 * 11
 
 
-def test_the_fingerprint_ignores_weights() -> None:
-    assert fingerprint(graph_of(two_layers(1.0))) == fingerprint(graph_of(two_layers(2.0)))
-
-
 @pytest.mark.parametrize(
-    "changed",
-    [
-        lambda: two_layers(width=5),
-        lambda: two_layers(swapped=True),
-    ],
-    ids=["shape", "edge"],
+    ("changed", "is_same"),
+    [({"weight": 2.0}, True), ({"last": "other"}, True), ({"width": 5}, False), ({"swapped": True}, False)],
 )
-def test_the_fingerprint_sees_shapes_and_edges(changed: Callable[[], ov.Model]) -> None:
-    assert fingerprint(graph_of(two_layers())) != fingerprint(graph_of(changed()))
-
-
-def test_the_fingerprint_ignores_what_nodes_are_called() -> None:
-    assert fingerprint(graph_of(two_layers())) == fingerprint(graph_of(two_layers(last="other")))
+def test_the_fingerprint_is_of_types_shapes_and_edges_alone(changed: dict[str, Any], is_same: bool) -> None:
+    assert (fingerprint(graph_of(two_layers())) == fingerprint(graph_of(two_layers(**changed)))) is is_same
 
 
 def test_the_fingerprint_survives_a_clone_and_a_file(tmp_path: Path, model: ov.Model) -> None:

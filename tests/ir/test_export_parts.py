@@ -55,27 +55,19 @@ def awkward() -> ov.Model:
 
 
 @pytest.mark.parametrize("group", [1, 2])  # co-location sets side by side on one device
-def test_the_parts_of_a_manifest_compute_what_our_executor_computes(
-    tmp_path: Path, model: ov.Model, place: Place, group: int
+@pytest.mark.parametrize("is_awkward", [False, True])
+def test_parts_and_pipelines_compute_what_our_executor_computes(
+    tmp_path: Path, model: ov.Model, place: Place, group: int, is_awkward: bool
 ) -> None:
-    for network in (model, awkward()):
-        placement = place(network, lambda s: ("FAST", "SLOW")[s // group % 2])
-        inputs = random_inputs(network)
-        written = hsdag.export(placement, "parts", tmp_path / network.get_friendly_name()[:3], network)
-        assert are_equal(run_parts(written.files[0], inputs), executed(network, placement, inputs))
-
-
-@pytest.mark.parametrize("group", [1, 2])
-def test_the_pipeline_of_model_server_answers_what_our_executor_computes(
-    tmp_path: Path, model: ov.Model, place: Place, group: int
-) -> None:
-    for network in (model, awkward()):
-        placement = place(network, lambda s: ("FAST", "SLOW")[s // group % 2])
-        inputs = random_inputs(network)
-        written = hsdag.export(placement, "ovms", tmp_path / network.get_friendly_name()[:3], network)
-        pipeline = Pipeline(written.files[0])
-        found = pipeline.infer({name: inputs[name] for name in pipeline.pipeline["inputs"]})
-        assert are_equal(list(found.values()), executed(network, placement, inputs))
+    network = awkward() if is_awkward else model
+    placement = place(network, lambda s: ("FAST", "SLOW")[s // group % 2])
+    inputs = random_inputs(network)
+    expected = executed(network, placement, inputs)
+    manifest, config = (hsdag.export(placement, kind, tmp_path / kind, network).files[0] for kind in ("parts", "ovms"))
+    assert are_equal(run_parts(manifest, inputs), expected)
+    pipeline = Pipeline(config)
+    found = pipeline.infer({name: inputs[name] for name in pipeline.pipeline["inputs"]})
+    assert are_equal(list(found.values()), expected)
 
 
 def test_an_output_has_one_name_even_where_a_plugin_drops_what_is_before_it(tmp_path: Path, place: Place) -> None:

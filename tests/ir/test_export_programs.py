@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from hsdag.ir import Placement
+from hsdag.ir import OptionError, Placement
 from hsdag.ir.export import export_placement
 from hsdag.ir.export.cpp import literal
 
@@ -27,8 +27,8 @@ Alternating = Callable[[ov.Model], Placement]
 PACKAGE = Path(ov.__file__).parent
 
 
-def run_script(path: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", str(path), *map(str, arguments)]
+def run_script(path: Path, *arguments: Path, is_isolated: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *["-I"] * is_isolated, str(path), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -80,9 +80,13 @@ def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: 
     assert (done.stderr, done.stdout.splitlines()[0]) == ("", "submodels: 2")
 
 
-def test_the_script_names_a_missing_file(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
-    (script,) = export_placement(alternating(model), "python", tmp_path / "run.py")
-    done = run_script(script)
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_the_script_names_a_missing_file(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, executor: str
+) -> None:
+    placement = alternating(model).model_copy(update={"executor": executor})
+    (script,) = export_placement(placement, "python", tmp_path / "run.py")
+    done = run_script(script, is_isolated=executor == "hetero")
     assert done.returncode == 1
     assert re.fullmatch(r"no such file: .*sample\.xml; usage: .*\n", done.stderr)
 
@@ -128,3 +132,24 @@ def test_a_cpp_literal_holds_the_utf8_bytes(text: str) -> None:
     assert set(shown) <= {chr(c) for c in range(32, 127)} - {'"', "?"}
     found = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), shown)
     assert found.encode("latin-1") == text.encode()
+
+
+def side_by_side(placement: Placement) -> Placement:
+    return placement.model_copy(update={"executor": "work-conserving"})
+
+
+def test_the_script_runs_the_placement_side_by_side(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    script, *beside = export_placement(side_by_side(alternating(model)), "python", tmp_path / "run.py", model)
+    assert [path.name for path in beside] == ["run.xml", "run.bin"]
+    assert "hsdag.compile_work_conserving" in script.read_text()
+    done = run_script(script, is_isolated=False)
+    assert done.stderr == ""
+    assert re.fullmatch(r"subgraphs: \d+\nlatency_ms: \d+\.\d+\n", done.stdout)
+
+
+def test_no_program_is_written_for_the_work_conserving_executor_on_several_devices(
+    tmp_path: Path, model: ov.Model, place: Place, alternating: Alternating
+) -> None:
+    with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
+        export_placement(side_by_side(alternating(model)), "cpp", tmp_path / "run.cpp", model)
+    assert export_placement(side_by_side(place(model, lambda _: "SLOW")), "cpp", tmp_path / "run.cpp", model)
