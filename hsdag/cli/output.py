@@ -104,7 +104,7 @@ def print_members(members: Sequence[Member], objective: Objective) -> None:
     for method, own in turns.items():
         found = ["-", "-"]
         for turn in own:
-            if turn.after is not None and (turn.before is None or turn.after < turn.before):
+            if turn.after is not None and turn.has_gained:
                 found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
         bounds = [turn.bound for turn in own if turn.bound is not None]
         note = next((turn.failure for turn in own if turn.failure), "")

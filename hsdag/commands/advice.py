@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from hsdag.ir.placement import DeviceRecord
-from hsdag.reports.content import Advice
+from hsdag.reports.html.content import Advice
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.run_folder import RunRecord
 

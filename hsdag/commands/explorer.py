@@ -15,8 +15,8 @@ import numpy as np
 
 from hsdag.ir.colocation import colocate
 from hsdag.ir.placement import make_folder, write_atomically
-from hsdag.reports.content import PlacedGraph
 from hsdag.reports.explorer import Document, graph_document, label_data, number_data, received
+from hsdag.reports.html.content import PlacedGraph
 from hsdag.runtime.measuring.profile import LinkProfile
 
 

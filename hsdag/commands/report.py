@@ -10,16 +10,13 @@ from hsdag.commands.advice import advice_of, device_option, limit_options
 from hsdag.commands.explaining.explaining import explain_run
 from hsdag.commands.explorer import how_to_open, write_explorer
 from hsdag.commands.simulated_trace import simulated_timeline, submodels_of
-from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.ir.placement import Record, write_atomically
-from hsdag.reports.content import Compared, PlacedGraph, ReportContent, Trial, Turn
 from hsdag.reports.explanation import Explanation
 from hsdag.reports.html import check_report, report_html
-from hsdag.runtime.problems.objectives import Objective
+from hsdag.reports.html.content import PlacedGraph, ReportContent
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.kept_run import KeptRun
-from hsdag.search.result import Member, PlaceResult, Row
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
@@ -64,60 +61,19 @@ def report(
 
 def content_of(run: KeptRun) -> ReportContent:
     """What a report of a run shows. Raises FileFormatError where its files do not fit together."""
-    objective = run.problem.objective
     result = run.result
-    versus = result.placement.speedup.versus if result is not None and result.placement.speedup else None
     return ReportContent(
         name=run.record.model.name,
         sentence=_unfinished(run) if result is None else result.sentence,
+        objective=run.problem.objective,
         subtitle=_subtitle(run),
         advice=advice_of(run),
         placed=_placed(run),
-        compared=() if result is None else tuple(_compared(row, versus, objective) for row in result.rows),
-        versus=versus,
-        left_out={} if result is None else result.failures,
-        value_name=objective.name,
-        unit=objective.shown_unit,
-        factor=objective.shown_factor,
-        trials=tuple(_trial(event, objective.shown_factor) for event in run.events),
-        turns=() if result is None else tuple(_turn(each, objective.shown_factor) for each in result.members),
-        num_simulated=0 if result is None else result.tally.simulated,
-        turned_down={} if result is None else _turned_down(result),
-        why="" if result is None else _why(result, versus),
+        result=result,
+        events=run.events,
         timelines=_timelines(run),
         explanation=_explanation(run),
         environment=_environment(run),
-    )
-
-
-def _turned_down(result: PlaceResult) -> dict[str, str]:
-    """Without an objection to the answer itself, which its sentence has."""
-    return {name: why for name, why in result.turned_down.items() if name != result.answer.name}
-
-
-def _trial(event: Event, factor: float) -> Trial:
-    failure = event.score.failure
-    return Trial(event.elapsed_s, None if failure is not None else factor * event.score.value, failure)
-
-
-def _turn(member: Member, factor: float) -> Turn:
-    before, after = (None if value is None else factor * value for value in (member.before, member.after))
-    return Turn(member.method, member.began_s, member.ended_s, before, after, member.failure)
-
-
-def _compared(row: Row, versus: str | None, objective: Objective) -> Compared:
-    low, high = row.ci95 if row.name != versus else (None, None)
-    return Compared(
-        name=row.name,
-        median=objective.shown_factor * row.median,
-        p95=objective.shown_factor * row.p95,
-        runs=row.runs,
-        ratio=row.ratio,
-        low=low,
-        high=high,
-        submodels=row.submodels,
-        ops=row.ops,
-        is_answer=row.is_answer,
     )
 
 
@@ -173,20 +129,6 @@ def _subtitle(run: KeptRun) -> str:
     record = run.record
     day = [] if run.result is None else [run.result.finished[:10]]
     return " · ".join([record.objective, f"{record.executor} executor", ", ".join(run.problem.devices), *day])
-
-
-def _why(result: PlaceResult, versus: str | None) -> str:
-    """Why the answer won, in a sentence."""
-    chosen = result.answer
-    if chosen.name == versus:
-        return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
-    low, high = chosen.ci95
-    if versus is None or low is None or high is None:
-        return f"{chosen.name} is the answer: it was the fastest that computes what the model computes."
-    return (
-        f"{chosen.name} is the answer: the whole of its 95% interval, {low:.3f} to {high:.3f}, is faster than "
-        f"{versus}, and its outputs are what the model computes."
-    )
 
 
 def _environment(run: KeptRun) -> dict[str, str]:

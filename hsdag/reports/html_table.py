@@ -1,4 +1,4 @@
-"""Tables in HTML, for reports and notebooks; whatever is in a cell stays text."""
+"""Tables in HTML, for reports and notebooks, where whatever is in a cell stays text; and in Markdown."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def html_summary(
     """A sentence above a table, as notebooks show a result."""
     lines = [f"<p>{escape(sentence)}</p>"] if sentence else []
     return "\n".join([*lines, *([html_table(columns, rows, chosen)] if rows else [])])
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first column is aligned to the left, the others to the right where they hold figures."""
+    is_figure = [i > 0 and any(row[i][:1].isdigit() for row in rows) for i in range(len(columns))]
+    lines = [columns, ["---:" if figure else "---" for figure in is_figure], *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def _cell(tag: str, text: str, is_figure: bool) -> str:

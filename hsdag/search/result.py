@@ -129,6 +129,11 @@ class Member(_Record):
     status: str | None
     failure: str | None
 
+    @property
+    def has_gained(self) -> bool:
+        """Whether it left a better plan than it began with."""
+        return self.after is not None and (self.before is None or self.after < self.before)
+
     @staticmethod
     def of(turn: Contribution) -> Member:
         """The record of a turn."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.errors import OptionError
-from hsdag.reports.content import ReportContent
+from hsdag.reports.html.content import ReportContent
 from hsdag.reports.html.sections import sections_of
 from hsdag.reports.picture import is_installed
 from hsdag.version import __version__
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from bokeh.document import Document
     from bokeh.models import UIElement
+
+    from hsdag.search.result import Row
 
 HERE = Path(__file__).parent
 
@@ -100,40 +102,38 @@ def _document(roots: Sequence[UIElement]) -> Document:
 
 def facts_of(content: ReportContent) -> list[Fact]:
     """What was gained, what it takes now, where the ops are, and what was tried."""
-    facts, answer = [], content.answer
-    if answer is not None:
-        facts += [_gain(content), Fact(*_figures_of(content))]
+    facts = []
+    if content.result is not None:
+        answer = content.result.answer
+        facts += [_gain(content, answer), Fact(*_figures_of(content, answer))]
         placed = {device: count for device, count in answer.ops.items() if count}
         shares = [f"{count} on {device}" for device, count in placed.items()]
         if placed:
             facts.append(Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares)))
-    measured = sum(trial.value is not None for trial in content.trials)
-    if content.trials or content.num_simulated:
-        failed = len(content.trials) - measured
-        simulated = [f"{content.num_simulated:,} simulated"] if content.num_simulated else []
-        notes = [*([f"{failed} failed"] if failed else []), *simulated]
-        facts.append(Fact("Placements measured", f"{measured:,}", ", ".join(notes)))
+    tally = content.tally
+    if tally.tried or tally.simulated:
+        simulated = [f"{tally.simulated:,} simulated"] if tally.simulated else []
+        notes = [*([f"{tally.num_failed} failed"] if tally.num_failed else []), *simulated]
+        facts.append(Fact("Placements measured", f"{tally.tried - tally.num_failed:,}", ", ".join(notes)))
     return facts
 
 
-def _gain(content: ReportContent) -> Fact:
-    answer, versus = content.answer, content.versus
-    assert answer is not None
+def _gain(content: ReportContent, answer: Row) -> Fact:
+    versus, ends = content.versus, content.interval_of(answer)
     if versus is None:
         return Fact("Gain", "runs at all", "no device holds the whole model")
     if answer.name == versus:
         return Fact("Gain", "none", f"nothing that was tried beats {versus} for sure")
     interval = "too few rounds for an interval"
-    if answer.low is not None and answer.high is not None:
-        interval = f"95% interval {answer.low:.3f} to {answer.high:.3f}"
+    if ends is not None:
+        interval = f"95% interval {ends[0]:.3f} to {ends[1]:.3f}"
     return Fact("Speed-up", f"{answer.ratio:.3f}×", f"over {versus}; {interval}")
 
 
-def _figures_of(content: ReportContent) -> tuple[str, str, str]:
-    answer = content.answer
-    assert answer is not None
-    single = next((each for each in content.compared if each.name == content.versus), None)
-    note = f"p95 {answer.p95:.4g} {content.unit}, {answer.runs} runs"
+def _figures_of(content: ReportContent, answer: Row) -> tuple[str, str, str]:
+    objective = content.objective
+    single = next((each for each in content.rows if each.name == content.versus), None)
+    note = f"p95 {objective.text(answer.p95)}, {answer.runs} runs"
     if single is not None and single is not answer:
-        note = f"{single.name}: {single.median:.4g} {content.unit}"
-    return content.value_name.capitalize() + ", median", f"{answer.median:.4g} {content.unit}", note
+        note = f"{single.name}: {objective.text(single.median)}"
+    return objective.name.capitalize() + ", median", objective.text(answer.median), note

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from hsdag.reports.content import Compared, ReportContent
-from hsdag.reports.html.comparison import comparison_figure
-from hsdag.reports.html.graph import graph_figure, op_source
-from hsdag.reports.html.profile_table import profile_table
-from hsdag.reports.html.progress import progress_figures
+from hsdag.reports.html.content import ReportContent
+from hsdag.reports.html.figures import comparison_figure, progress_figures
+from hsdag.reports.html.graph import graph_figure, op_source, profile_table
 from hsdag.reports.html.timelines import timeline_figures
 from hsdag.reports.html_table import html_table
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from bokeh.models import UIElement
 
     from hsdag.reports.explanation import Explanation
+    from hsdag.search.result import Row
 
 MOST_ROWS = 8
 """Of gains and boundaries, the largest first."""
@@ -51,9 +50,9 @@ def sections_of(content: ReportContent) -> list[Section]:
 
 
 def _comparison(content: ReportContent) -> Section | None:
-    if not content.compared:
+    if content.result is None:
         return None
-    unit = content.unit
+    unit, failures = content.objective.shown_unit, content.result.failures
     columns = [
         "candidate",
         f"median {unit}",
@@ -64,26 +63,26 @@ def _comparison(content: ReportContent) -> Section | None:
         "submodels",
         "ops",
     ]
-    rows = [_row(each) for each in content.compared]
-    chosen = next((i for i, each in enumerate(content.compared) if each.is_answer), None)
+    rows = [_row(content, each) for each in content.rows]
+    chosen = next((i for i, each in enumerate(content.rows) if each.is_answer), None)
     html = html_table(columns, rows, chosen)
     after = ""
-    if content.left_out:
-        after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(content.left_out.items()))
+    if failures:
+        after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(failures.items()))
     lead = "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. "
     lead += "Above 1, a candidate is faster than the best device alone; only an interval that excludes 1 says so."
-    return Section("comparison", "Comparison", lead, html, [comparison_figure(content.compared, content.versus)], after)
+    return Section("comparison", "Comparison", lead, html, [comparison_figure(content)], after)
 
 
-def _row(each: Compared) -> list[str]:
-    interval = "-" if each.low is None or each.high is None else f"{each.low:.3f} to {each.high:.3f}"
+def _row(content: ReportContent, each: Row) -> list[str]:
+    ends = content.interval_of(each)
     return [
         each.name,
-        f"{each.median:.4g}",
-        f"{each.p95:.4g}",
+        content.objective.figure(each.median),
+        content.objective.figure(each.p95),
         str(each.runs),
         f"{each.ratio:.3f}",
-        interval,
+        "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}",
         str(each.submodels),
         ", ".join(f"{device} {count}" for device, count in each.ops.items() if count) or "-",
     ]
@@ -93,7 +92,7 @@ def _explanation(content: ReportContent) -> Section | None:
     found = content.explanation
     if found is None:
         return None
-    unit, factor = content.unit, content.factor
+    unit, factor = content.objective.shown_unit, content.objective.shown_factor
     html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
     if found.gains:
         rows = [
@@ -154,48 +153,61 @@ def _timelines(content: ReportContent) -> Section | None:
 
 
 def _progress(content: ReportContent) -> Section | None:
-    figures = progress_figures(content.trials, content.turns, content.value_name, content.unit)
+    figures = progress_figures(content.events, content.members, content.objective)
     if not figures:
         return None
     lead = "Every placement that was measured, when it was, and the best so far"
-    lead += ", and what each method of the portfolio did meanwhile." if content.turns else "."
+    lead += ", and what each method of the portfolio did meanwhile." if content.members else "."
     return Section("search", "Search", lead, figures=figures)
 
 
 def _tried(content: ReportContent) -> Section | None:
-    measured = sum(trial.value is not None for trial in content.trials)
-    if not content.trials and not content.num_simulated and not content.turned_down:
+    tally, result = content.tally, content.result
+    if not content.events and result is None:
         return None
-    failed = len(content.trials) - measured
     counts = [
-        ["measured", f"{measured:,}"],
-        ["failed", f"{failed:,}"],
-        *([["simulated", f"{content.num_simulated:,}"]] if content.num_simulated else []),
+        ["measured", f"{tally.tried - tally.num_failed:,}"],
+        ["failed", f"{tally.num_failed:,}"],
+        *([["simulated", f"{tally.simulated:,}"]] if tally.simulated else []),
     ]
     html = html_table(["placements", "count"], counts)
-    if content.failures:
-        reasons = [[reason, str(count)] for reason, count in content.failures.items()]
+    if tally.failures:
+        reasons = [[reason, str(count)] for reason, count in tally.failures.items()]
         html += "<h3>Why placements failed</h3>" + html_table(["reason", "count"], reasons)
-    if content.turned_down:
+    if result is not None:
+        rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
         html += "<h3>Faster, but not the answer</h3>"
-        html += html_table(["candidate", "why"], list(content.turned_down.items()))
-    elif content.compared:
-        html += "<h3>Faster, but not the answer</h3><p>No candidate was faster and rejected.</p>"
-    if content.turns:
+        none = "<p>No candidate was faster and rejected.</p>"
+        html += html_table(["candidate", "why"], rejected) if rejected else none
+    if content.members:
         html += "<h3>Methods</h3>" + _methods(content)
-    return Section("tried", "What was tried", content.why, html)
+    return Section("tried", "What was tried", "" if result is None else _why(content, result.answer), html)
+
+
+def _why(content: ReportContent, chosen: Row) -> str:
+    """Why the answer won, in a sentence."""
+    versus, ends = content.versus, content.interval_of(chosen)
+    if chosen.name == versus:
+        return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
+    if versus is None or ends is None:
+        return f"{chosen.name} is the answer: it was the fastest that computes what the model computes."
+    return (
+        f"{chosen.name} is the answer: the whole of its 95% interval, {ends[0]:.3f} to {ends[1]:.3f}, is faster than "
+        f"{versus}, and its outputs are what the model computes."
+    )
 
 
 def _methods(content: ReportContent) -> str:
     rows = []
-    for method in dict.fromkeys(turn.method for turn in content.turns):
-        own = [turn for turn in content.turns if turn.method == method]
-        gains = [turn for turn in own if turn.has_gained]
-        best = f"{(gains[-1].after or 0.0):.4g}" if gains else "-"
+    for method in dict.fromkeys(turn.method for turn in content.members):
+        own = [turn for turn in content.members if turn.method == method]
+        gains = [turn.after for turn in own if turn.has_gained and turn.after is not None]
+        best = content.objective.figure(gains[-1]) if gains else "-"
         seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
         why = next((turn.failure for turn in own if turn.failure), "")
         rows.append([method, str(len(own)), seconds, str(len(gains)), best, why])
-    return html_table(["method", "turns", "seconds", "gains", f"best {content.unit}, simulated", "ended because"], rows)
+    unit = content.objective.shown_unit
+    return html_table(["method", "turns", "seconds", "gains", f"best {unit}, simulated", "ended because"], rows)
 
 
 def _environment(content: ReportContent) -> Section | None:

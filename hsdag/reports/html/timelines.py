@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsdag.reports.gantt import LINK_COLOUR, LINK_ROW, MAX_OUTLINED, OTHER_COLOUR, type_colours
-from hsdag.reports.html.theme import lay_legend, new_figure
-from hsdag.reports.looks import shortened
+from hsdag.reports.html.figures import lay_legend, new_figure, shortened
 from hsdag.runtime.timeline.timeline import Timeline
 
 if TYPE_CHECKING:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from hsdag.evaluators.base import Score
+from hsdag.evaluators.recording import Event
 from hsdag.ir.graph import graph_from_edges
-from hsdag.reports.content import Advice, Compared, PlacedGraph, ReportContent, Trial, Turn
+from hsdag.ir.placement import Placement, SpeedupRecord
+from hsdag.reports.html.content import Advice, PlacedGraph, ReportContent
+from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.search.result import Member, PlaceResult, Row, Tally
 
 EVIL = "<img src=x onerror=alert(1)></script><b>"
 FAST, SLOW = f"FAST{EVIL}", f"SLOW{EVIL}"
@@ -25,34 +32,38 @@ def timeline(*, simulated: bool) -> Timeline:
     return Timeline(EVIL, NAMES, TYPES, (FAST, SLOW), ops, sent, np.zeros((0, 2), dtype=np.int64), simulated)
 
 
-def compared(name: str, median: float, *, is_answer: bool = False, known: bool = True) -> Compared:
-    ratio = 10.0 / median
-    low, high = (ratio - 0.05, ratio + 0.05) if known else (None, None)
-    return Compared(name, median, 1.1 * median, 40, ratio, low, high, 2, {FAST: 4, SLOW: 1}, is_answer)
+def row(name: str, median: float, *, is_answer: bool = False) -> Row:
+    ratio, ops = 0.01 / median, {FAST: 4, SLOW: 1}
+    more: dict[str, Any] = {"runs": 40, "rounds": 20, "submodels": 2, "ops": ops, "is_answer": is_answer}
+    ends = (ratio - 0.05, ratio + 0.05)
+    return Row(name=name, median=median, p95=1.1 * median, ratio=ratio, ci95=ends, **more)
 
 
+def turn(method: str, began_s: float, ended_s: float, before: float | None, failure: str | None = None) -> Member:
+    more: dict[str, Any] = {"bound": None, "status": None, "failure": failure}
+    return Member(method=method, began_s=began_s, ended_s=ended_s, before=before, after=0.009, **more)
+
+
+def event(elapsed_s: float, score: Score) -> Event:
+    return Event(Plan(DEVICE), score, elapsed_s)
+
+
+RESULT = PlaceResult.model_construct(  # of its placement, only what it is compared with
+    placement=Placement.model_construct(speedup=SpeedupRecord(versus=FAST, ratio=4 / 3, ci95=(1.2, 1.4))),
+    rows=(row(f"placement {EVIL}", 0.0075, is_answer=True), row(FAST, 0.010), row(SLOW, 0.015)),
+    failures={f"CPU{EVIL}": f"it failed: {EVIL}"},
+    members=(turn(f"heft{EVIL}", 0.5, 1.0, None), turn(f"sa{EVIL}", 1.0, 3.0, 0.009, EVIL)),
+    tally=Tally(simulated=1234),
+    turned_down={f"placement 2{EVIL}": f"its outputs differ {EVIL}"},
+)
 CONTENT = ReportContent(
     name=EVIL,
     sentence=f"The placement is 33.3% faster than {FAST}.",
     subtitle=f"latency · {FAST}",
     advice=(Advice(f"Deploy it on {FAST}.", f"hsdag bench {EVIL}"),),
     placed=PlacedGraph(GRAPH, (FAST, SLOW), DEVICE, np.array([0, 0, 1, 2, 3]), f"part{EVIL}", TIME_S),
-    compared=(
-        compared(f"placement {EVIL}", 7.5, is_answer=True),
-        compared(FAST, 10.0, known=False),
-        compared(SLOW, 15.0),
-    ),
-    versus=FAST,
-    left_out={f"CPU{EVIL}": f"it failed: {EVIL}"},
-    trials=(
-        Trial(1.0, 10.0),
-        Trial(2.0, None, f"crashed {EVIL}"),
-        Trial(3.0, 7.5),
-    ),
-    turns=(Turn(f"heft{EVIL}", 0.5, 1.0, None, 9.0), Turn(f"sa{EVIL}", 1.0, 3.0, 9.0, 9.0, EVIL)),
-    num_simulated=1234,
-    turned_down={f"placement 2{EVIL}": f"its outputs differ {EVIL}"},
-    why=f"It won over {FAST}.",
+    result=RESULT,
+    events=(event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))),
     timelines=(timeline(simulated=True), timeline(simulated=False)),
     environment={f"device {FAST}": EVIL},
 )

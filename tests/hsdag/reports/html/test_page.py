@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.reports.content import ReportContent
 from hsdag.reports.html import report_html
-from hsdag.reports.html.comparison import comparison_figure
+from hsdag.reports.html.content import ReportContent
+from hsdag.reports.html.figures import comparison_figure
 from hsdag.reports.html.graph import op_source
 from hsdag.reports.html.page import facts_of
-from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST, NAMES
+from tests.hsdag.reports.html.examples import CONTENT, EVIL, FAST, NAMES, RESULT
 
 
 @pytest.mark.slow
@@ -36,8 +36,8 @@ def test_the_speed_up_is_that_of_the_answer_over_the_best_device() -> None:
 
 
 def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
-    rows = tuple(replace(each, is_answer=each.name == FAST) for each in CONTENT.compared)
-    assert facts_of(replace(CONTENT, compared=rows))[0].value == "none"
+    rows = tuple(each.model_copy(update={"is_answer": each.name == FAST}) for each in RESULT.rows)
+    assert facts_of(replace(CONTENT, result=RESULT.model_copy(update={"rows": rows})))[0].value == "none"
 
 
 def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
@@ -56,8 +56,9 @@ def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) ->
 
 
 def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
-    compared = [replace(each, name="y" * 300) for each in CONTENT.compared]
-    labels = comparison_figure(compared, FAST).yaxis[0].major_label_overrides.values()
+    rows = tuple(each.model_copy(update={"name": "y" * 300}) for each in RESULT.rows)
+    content = replace(CONTENT, result=RESULT.model_copy(update={"rows": rows}))
+    labels = comparison_figure(content).yaxis[0].major_label_overrides.values()
     assert {len(label) for label in labels} == {48}
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hsdag.reports.content import Trial
-from hsdag.reports.html.progress import progress_figures
+import pytest
+
+from hsdag.evaluators.base import Score
+from hsdag.reports.html.figures import progress_figures
+from hsdag.runtime.problems.objectives.latency import LATENCY
+from tests.hsdag.reports.html.examples import event
 
 
 def figure_of(values: list[float]) -> Any:
     """The figure of placements measured one second apart."""
-    (figure,) = progress_figures([Trial(float(k), value) for k, value in enumerate(values)], (), "latency", "ms")
+    events = [event(float(k), Score(value / 1e3)) for k, value in enumerate(values)]
+    (figure,) = progress_figures(events, (), LATENCY)
     return figure
 
 
@@ -25,5 +30,5 @@ def test_an_outlier_stands_at_the_upper_end_with_its_own_value() -> None:
     (source,) = [each.data_source for each in figure.renderers if "value" in each.data_source.data]
     assert figure.y_range.end < 20.0
     assert max(source.data["y"]) < figure.y_range.end
-    assert list(source.data["value"]) == [10.0, 11.0, 500.0]
+    assert list(source.data["value"]) == pytest.approx([10.0, 11.0, 500.0])
     assert list(source.data["marker"]) == ["circle", "circle", "triangle"]
