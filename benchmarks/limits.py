@@ -20,7 +20,7 @@ import openvino as ov
 from machine import machine
 
 import hsdag
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.errors import SearchError
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
@@ -42,7 +42,7 @@ def peaks(run: Path, placement: hsdag.Placement | None = None) -> np.ndarray:
     """[D] bytes of a placement, or of the whole model on the first device."""
     kept = KeptRun.load(run)
     assert kept.problem.costs is not None
-    judge = MemoryJudge(kept.problem.costs, kept.problem.semantics)
+    judge = MemoryCheck(kept.problem.costs, kept.problem.semantics)
     plan = None if placement is None else kept.plan_of(placement)
     if plan is None:
         return judge.peak_bytes(np.zeros(kept.problem.num_units, dtype=np.int64))

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, computed_field
 from scipy.special import stdtrit
 
 from hsdag.commands.runs import Run, runs_of
-from hsdag.fleet.workers import pool_of
+from hsdag.fleet.pool import pool_of
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.ir.placement import Record, first_problem, parse_document, read_text, write_atomically
 from hsdag.placers.names import method_names

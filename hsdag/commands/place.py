@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.commands.bench import placed_candidate
 from hsdag.commands.outcome import BY_LEVEL, START, UNDER_HETERO, Outcome, automatic_candidates
 from hsdag.evaluators.recording import Event, RecordingEvaluator
-from hsdag.fleet.workers import pool_of
+from hsdag.fleet.pool import pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol

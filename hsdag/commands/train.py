@@ -16,8 +16,7 @@ from hsdag.commands.train_problems import Expert, RuleProblem, training_problems
 from hsdag.commands.train_rules import RuleTraining, RuleTrainingOptions, worth_of_rules
 from hsdag.evaluators.base import SearchStopped
 from hsdag.evaluators.policy_file import StateFile, write_policy
-from hsdag.fleet.pool import Pool
-from hsdag.fleet.workers import check_workers, pool_of
+from hsdag.fleet.pool import Pool, check_workers, pool_of
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.file_lock import FileLock
 from hsdag.learning.doppler.network import Beginning, DopplerConfig

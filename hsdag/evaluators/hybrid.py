@@ -13,8 +13,8 @@ import numpy as np
 
 from hsdag.evaluators.acquisition import Evidence, Rule, Terms, expected_improvement
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
-from hsdag.evaluators.of_model import ModelEvaluator, placements_of, ranks_of, score_of
 from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.schedule import ModelEvaluator, placements_of, ranks_of, score_of
 from hsdag.ir.graph import FloatArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problems.plan import Plan
@@ -23,7 +23,7 @@ from hsdag.runtime.problems.problem import Problem
 KEPT = 16
 """Number of promising simulated plans: what is no worse than these is kept for a resumed search."""
 
-MOST_JUDGED = 512
+MOST_CANDIDATES = 512
 """Simulated plans, those of the least values, among which is chosen what to measure."""
 
 
@@ -180,7 +180,7 @@ class HybridEvaluator(Evaluator):
 
         For the rule knows no errors of costs but those of its terms, and only measuring shows what boundaries cost.
         """
-        candidates = self.promising(MOST_JUDGED)
+        candidates = self.promising(MOST_CANDIDATES)
         if not candidates:
             return []
         done = [e for e in self._measured.events if e.score.failure is None and e.plan.is_split]

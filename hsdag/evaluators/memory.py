@@ -17,7 +17,7 @@ MEMORY_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryJudge:
+class MemoryCheck:
     """Which devices a placement of ops overfills: the peak of one simulated inference is what counts."""
 
     problem: ScheduleProblem

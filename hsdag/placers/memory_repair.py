@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge, over_memory
+from hsdag.evaluators.memory import MemoryCheck, over_memory
 from hsdag.ir.graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Semantics
@@ -26,7 +26,7 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     """
     if not np.isfinite(problem.memory_bytes).any():
         return placement
-    judge = MemoryJudge(problem, semantics)
+    judge = MemoryCheck(problem, semantics)
     device, movable = placement.copy(), np.ones(problem.num_ops, dtype=np.bool_)
     weights = np.asarray(np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)
     if over_memory(problem, weights).any():

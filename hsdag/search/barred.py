@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryJudge
+from hsdag.evaluators.memory import MEMORY_TOLERANCE, MemoryCheck
 from hsdag.ir.colocation import held_bytes
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import Placement
@@ -33,7 +33,7 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     problem = session.problem(profile=profile, is_free=True)
     if problem.costs is None:
         return {}
-    judge = MemoryJudge(problem.costs, problem.semantics)
+    judge = MemoryCheck(problem.costs, problem.semantics)
     able = np.flatnonzero(problem.supported.all(axis=0))
     limits = session.memory_limits(profile)
     if not len(able) or not limits:
@@ -57,7 +57,7 @@ def barred_start(session: Session, start: Placement, profile: ModelProfile) -> s
     device = np.array([index[name] for name in chosen])
     taken = held_bytes(session.graph, device, session.widens)
     if units is not None and problem.costs is not None:
-        taken = np.maximum(taken, MemoryJudge(problem.costs, problem.semantics).peak_bytes(units))
+        taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
     for name, size in zip(problem.devices, taken.tolist(), strict=True):
         if size > limits.get(name, np.inf) * (1 + MEMORY_TOLERANCE):
             return f"it takes {in_bytes(size)} on {name}, which has {in_bytes(limits[name])}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
 from hsdag.fleet.pool import Pool
 from hsdag.placers.base import Placer
@@ -97,7 +97,7 @@ class Driver:
         if recorder.is_cheap:
             recorder.evaluate_all(plans)
         else:
-            judge = None if problem.costs is None else MemoryJudge(problem.costs, problem.semantics)
+            judge = None if problem.costs is None else MemoryCheck(problem.costs, problem.semantics)
             fitting = [p for p in plans if judge is None or not judge.overfull(p.placement, p.order).any()]
             recorder.evaluate(fitting)
         for event in recorder.events:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsdag.evaluators.recording import Budget
-from hsdag.fleet.workers import check_workers
+from hsdag.fleet.pool import check_workers
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import ExecutorName, Placement, ReferenceName
 from hsdag.placers.base import Placer, Preset

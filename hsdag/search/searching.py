@@ -15,8 +15,8 @@ import numpy as np
 from hsdag.evaluators.base import Checkpoint, SearchStopped
 from hsdag.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.evaluators.measured import MeasuredEvaluator
-from hsdag.evaluators.of_model import model_values
 from hsdag.evaluators.recording import RecordingEvaluator
+from hsdag.evaluators.schedule import model_values
 from hsdag.fleet.pool import Pool
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph import inverse_of

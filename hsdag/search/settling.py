@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge
-from hsdag.evaluators.of_model import model_values
+from hsdag.evaluators.memory import MemoryCheck
+from hsdag.evaluators.schedule import model_values
 from hsdag.ir.errors import OptionError
 from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -62,4 +62,4 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
         units = np.full(problem.num_units, whole[0])
     if units is None:
         raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
-    return float(MemoryJudge(problem.costs, problem.semantics).peak_bytes(units).max())
+    return float(MemoryCheck(problem.costs, problem.semantics).peak_bytes(units).max())

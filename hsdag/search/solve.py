@@ -13,8 +13,7 @@ import numpy as np
 from hsdag.evaluators.memory import one_inference, over_memory
 from hsdag.evaluators.recording import Event
 from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.fleet.pool import Pool
-from hsdag.fleet.workers import pool_of
+from hsdag.fleet.pool import Pool, pool_of
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Result, Status

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hsdag.commands.train_rules import RuleTraining
-from hsdag.fleet.pool import Findings, Job, Pool
-from hsdag.fleet.workers import make_pool
+from hsdag.fleet.pool import Findings, Job, Pool, make_pool
 from hsdag.ir.errors import OptionError
 from hsdag.placers.incumbent import Status
 from tests.clusters.local_cluster import LocalCluster

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.commands.explaining.reading import Reading
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.reports.explanation import Gain
@@ -115,7 +115,7 @@ def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, value
     """[B] the same values, infinite where a device lacks memory; units in pieces are not judged."""
     if problem.costs is None or int(unit.max()) + 1 != problem.num_units:
         return values
-    judge = MemoryJudge(problem.costs, problem.semantics)
+    judge = MemoryCheck(problem.costs, problem.semantics)
     if not judge.has_limits:
         return values
     first = np.unique(problem.units.partition.labels, return_index=True)[1]

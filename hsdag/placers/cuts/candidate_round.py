@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.ir.partition import Partition
 from hsdag.placers.incumbent import GaveUp, Incumbent
@@ -57,7 +57,7 @@ class Refinement:
 
     def __init__(self, incumbent: Incumbent) -> None:
         self._incumbent, self._problem = incumbent, incumbent.problem
-        self._judge = MemoryJudge(incumbent.costs, self._problem.semantics)
+        self._judge = MemoryCheck(incumbent.costs, self._problem.semantics)
         order = None if self._problem.semantics.order is Order.PRIORITY else self._problem.semantics.order
         self._semantics = replace(self._problem.semantics, order=order)
         self._left = MAX_SCORED_OPS // self._problem.units.fine.num_ops

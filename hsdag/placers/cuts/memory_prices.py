@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numba
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge, over_memory
+from hsdag.evaluators.memory import MemoryCheck, over_memory
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.cuts.alpha_expansion import best_cut, expanded
 from hsdag.placers.cuts.boundary_costs import BoundaryCosts, sent_s
@@ -23,7 +23,7 @@ MAX_REPAIRS = 400
 """Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
 
 
-def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool]) -> Iterator[IntArray]:
+def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
     """Placements [N] that fit into memory, from the cheapest cut on.
 
     Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
@@ -42,7 +42,7 @@ def fitting(costs: BoundaryCosts, judge: MemoryJudge, is_over: Callable[[], bool
 
 
 def _priced(
-    costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray, is_over: Callable[[], bool]
+    costs: BoundaryCosts, judge: MemoryCheck, placement: IntArray, is_over: Callable[[], bool]
 ) -> Iterator[IntArray]:
     """Placements under the least prices that relieve one device after another: just not, and just."""
     prices = np.zeros(costs.num_devices)
@@ -58,7 +58,7 @@ def _priced(
 
 def _relieved(
     costs: BoundaryCosts,
-    judge: MemoryJudge,
+    judge: MemoryCheck,
     placement: IntArray,
     prices: FloatArray,
     device: int,
@@ -97,7 +97,7 @@ def _relieved(
     return below, above
 
 
-def _repaired(costs: BoundaryCosts, judge: MemoryJudge, placement: IntArray) -> IntArray | None:
+def _repaired(costs: BoundaryCosts, judge: MemoryCheck, placement: IntArray) -> IntArray | None:
     """A placement that fits, by single moves off overfull devices that cost least per byte; None where moves end."""
     placement = placement.copy()
     for _ in range(MAX_REPAIRS):

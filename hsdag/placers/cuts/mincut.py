@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.graph import IntArray
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.alpha_expansion import best_cut, cheapest, simple
@@ -77,7 +77,7 @@ class MincutPlacer(Placer[NoOptions]):
             incumbent.check()
             return incumbent.elapsed_s > CUT_SHARE * incumbent.limits.seconds
 
-        judge = MemoryJudge(costs, problem.semantics)
+        judge = MemoryCheck(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
@@ -133,7 +133,7 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
             yield best_cut(costs.scaled(scale), is_over)
 
 
-def _within(judge: MemoryJudge, left_s: Callable[[], float]) -> Iterator[IntArray]:
+def _within(judge: MemoryCheck, left_s: Callable[[], float]) -> Iterator[IntArray]:
     """The same where memories are limited, as far as ``left_s``, asked again and again, says that there is time."""
 
     def is_over() -> bool:
@@ -165,7 +165,7 @@ def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
     return [BoundaryCosts.of(problem, kind) for kind in kinds]
 
 
-def _last_resorts(costs: BoundaryCosts, judge: MemoryJudge, left_s: float) -> Iterator[IntArray]:
+def _last_resorts(costs: BoundaryCosts, judge: MemoryCheck, left_s: float) -> Iterator[IntArray]:
     """What holds the weights, where results fit beside them, and of few placements the best [U] that fits."""
     problem = judge.problem
     units = problem_of(problem)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.candidate_round import evaluate_each
@@ -54,7 +54,7 @@ def stages(units: Problem) -> Iterator[IntArray]:
     """
     problem, semantics = units.costs, units.semantics
     assert problem is not None
-    judge = MemoryJudge(problem, semantics)
+    judge = MemoryCheck(problem, semantics)
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
     yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
@@ -80,7 +80,7 @@ def _boundaries(semantics: Semantics) -> tuple[float, ...]:
 
 def fitting_stages(
     problem: ScheduleProblem,
-    judge: MemoryJudge,
+    judge: MemoryCheck,
     partition: Callable[[Line, FloatArray], IntArray | None] = balanced_stages,
     *,
     boundary: float,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from hsdag.evaluators.memory import MemoryJudge
+from hsdag.evaluators.memory import MemoryCheck
 from hsdag.learning.inputs import tokens_of
 from hsdag.learning.placeto.groups import groups_of
 from hsdag.learning.placeto.network import PlacetoConfig, PlacetoNetwork, needed_bytes
@@ -41,12 +41,12 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
         costs, semantics = problem.costs, problem.semantics
         assert costs is not None
-        judge, scale_s = MemoryJudge(costs, semantics), self.options.memory_penalty / GB
+        check, scale_s = MemoryCheck(costs, semantics), self.options.memory_penalty / GB
 
         def penalised(plan: Plan) -> float:
             if not problem.is_legal(plan.placement):
                 return float("nan")
-            over_bytes = float((judge.peak_bytes(plan.placement) - costs.memory_bytes).max())
+            over_bytes = float((check.peak_bytes(plan.placement) - costs.memory_bytes).max())
             value = float(problem.objective.simulated(costs, plan.placement[None], semantics, None)[0])
             return value + scale_s * over_bytes if over_bytes > 0 and np.isfinite(value) else float("nan")
 

@@ -11,8 +11,7 @@ from hsdag.commands.families import Family, find_family
 from hsdag.commands.train_problems import Expert, training_problem, training_problems, values_of_rules
 from hsdag.commands.train_rules import RuleTraining, first_rule
 from hsdag.evaluators.base import SearchStopped
-from hsdag.fleet.pool import LocalHost, Pool
-from hsdag.fleet.workers import make_pool
+from hsdag.fleet.pool import LocalHost, Pool, make_pool
 from hsdag.learning.doppler.pretraining import TrainingProblem
 from tests.hsdag.commands.trainings import Nowhere, rule_problems
 from tests.hsdag.fleet.here import Here
