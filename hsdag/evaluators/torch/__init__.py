@@ -1,11 +1,5 @@
-"""Workloads on torch devices: their ops as functions of tensors, placed, run and timed."""
+"""Problem files on torch devices: their ops as functions of tensors, and the worker that measures placements."""
 
-from hsdag.evaluators.torch.workload_graph import (
-    WorkloadRun,
-    problem_graph,
-    random_inputs,
-    run_workload,
-    workload_graph,
-)
+from hsdag.evaluators.torch.workload_graph import problem_graph, random_inputs
 
-__all__ = ["WorkloadRun", "problem_graph", "random_inputs", "run_workload", "workload_graph"]
+__all__ = ["problem_graph", "random_inputs"]

@@ -5,10 +5,11 @@ Legend: N nodes, D devices, R results.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,66 +61,65 @@ from hsdag.runtime.torch.devices import NO_LIMIT, logical_device
 
 Arrays = list[NDArray[Any]]
 
-WARM_UPS = 2
+WARM_UPS, LEAST_RUNS = 2, 5
 BARRIER = "barrier"
 """The property of a candidate that runs level by level."""
 
 
-class ModelSource:
-    """An OpenVINO model; references are OpenVINO's.
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A graph, its inputs, and what a reference [R] computes from them."""
+
+    graph: TorchGraph
+    inputs: Inputs
+    reference: Callable[[Open, Inputs], Arrays]
+
+
+def of_model(setup: WorkerSetup) -> Source:
+    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op; or ONNX Runtime's.
 
     Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
     """
+    worker = Worker(replace(setup, devices=()))
 
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._worker = Worker(replace(setup, devices=()))
-        model = self._worker.model
-        self.graph = openvino_graph(model)
-        named = zip(model.inputs, self._worker.courses[0].inferences[0], strict=True)
-        self.inputs: Inputs = {input_name(port): array_of(tensor) for port, tensor in named}
-
-    def reference(self, request: Open) -> Arrays:
-        """What OpenVINO computes: the whole model compiled for the CPU, or op by op; or ONNX Runtime."""
-        self._worker.open(request)
-        found = self._worker.outputs(request.key)
-        self._worker.close(Close(request.key))
+    def reference(request: Open, _: Inputs) -> Arrays:
+        worker.open(request)
+        found = worker.outputs(request.key)
+        worker.close(Close(request.key))
         return found
 
+    named = zip(worker.model.inputs, worker.courses[0].inferences[0], strict=True)
+    inputs = {input_name(port): array_of(tensor) for port, tensor in named}
+    return Source(openvino_graph(worker.model), inputs, reference)
 
-class WorkloadSource:
-    """A problem file whose ops have expressions; the reference is NumPy in double precision.
+
+def of_problem(setup: WorkerSetup) -> Source:
+    """A problem file whose ops have expressions; the reference is what NumPy makes of them in double precision.
 
     Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
     """
+    assert setup.model is not None
+    problem = read_problem(setup.model)
+    graph = problem_graph(problem)
 
-    def __init__(self, setup: WorkerSetup) -> None:
-        assert setup.model is not None
-        self._problem = read_problem(setup.model)
-        self.graph = problem_graph(self._problem)
-        self.inputs: Inputs = random_inputs(self.graph, setup.seed)
-        if setup.inputs is not None:
-            self.inputs = _read(setup.inputs, self.graph, self.inputs)
-
-    def reference(self, request: Open) -> Arrays:  # noqa: ARG002 - there is one alone
-        """What the expressions give."""
-        problem = self._problem
+    def reference(_: Open, inputs: Inputs) -> Arrays:
         before = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
         sources = [before.of(v).tolist() for v in range(problem.num_ops)]
-        wide = {name: _widened(torch.as_tensor(x)) for name, x in self.inputs.items()}
-        wanted = [v for v, _ in self.graph.outputs.values()]
+        wide = {name: _widened(torch.as_tensor(x)) for name, x in inputs.items()}
+        wanted = [v for v, _ in graph.outputs.values()]
         order = problem.topological_order.tolist()
         values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
         return [values[v] for v in wanted]
 
-
-def _read(path: Path, graph: TorchGraph, like: Inputs) -> Inputs:
-    """The arrays of a file, of the shapes of others."""
-    arrays = InputArrays(path)
-    lacking = [name for name in graph.inputs if name not in arrays.names]
-    if lacking:
-        raise HsdagError(f"{path} needs an array {lacking[0]!r}; the inputs are {', '.join(graph.inputs)}")
-    types = {node.feed.tensor: node.feed.dtype for node in graph.nodes if node.feed is not None}
-    return {name: torch.as_tensor(arrays.read(name, tuple(like[name].shape))).to(types[name]) for name in graph.inputs}
+    inputs = random_inputs(graph, setup.seed)
+    if setup.inputs is not None:
+        arrays = InputArrays(setup.inputs)
+        lacking = [name for name in inputs if name not in arrays.names]
+        if lacking:
+            raise HsdagError(f"{setup.inputs} needs an array {lacking[0]!r}; the inputs are {', '.join(inputs)}")
+        given = {name: torch.as_tensor(arrays.read(name, tuple(x.shape))) for name, x in inputs.items()}
+        inputs = {name: x.to(inputs[name].dtype) for name, x in given.items()}
+    return Source(graph, inputs, reference)
 
 
 def _widened(x: torch.Tensor) -> NDArray[Any]:
@@ -132,8 +132,8 @@ class TorchWorker:
     def __init__(self, setup: WorkerSetup) -> None:
         allow_tf32(False)
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
-        is_workload = setup.model is not None and setup.model.suffix == ".json"
-        self._source = WorkloadSource(setup) if is_workload else ModelSource(setup)
+        assert setup.model is not None
+        self._source = (of_problem if setup.model.suffix == ".json" else of_model)(setup)
         self._executors: dict[str, TorchExecutor] = {}
         self._requests: dict[str, TorchRequest] = {}
         self._references: dict[str, Arrays] = {}
@@ -163,7 +163,7 @@ class TorchWorker:
         self.close(Close(request.key))
         candidate, begin_s = request.candidate, time.perf_counter()
         if candidate.devices is None and candidate.target not in self._devices:
-            self._references[request.key] = self._source.reference(request)
+            self._references[request.key] = self._source.reference(request, self._source.inputs)
             return Opened(time.perf_counter() - begin_s, 0, ())
         executor = self._placed(self._source.graph, candidate)
         self._executors[request.key] = executor
@@ -209,17 +209,13 @@ class TorchWorker:
         return [_array_of(tensor) for tensor in self._requests[key].wait().values()]
 
     def timeline(self, request: TimelineOf) -> Timeline:
-        """That of the median of ``runs`` inferences, after two to warm up."""
-        key, found = request.opening.key, []
+        """That of the median of ``runs`` inferences."""
         self.open(request.opening)
         try:
-            for _ in range(WARM_UPS + request.runs):
-                self._requests[key].infer()
-                found.append((self._requests[key].latency, self._requests[key].timeline))
+            found = timed(self._executors[request.opening.key], request.runs)
         finally:
-            self.close(Close(key))
-        timeline: Timeline = sorted(found[WARM_UPS:], key=lambda run: run[0])[(request.runs - 1) // 2][1]
-        return timeline
+            self.close(Close(request.opening.key))
+        return sorted(found, key=lambda run: run[0])[(request.runs - 1) // 2][1]
 
     def op_times(self, request: OpTimes) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
@@ -228,36 +224,32 @@ class TorchWorker:
         program = build_program(graph, [0] * graph.num_nodes, [device])
         with TorchExecutor(program) as executor:
             executor.load(self._source.inputs)
-            infer = TorchRequest(executor)
-            infer.infer()
             compile_s = time.perf_counter() - begin_s
-            taken_s: list[NDArray[np.float64]] = []
-            latencies_s: list[float] = []
-            end_s = time.perf_counter() + request.for_s
-            while len(taken_s) < request.runs and (len(taken_s) < 3 or time.perf_counter() < end_s):
-                infer.infer()
-                ran = infer.timeline.ops
-                of_node = np.zeros(graph.num_nodes)
-                of_node[program.node_of[ran.op]] = ran.end_s - ran.start_s
-                taken_s.append(of_node)
-                latencies_s.append(infer.latency)
+            found = timed(executor, request.runs, request.for_s)
             resident_bytes = executor.resident_bytes
-        median_s, (low, middle, high) = np.median(taken_s, axis=0), np.quantile(latencies_s, [0.25, 0.5, 0.75])
-        types = [node.op_type for node in graph.nodes]
+        taken_s = np.zeros((len(found), graph.num_nodes))
+        for k, (_, timeline) in enumerate(found):
+            taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
+        low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
+        types, median_s = [node.op_type for node in graph.nodes], np.median(taken_s, axis=0).tolist()
         return {
-            "primitives": [[[v], s, 0, types[v]] for v, s in enumerate(median_s.tolist()) if s > 0],
+            "primitives": [[[v], s, 0, types[v]] for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
-            "runs": len(latencies_s),
+            "runs": len(found),
             "resident_bytes": resident_bytes,
             "memory_bytes": self._memory_bytes(request.of),
             "compile_s": compile_s,
         }
 
     def probe(self, request: Probe) -> Probed:
-        """Seconds that tensors take from one device to another, beside the ops at both ends."""
+        """Seconds that tensors take from one device to another, beside the ops at both ends; their median."""
         devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in request.devices]
-        return _probed(probe_program(devices, request.tensors, request.size_bytes), request.runs, request.for_s)
+        with TorchExecutor(probe_program(devices, request.tensors, request.size_bytes)) as executor:
+            executor.load({"sent": np.zeros(request.size_bytes, dtype=np.uint8)})
+            found = timed(executor, request.runs, request.for_s)
+        rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
+        return Probed(float(np.median(rest_s)), median_error_s(rest_s), request.size_bytes)
 
     def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
         """Times of devices alone and side by side, each with the graph or a small model of its own."""
@@ -265,14 +257,13 @@ class TorchWorker:
         if request.kind != "model":
             graph = openvino_graph(probe_model(request.kind))
             inputs = random_inputs(graph)
-        executors = [self._placed(graph, Candidate(spec.openvino_name)) for spec in request.devices]
-        try:
+        with ExitStack() as stack:
+            executors = [
+                stack.enter_context(self._placed(graph, Candidate(spec.openvino_name))) for spec in request.devices
+            ]
             for executor in executors:
                 executor.load(inputs)
             return times_beside([TorchRequest(executor) for executor in executors], request.for_s)
-        finally:
-            for executor in executors:
-                executor.close()
 
     def _placed(self, graph: TorchGraph, candidate: Candidate) -> TorchExecutor:
         """A graph on the devices of a candidate, with the order and the mode that it wants."""
@@ -308,21 +299,17 @@ def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: in
     return build_program(TorchGraph("probe", (given, near, far), {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
 
 
-def _probed(program: Program, runs: int, for_s: float) -> Probed:
-    """What a probe's inferences take beside its two ops: the median and its standard error, and bytes of a tensor."""
-    (feed,) = program.feeds.values()
-    rest_s: list[float] = []
-    with TorchExecutor(program) as executor:
-        executor.load({feed.tensor: np.zeros(feed.shape, dtype=np.uint8)})
-        request = TorchRequest(executor)
-        for _ in range(3):
-            request.infer()
-        end_s = time.perf_counter() + for_s
-        while len(rest_s) < runs and (len(rest_s) < 5 or time.perf_counter() < end_s):
-            request.infer()
-            ops = request.timeline.ops
-            rest_s.append(request.latency - float((ops.end_s - ops.start_s).sum()))
-    return Probed(float(np.median(rest_s)), median_error_s(rest_s), feed.shape[0])
+def timed(executor: TorchExecutor, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
+    """Seconds and timelines of ``runs`` inferences, ending early after ``for_s`` but not before the fifth."""
+    request = TorchRequest(executor)
+    for _ in range(WARM_UPS):
+        request.infer()
+    found: list[tuple[float, Timeline]] = []
+    end_s = time.perf_counter() + for_s
+    while len(found) < runs and (len(found) < LEAST_RUNS or time.perf_counter() < end_s):
+        request.infer()
+        found.append((request.latency, request.timeline))
+    return found
 
 
 def _names(candidate: Candidate) -> Sequence[str]:

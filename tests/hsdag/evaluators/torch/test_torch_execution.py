@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,9 +15,8 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from hsdag.commands.workload import first_devices, workload_problem
-from hsdag.evaluators.torch import problem_graph, random_inputs, run_workload, workload_graph
-from hsdag.ir.errors import ExecutionError, ModelError, OptionError
-from hsdag.ir.graph import graph_from_edges
+from hsdag.evaluators.torch import problem_graph, random_inputs
+from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import (
     ChainSizes,
@@ -27,10 +27,11 @@ from hsdag.models.sharded_workloads import (
     llama_block,
     llama_layer,
 )
-from hsdag.models.workload_numpy import execute as execute_in_double
+from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.torch import TorchExecutor, build_program, logical_devices, openvino_graph
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.torch import TorchExecutor, TorchGraph, build_program, logical_devices, openvino_graph
 
 Array = NDArray[np.float64]
 K = 4
@@ -44,15 +45,45 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 
 
 @cache
-def expected(name: str) -> tuple[Workload, dict[str, Array]]:
-    workload = WORKLOADS[name]()
-    given = random_inputs(workload_graph(workload, widen=True))
-    wide: Any = {key: x.numpy().astype(np.complex128 if x.is_complex() else np.float64) for key, x in given.items()}
-    return workload, execute_in_double(workload, wide)
+def problem_of(name: str, *, wide: bool = True) -> ScheduleProblem:
+    """A workload as it is read back from its file; ``wide`` computes in f32 what the workload computes in f16."""
+    written = problem_to_json(workload_problem(WORKLOADS[name](), first_devices(load_platform("p100x4"), K)))
+    problem = problem_from_json(written)
+    texts = tuple(text.replace("convert:f16", "convert:f32") for text in problem.labels.expressions)
+    return replace(problem, labels=replace(problem.labels, expressions=texts)) if wide else problem
 
 
-def random_placement(workload: Workload, seed: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(0, K, workload.graph.num_ops)
+def graph_of(problem: ScheduleProblem, *, wide: bool = True) -> TorchGraph:
+    graph = problem_graph(problem)
+    if not wide:
+        return graph
+    feeds = [
+        node.feed and replace(node.feed, dtype=torch.promote_types(node.feed.dtype, torch.float32))
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(replace(node, feed=feed) for node, feed in zip(graph.nodes, feeds, strict=True)))
+
+
+@cache
+def expected(name: str) -> dict[str, Array]:
+    """By NumPy, in double precision."""
+    problem, graph = problem_of(name), graph_of(problem_of(name))
+    wide: Any = {
+        key: x.numpy().astype(np.complex128 if x.is_complex() else np.float64)
+        for key, x in random_inputs(graph).items()
+    }
+    sources = [[u for u, _ in node.reads] for node in graph.nodes]
+    values = values_of(problem.labels.expressions, sources, problem.topological_order.tolist(), wide)
+    return {key: values[v] for key, (v, _) in graph.outputs.items()}
+
+
+def run_on(graph: TorchGraph, placement: Any, count: int = K, *, barrier: bool = False) -> dict[str, torch.Tensor]:
+    with TorchExecutor(build_program(graph, placement, logical_devices(count)), barrier=barrier) as executor:
+        return executor.infer(random_inputs(graph))
+
+
+def random_placement(graph: TorchGraph, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, K, graph.num_nodes)
 
 
 def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, Array], relative: float) -> None:
@@ -65,61 +96,29 @@ def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, Array], relativ
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_randomly_placed_workload_equals_numpy_in_double_precision(name: str, seed: int) -> None:
-    workload, wanted = expected(name)
-    placement = random_placement(workload, seed)
-    run = run_workload(workload, placement, logical_devices(K), widen=True, barrier=seed == 2)
-    assert_close(dict(run.outputs), wanted, 1e-4)
+    graph = graph_of(problem_of(name))
+    assert_close(run_on(graph, random_placement(graph, seed), barrier=seed == 2), expected(name), 1e-4)
 
 
 def test_a_llama_block_in_its_own_precision_is_near() -> None:
-    workload, wanted = expected("llama-block")
-    run = run_workload(workload, random_placement(workload, 0), logical_devices(K))
-    assert_close(dict(run.outputs), wanted, 2e-2)
-
-
-def test_a_placement_by_names_is_the_one_by_indices() -> None:
-    workload, _ = expected("chainmm")
-    placement = random_placement(workload, 0)
-    names = {op: f"d{d}" for op, d in zip(workload.graph.op_names, placement.tolist(), strict=True)}
-    run = run_workload(workload, names, logical_devices(K), runs=2)
-    ran_on = dict(zip(run.timeline.ops.op.tolist(), run.timeline.ops.device.tolist(), strict=True))
-    assert {run.timeline.op_names[v]: f"d{d}" for v, d in ran_on.items()}.items() <= names.items()
-    assert len(run.times_s) == 2
-
-
-def test_a_problem_file_runs_as_the_workload_it_was_written_from() -> None:
-    workload, _ = expected("llama-layer")
-    written = problem_to_json(workload_problem(workload, first_devices(load_platform("p100x4"), K)))
-    graph, same = problem_graph(problem_from_json(written)), workload_graph(workload)
-    assert [node.feed for node in graph.nodes] == [node.feed for node in same.nodes]
-    assert [node.reads for node in graph.nodes] == [node.reads for node in same.nodes]
-    results = []
-    for g in (graph, same):
-        with TorchExecutor(build_program(g, [0] * g.num_nodes, logical_devices(1))) as executor:
-            results.append(executor.infer(random_inputs(same)))
-    common = results[0].keys() & results[1].keys()
-    assert common
-    assert all(torch.equal(results[0][name], results[1][name]) for name in common)
+    graph = graph_of(problem_of("llama-block", wide=False), wide=False)
+    assert_close(run_on(graph, random_placement(graph, 0)), expected("llama-block"), 2e-2)
 
 
 def test_an_op_without_an_expression_is_named() -> None:
-    graph = graph_from_edges(["A", "B"], [(0, 1)], op_names=["first", "second"])
-    bare = Workload(graph, ("", ""), ("", ""), ("", ""))
-    with pytest.raises(ModelError, match="op 'first' of 'graph' has no expression"):
-        workload_graph(bare)
-
-
-def test_an_op_on_an_unknown_device_is_named() -> None:
-    workload, _ = expected("chainmm")
-    with pytest.raises(OptionError, match=r"op 'A\[0,0\]' must be on one of d0, d1, not on None"):
-        run_workload(workload, {}, logical_devices(2))
+    problem = problem_of("chainmm")
+    bare = replace(problem, labels=replace(problem.labels, expressions=("",) * problem.num_ops))
+    with pytest.raises(ModelError, match=r"op 'A\[0,0\]' of 'chainmm.*' has no expression"):
+        problem_graph(bare)
 
 
 def test_a_workload_that_does_not_fit_names_op_and_device() -> None:
-    workload, _ = expected("chainmm")
-    small = logical_devices(2, memory_bytes=4 * 64 * 64 * 7.5)
-    with pytest.raises(ExecutionError, match=r"'[A-Z]+\[.*' on device d0 failed: out of memory"):
-        run_workload(workload, [0] * workload.graph.num_ops, small)
+    graph = graph_of(problem_of("chainmm"))
+    program = build_program(graph, [0] * graph.num_nodes, logical_devices(2, memory_bytes=4 * 64 * 64 * 7.5))
+    with TorchExecutor(program) as executor:
+        executor.load(random_inputs(graph))
+        with pytest.raises(ExecutionError, match=r"'[A-Z]+\[.*' on device d0 failed: out of memory"):
+            executor.infer()
 
 
 @pytest.mark.parametrize("model", ["tiny_resnet", "tiny_bert"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.evaluators.torch.workload_graph import build_expression, input_part
+from hsdag.evaluators.torch.workload_graph import build_expression
 from hsdag.ir.errors import FileFormatError
 
 
@@ -40,11 +40,6 @@ def test_nested_expression_gives(text: str, expected: list[list[float]]) -> None
 def test_product_of_half_and_single_precision_is_in_single() -> None:
     product = build_expression("einsum:ij,jk->ik", 2)
     assert product([torch.ones(2, 3, dtype=torch.float16), torch.ones(3, 2)]).dtype is torch.float32
-
-
-def test_part_of_an_input_is_told_apart() -> None:
-    assert input_part("input:W1.weight[2:4,0:3]") == ("W1.weight", ((2, 4), (0, 3)))
-    assert input_part("einsum:ij,jk->ik") is None
 
 
 @pytest.mark.parametrize(
