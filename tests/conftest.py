@@ -98,7 +98,7 @@ def answers_have_the_form_that_their_schemas_say() -> Iterator[None]:
 @cache
 def validator(command: str) -> Draft202012Validator:
     """Checks answers of a command; one without a schema fails here."""
-    assert command in answering_commands(), "name the model of its answer in hsdag/commands/answers/schema.py"
+    assert command in answering_commands(), "name the model of its answer in hsdag/commands/answers.py"
     return Draft202012Validator(schema_of(command))
 
 

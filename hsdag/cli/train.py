@@ -86,7 +86,7 @@ def train(
             raise typer.Exit(130) from stop
     write_learning_curve(points, title, VALUES[method], curve)
     if as_json:
-        print_json({"policy": str(output), "card": dict(found.card)})
+        print_json(found.model_dump(mode="json"))
         return
     tried = found.card["unseen"]
     first, least = (

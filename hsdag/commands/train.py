@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from hsdag.commands.curves import curve_point
 from hsdag.commands.families import Family, find_family
@@ -173,14 +174,15 @@ class TrainOptions:
         return options
 
 
-@dataclass(frozen=True, eq=False)
-class TrainResult:
-    """Where the policy was written, its card, and the learning curve, of a resumed training from there on: of
+class TrainResult(BaseModel):
+    """The ``policy``'s file, its ``card``, and the learning curve, of a resumed training from there on: of
     DOPPLER values over the best plan of the update's problem that was known then, of rules what training lowers."""
 
-    path: Path
-    card: Mapping[str, Any]
-    curve: tuple[CurvePoint, ...]
+    model_config = ConfigDict(frozen=True)
+
+    policy: Path
+    card: dict[str, Any]
+    curve: tuple[CurvePoint, ...] = Field(exclude=True)
 
 
 def run_train(
@@ -222,7 +224,7 @@ def run_train(
     card |= {"seconds": round(time.monotonic() - begin_s, 1), "figures": "simulated"}
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
-    return TrainResult(path, card, tuple(curve))
+    return TrainResult(policy=path, card=dict(card), curve=tuple(curve))
 
 
 @dataclass(frozen=True)

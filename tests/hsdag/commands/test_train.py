@@ -151,7 +151,7 @@ def test_a_training_that_was_interrupted_is_not_lost_by_a_command_without_resume
 
 
 def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
-    path = run_train(SMALL, tmp_path / "policy.safetensors").path
+    path = run_train(SMALL, tmp_path / "policy.safetensors").policy
     problem = find_family("enas").problem(5)
     plans = []
     for _ in range(2):

@@ -1,11 +1,10 @@
-"""JSON schemas of answers, made from their types."""
+"""The models of what commands print with ``--json``, and the JSON schemas that are made of them."""
 
 from __future__ import annotations
 
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -28,16 +27,14 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "report": ("commands.report.ReportResult",),
     "simulate": ("commands.simulate.SimulateResult",),
     "solve": ("search.solution.SolveResult", "commands.batched.BatchSolution"),
+    "train": ("commands.train.TrainResult",),
 }
 """The models of a command's results, which are its JSON answer."""
 
 
 def answering_commands() -> tuple[str, ...]:
     """Commands whose ``--json`` answer has a schema, such as ``"models list"``."""
-    package = import_module("hsdag.commands.answers")
-    names = (module.name for module in iter_modules(package.__path__))
-    typed = (name.replace("_", " ") for name in names if name not in ("base", "schema"))
-    return tuple(sorted({*typed, *RESULTS}))
+    return tuple(RESULTS)
 
 
 def schema_of(command: str) -> dict[str, Any]:
@@ -48,14 +45,9 @@ def schema_of(command: str) -> dict[str, Any]:
     if command not in answering_commands():
         choices = ", ".join(answering_commands())
         raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {choices}")
-    answer: Any
-    if command in RESULTS:
-        parted = [path.rpartition(".") for path in RESULTS[command]]
-        answer = reduce(or_, [getattr(import_module(f"hsdag.{module}"), name) for module, _, name in parted])
-        schema = TypeAdapter(answer).json_schema(mode="serialization")
-    else:
-        answer = import_module(f"hsdag.commands.answers.{command.replace(' ', '_')}").Answer
-        schema = TypeAdapter(answer).json_schema()
+    homes = [path.rpartition(".") for path in RESULTS[command]]
+    answer: Any = reduce(or_, [getattr(import_module(f"hsdag.{module}"), name) for module, _, name in homes])
+    schema = TypeAdapter(answer).json_schema(mode="serialization")
     for part in (schema, *schema.get("$defs", {}).values()):
         if "properties" in part:
             part["additionalProperties"] = False

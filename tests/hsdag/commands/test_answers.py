@@ -30,7 +30,7 @@ def commands_with_json() -> Iterator[str]:
 def test_every_command_with_json_has_a_schema_and_no_other() -> None:
     found = set(commands_with_json())
     missing = found - set(answering_commands())
-    assert not missing, f"name the models of their answers in hsdag/commands/answers/schema.py: {missing}"
+    assert not missing, f"name the models of their answers in hsdag/commands/answers.py: {missing}"
     assert found == set(answering_commands())
 
 
