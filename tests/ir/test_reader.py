@@ -212,10 +212,8 @@ def test_a_torch_module_is_converted() -> None:
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        ("1,3,224,224", {"": (1, 3, 224, 224)}),
         ("[1, 8]", {"": (1, 8)}),
         ("7", {"": (7,)}),
-        ("ids[1,8],mask[1, 8]", {"ids": (1, 8), "mask": (1, 8)}),
         ("x:0[2] , scalar[]", {"x:0": (2,), "scalar": ()}),
     ],
 )

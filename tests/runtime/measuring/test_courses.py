@@ -1,4 +1,4 @@
-"""Exercises: what state timed inferences find, what their inputs are, and how scenarios are weighed."""
+"""Courses: what state timed inferences find, what their inputs are, and how scenarios are weighed."""
 
 from __future__ import annotations
 

@@ -19,8 +19,16 @@ def synthetic(medians_s: dict[str, float], noise: float, seed: int = 0) -> Calla
     return lambda name, n: [float(s) for s in medians_s[name] * np.exp(noise * rng.standard_normal(n))]
 
 
+def measured(
+    medians_s: dict[str, float], noise: float, references: list[str], seed: int = 0, protocol: Protocol = QUICK
+) -> Comparison:
+    """A comparison of candidates with these medians."""
+    run = synthetic(medians_s, noise, seed)
+    return compare(run, list(medians_s), references, protocol, np.random.default_rng(0))
+
+
 def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
-    comparison = compare(synthetic({"a": 1e-3, "b": 2e-3}, 0.02), ["a", "b"], ["b"], QUICK, np.random.default_rng(0))
+    comparison = measured({"a": 1e-3, "b": 2e-3}, 0.02, ["b"])
     assert comparison.fastest(["a", "b"]) == "a"
     assert comparison.ratio("a", "b").is_faster
     assert comparison.ratio("b", "a").is_slower
@@ -30,10 +38,7 @@ def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
 def test_equal_candidates_are_rarely_called_faster() -> None:
     claims, protocol = 0, Protocol(min_rounds=6, max_rounds=6, turn_s=0.01, limit_s=60.0)
     for seed in range(300):
-        comparison = compare(
-            synthetic({"a": 1e-3, "b": 1e-3}, 0.05, seed), ["a", "b"], ["b"], protocol, np.random.default_rng(0)
-        )
-        claims += comparison.ratio("a", "b").is_faster
+        claims += measured({"a": 1e-3, "b": 1e-3}, 0.05, ["b"], seed, protocol).ratio("a", "b").is_faster
     assert claims <= 15  # of 300; 2.5% of them, 7.5, are expected of a two-sided 95% interval
 
 
@@ -70,13 +75,7 @@ def test_rounds_go_on_until_all_intervals_of_a_family_are_narrow_together() -> N
 
 
 def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
-    comparison = compare(
-        synthetic({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05),
-        ["a", "b", "slow"],
-        ["a"],
-        QUICK,
-        np.random.default_rng(0),
-    )
+    comparison = measured({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05, ["a"])
     assert len(comparison.samples["slow"].rounds) == 3
     assert len(comparison.samples["a"].rounds) >= 6
 
@@ -109,9 +108,7 @@ def test_every_round_takes_every_candidate_and_every_reference() -> None:
 
 @pytest.mark.parametrize("references", [[], ["gone"]])
 def test_without_a_reference_that_runs_the_rounds_go_on(references: list[str]) -> None:
-    comparison = compare(
-        synthetic({"a": 1e-3, "b": 2e-3}, 0.02), ["a", "b"], references, QUICK, np.random.default_rng(0)
-    )
+    comparison = measured({"a": 1e-3, "b": 2e-3}, 0.02, references)
     assert {len(s.rounds) for s in comparison.samples.values()} == {QUICK.max_rounds}
 
 
@@ -126,26 +123,23 @@ class SlowClock:
         return [self.seconds[name]] * n
 
 
-def test_candidates_whose_rounds_do_not_fit_are_left_out_with_the_reason() -> None:
-    names = ["cpu", "placement 1", "placement 2", "placement 3"]
-    clock = SlowClock(dict.fromkeys(names, 3.0))
-    comparison = compare(
-        clock.run, names, ["cpu"], Protocol(limit_s=60.0), np.random.default_rng(0), clock=lambda: clock.now_s
-    )
-    assert set(comparison.samples) == {"cpu", "placement 1"}
-    assert all("rounds of all candidates take" in reason for reason in comparison.failures.values())
-    assert clock.now_s <= 90.0
-
-
-def test_what_has_no_time_to_warm_up_is_left_out() -> None:
+@pytest.mark.parametrize(
+    ("each_s", "limit_s", "left", "reason"),
+    [(3.0, 60.0, {"cpu", "placement 1"}, "rounds of all candidates take"), (30.0, 50.0, None, "before its turn")],
+)
+def test_candidates_for_which_there_is_no_time_are_left_out_with_the_reason(
+    each_s: float, limit_s: float, left: set[str] | None, reason: str
+) -> None:
     names = ["cpu", "placement 1", "placement 2"]
-    clock = SlowClock(dict.fromkeys(names, 30.0))
-    comparison = compare(
-        clock.run, names, ["cpu"], Protocol(limit_s=50.0), np.random.default_rng(0), clock=lambda: clock.now_s
-    )
-    assert "before its turn" in comparison.failures["placement 2"]
-    assert len(comparison.samples["cpu"].rounds) < 6  # the limit was passed fourfold
-    assert clock.now_s <= 5 * 50.0
+    clock, rng = SlowClock(dict.fromkeys(names, each_s)), np.random.default_rng(0)
+    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=limit_s), rng, clock=lambda: clock.now_s)
+    assert reason in found.failures["placement 2"]
+    if left is None:
+        assert len(found.samples["cpu"].rounds) < 6  # the limit was passed fourfold
+        assert clock.now_s <= 5 * limit_s
+    else:
+        assert set(found.samples) == left
+        assert clock.now_s <= 1.5 * limit_s
 
 
 def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
@@ -154,13 +148,9 @@ def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> Non
 
 
 def test_how_precise_a_ratio_is_said_to_be_ignores_who_is_ahead() -> None:
-    lengths = []
     for gain in (1.04, 1 / 1.04):
-        comparison = compare(
-            synthetic({"a": 1e-3, "b": 1e-3 * gain}, 1e-4), ["a", "b"], ["a"], QUICK, np.random.default_rng(0)
-        )
-        lengths.append(len(comparison.samples["a"].rounds))
-    assert lengths == [QUICK.max_rounds] * 2
+        comparison = measured({"a": 1e-3, "b": 1e-3 * gain}, 1e-4, ["a"])
+        assert len(comparison.samples["a"].rounds) == QUICK.max_rounds
 
 
 def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
@@ -179,14 +169,13 @@ def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
 
 
 def test_rounds_end_once_the_interval_is_narrow() -> None:
-    steady = compare(synthetic({"a": 1e-3, "b": 1e-3}, 1e-4), ["a", "b"], ["a"], QUICK, np.random.default_rng(0))
-    noisy = compare(synthetic({"a": 1e-3, "b": 1e-3}, 0.5), ["a", "b"], ["a"], QUICK, np.random.default_rng(0))
+    steady, noisy = (measured({"a": 1e-3, "b": 1e-3}, noise, ["a"]) for noise in (1e-4, 0.5))
     assert len(steady.samples["a"].rounds) == QUICK.min_rounds
     assert len(noisy.samples["a"].rounds) == QUICK.max_rounds
 
 
 def test_records_hold_the_figures_of_all_runs() -> None:
-    comparison = compare(synthetic({"a": 1e-3}, 0.1), ["a"], ["a"], QUICK, np.random.default_rng(0))
+    comparison = measured({"a": 1e-3}, 0.1, ["a"])
     record, seconds = comparison.samples["a"].record(), comparison.samples["a"].all_s
     assert record.runs == len(seconds)
     assert record.median_s == np.median(seconds)
