@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
 _SIZE = re.compile(rb'\ssize="(\d{1,99})"')
 _SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d{1,99}(?:\s*,\s*\d{1,99})*)?\s*\]\s*(?:,|$)")
+
+
+def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
+    """The file that a source is; where it is none, ``model`` is written to one that goes with ``stack``."""
+    if isinstance(source, str | Path):
+        return Path(source)
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))) / "model.xml"
+    ov.serialize(model, path)
+    return path
 
 
 def load_model(

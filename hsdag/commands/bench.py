@@ -175,7 +175,7 @@ def bench(
     given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
     given["executor"] = "cuda" if on_torch else "hetero"
     with Session(_source(model, placed) if on_torch else model, DeviceSet(specs, ()), **given) as session:
-        candidates = {spec.name: Candidate.on_device(spec) for spec in alone}
+        candidates = {spec.name: Candidate(spec.openvino_name) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)

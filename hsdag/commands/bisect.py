@@ -11,7 +11,6 @@ Legend: N ops.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import BoolArray, ComputationGraph
 from hsdag.ir.placement import Record
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.ir.reader import Shapes, load_model
+from hsdag.ir.reader import Shapes, load_model, model_file
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, CompareOutputs, WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import make_core
 from hsdag.search.verifying import Check
@@ -218,7 +217,7 @@ def bisect(
     name_uniquely(model)
     graph = graph_of(model)
     with ExitStack() as stack:
-        path = _file_of(source, model, stack)
+        path = model_file(source, model, stack)
         client = stack.enter_context(worker_client(WorkerSetup(path, (), dict(shapes or {}), seed, inputs), command))
 
         def look(v: int | None, *, alone: bool = False) -> Probe:
@@ -252,12 +251,3 @@ def bisect(
 def _probe(name: str, kind: str, found: Mapping[str, float | None], tolerance: float) -> Probe:
     difference = found["max_relative"]
     return Probe(name, kind, difference, difference is None or difference > tolerance)
-
-
-def _file_of(source: Any, model: ov.Model, stack: ExitStack) -> Path:
-    """A file with the model, which is written where there is none."""
-    if isinstance(source, str | Path):
-        return Path(source)
-    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))) / "model.xml"
-    ov.serialize(model, path)
-    return path

@@ -184,7 +184,7 @@ def _conclude(
     if found is not None:
         baselines |= automatic_candidates(session)
     too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
-    singles = {spec.name: Candidate.on_device(spec) for spec in session.devices.all if spec.name not in too_large}
+    singles = {spec.name: Candidate(spec.openvino_name) for spec in session.devices.all if spec.name not in too_large}
     barred = barred_devices(session, options, profile)
     if options.start is not None and profile is not None:
         why = barred_start(session, options.start, profile)

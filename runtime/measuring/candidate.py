@@ -48,11 +48,6 @@ class Candidate:
     objective: Objective = LATENCY
 
     @staticmethod
-    def on_device(spec: DeviceSpec) -> Candidate:
-        """The whole model on one device."""
-        return Candidate(spec.openvino_name)
-
-    @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:
         """A placement, by OpenVINO's device name per op; for the device alone where there is only one."""
         used = tuple(dict.fromkeys(devices))

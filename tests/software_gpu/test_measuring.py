@@ -53,7 +53,7 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
     assert [spec.name for spec in found.all] == ["A", "CPU", "GPU.0"]
     with worker_client(WorkerSetup(tiny_resnet, found.all)) as client:
         for spec in found.all:
-            assert client.call(Open("k", Candidate.on_device(spec)), 300.0).devices == (spec.openvino_name,)
+            assert client.call(Open("k", Candidate(spec.openvino_name)), 300.0).devices == (spec.openvino_name,)
 
 
 @pytest.mark.parametrize("way", ["ordinary", "shared"])

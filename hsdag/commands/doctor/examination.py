@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from hsdag.commands.doctor.machine import Device, Pair, examined_device, examine
 from hsdag.commands.doctor.model import ModelReport, examined_model
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
 from hsdag.ir.placement import Record
-from hsdag.ir.reader import Shapes, load_model
+from hsdag.ir.reader import Shapes, load_model, model_file
 from hsdag.ir.scenario import Scenario
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.platforms.devices import cpu_topology, named_devices
@@ -65,7 +64,7 @@ def examine(
     model = None if source is None else load_model(own, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
-        path = None if source is None else _file_of(source, model, stack)
+        path = None if model is None else model_file(source, model, stack)
         setup = WorkerSetup(path, (), dict(shapes or {}), scenarios=typical)
         client = stack.enter_context(worker_client(setup, command))
         questions = Questions(client, budget_s, on_step)
@@ -88,15 +87,6 @@ def examine(
         findings=tuple(found),
         next=next_commands(file, report, [device.spec() for device in loaded], partition_cpu, threads, given),
     )
-
-
-def _file_of(source: Any, model: Any, stack: ExitStack) -> Path:
-    """A file with the model, which is written where there is none."""
-    if isinstance(source, str | Path):
-        return Path(source)
-    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))) / "model.xml"
-    ov.serialize(model, path)
-    return path
 
 
 def next_commands(

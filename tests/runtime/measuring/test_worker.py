@@ -28,7 +28,7 @@ from hsdag.search.verifying import Check, Verifier
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")
-ALONE = Candidate.on_device(CPU)
+ALONE = Candidate(CPU.openvino_name)
 
 
 def is_close(relative: float | None) -> bool:
