@@ -101,13 +101,7 @@ class DeviceSpec:
         if base not in PLUGIN_LIBRARIES:
             choices = ", ".join(PLUGIN_LIBRARIES)
             raise DeviceError(f"device {name!r}: no device can be added over {plugin!r}; plugins are {choices}")
-        properties = dict(ADDED_DEFAULTS.get(base, {}))
-        for item in filter(None, (part.strip() for part in body.split(";"))):
-            key, equals, value = item.partition("=")
-            if not equals or not key.strip() or not value.strip():
-                raise DeviceError(f"device {name!r}: property {item!r} is not of the form KEY=VALUE")
-            properties[key.strip()] = value.strip()
-        return DeviceSpec(name, plugin, properties)
+        return DeviceSpec(name, plugin, {**ADDED_DEFAULTS.get(base, {}), **parse_properties(name, body)})
 
     @loads_plugins
     def register(self, core: Any) -> None:
@@ -131,6 +125,17 @@ class DeviceSpec:
             core.get_property(self.openvino_name, "FULL_DEVICE_NAME")
         except RuntimeError as error:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
+
+
+def parse_properties(name: str, text: str) -> dict[str, str]:
+    """The properties of a device called ``name`` from ``KEY=VALUE;...``. Raises DeviceError for other forms."""
+    properties = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if not key or not value:
+            raise DeviceError(f"device {name!r}: property {item!r} is not of the form KEY=VALUE")
+        properties[key] = value
+    return properties
 
 
 def split_devices(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.device import DeviceSpec, parse_devices, parse_properties
 from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.runtime.platforms.devices import DeviceSet
 from hsdag.runtime.platforms.usable import usable_cpus
@@ -24,7 +24,7 @@ class LogicalDevice:
     ``threads`` is what one op may use on the CPU. ``memory_bytes`` bounds the tensors that are live on the device,
     constants and inputs included, without what kernels need inside.
 
-    Raises OptionError for figures out of range, DeviceError for a device that torch does not have here.
+    Raises DeviceError for figures out of range and for a device that torch does not have here.
     """
 
     name: str
@@ -34,9 +34,9 @@ class LogicalDevice:
 
     def __post_init__(self) -> None:
         if not self.memory_bytes > 0:
-            raise OptionError(f"the memory of device {self.name!r} must be positive, not {self.memory_bytes:g} bytes")
+            raise DeviceError(f"the memory of device {self.name!r} must be positive, not {self.memory_bytes:g} bytes")
         if self.threads < 1:
-            raise OptionError(f"device {self.name!r} needs at least one thread, not {self.threads}")
+            raise DeviceError(f"device {self.name!r} needs at least one thread, not {self.threads}")
         if self.torch_device == "cpu":
             return
         kind, _, index = self.torch_device.partition(":")
@@ -107,21 +107,13 @@ def logical_device(spec: DeviceSpec) -> LogicalDevice:
     if not set(spec.properties) <= set(taken):
         given = ", ".join(spec.properties)
         raise DeviceError(f"device {spec.name!r}: a device over {spec.plugin} takes {' and '.join(taken)}, not {given}")
-    threads, memory_bytes = _number(spec, "threads", usable_cpus()), _number(spec, "memory", NO_LIMIT)
-    return LogicalDevice(spec.name, spec.plugin, memory_bytes, int(threads))
-
-
-def _number(spec: DeviceSpec, key: str, default: float) -> float:
-    if key not in spec.properties:
-        return default
-    text = spec.properties[key]
     try:
-        value = int(text) if key == "threads" else float(text)
+        threads = int(spec.properties.get("threads", usable_cpus()))
+        memory_bytes = float(spec.properties.get("memory", NO_LIMIT))
     except ValueError as error:
-        raise DeviceError(f"device {spec.name!r}: {key} must be a number, not {text!r}") from error
-    if not 0 < value < NO_LIMIT:
-        raise DeviceError(f"device {spec.name!r}: {key} must be above 0, not {text}")
-    return value
+        given = ", ".join(f"{key}={value}" for key, value in spec.properties.items())
+        raise DeviceError(f"device {spec.name!r}: {' and '.join(taken)} must be numbers, not {given}") from error
+    return LogicalDevice(spec.name, spec.plugin, memory_bytes, threads)
 
 
 def _parse(text: str) -> DeviceSpec:
@@ -131,10 +123,5 @@ def _parse(text: str) -> DeviceSpec:
             f"device {text.strip()!r} is none that torch runs: write cuda:0, NAME=cuda:0[memory=8e9] or "
             "NAME=cpu[threads=1]"
         )
-    properties = {}
-    for item in filter(None, (part.strip() for part in (match[3] or "").split(";"))):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not key or not value:
-            raise DeviceError(f"device {match[1]!r}: property {item!r} is not of the form KEY=VALUE")
-        properties[key] = value
-    return DeviceSpec(match[1] or match[2], match[2], properties)
+    name = match[1] or match[2]
+    return DeviceSpec(name, match[2], parse_properties(name, match[3] or ""))
