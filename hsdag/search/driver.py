@@ -14,7 +14,7 @@ from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluato
 from hsdag.fleet.pool import Pool
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Limits, Result
-from hsdag.placers.portfolio.restarts import search_with_restarts
+from hsdag.placers.portfolio.turns import search_with_restarts
 from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem

@@ -17,8 +17,7 @@ from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
 from hsdag.placers.lists.base import search_two_ops
 from hsdag.placers.names import method_names
-from hsdag.placers.portfolio.side_by_side import SideBySide
-from hsdag.placers.portfolio.turns import Turn
+from hsdag.placers.portfolio.turns import SideBySide, Turn
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.problem import Problem

@@ -1,4 +1,4 @@
-"""What holds for Placeto, GDP and the RNN-based method: draws, their probabilities, gradients, searches that resume."""
+"""What holds for several methods: draws, their probabilities, gradients, searches that resume."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ TINY = {
     "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
     "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
     "rnn": {"width": "6", "feeds_context": "true"},
+    "hsdag": {"hidden": "16", "score_bias": "0"},
 }
 PARTS = {
     "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
     "gdp": ("encoder.input", "encoder.rounds", "attention.0.query", "attention.0.key", "attention.0.value",
             "attention.0.distance", "attention.1", "out"),
     "rnn": ("features", "neighbours", "encoder", "first", "decoder", "device", "query", "key", "score", "out"),
+    "hsdag": ("encoder.input", "encoder.convolutions", "parsing.edge_mlp", "placer"),
 }  # fmt: skip
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
+BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
 EVERY_PART = pytest.mark.parametrize(("method", "part"), [(m, part) for m, parts in PARTS.items() for part in parts])
 PLAIN = Exploring()
@@ -75,7 +78,7 @@ def test_the_network_gives_decisions_the_probability_they_were_drawn_with(
     assert bool((now.entropy > 0).any())
 
 
-@METHODS
+@BY_UNIT
 def test_a_share_of_uniform_decisions_is_part_of_their_probability(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method)
@@ -91,7 +94,7 @@ def test_the_same_seed_draws_the_same_plans_and_another_one_others(method: str) 
     assert len(set(first)) == 4
 
 
-@METHODS
+@BY_UNIT
 def test_an_untrained_policy_prefers_no_device(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method, trained=False)
@@ -175,6 +178,8 @@ def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None
     policy = policy_of(random_problem(3, 14, 3), method, "paper")
     policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.network.named_parameters():
+        if not parameter.requires_grad:
+            continue
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
 
@@ -208,7 +213,7 @@ def test_what_training_loads_is_loaded_before_a_search_begins(
     assert len(made) == times
 
 
-@METHODS
+@BY_UNIT
 def test_the_first_updates_imitate_critical_path_where_asked_for(method: str) -> None:
     """Nothing is evaluated meanwhile, and the search ends with the last of them."""
     problem = one_fast(1)
@@ -226,7 +231,7 @@ def test_what_is_taught_needs_costs() -> None:
 
 
 @pytest.mark.slow
-@METHODS
+@BY_UNIT
 @pytest.mark.parametrize("fast", [0, 2])
 def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> None:
     """Without elites and before any single device was tried, so that draws alone can tell."""

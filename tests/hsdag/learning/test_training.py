@@ -58,23 +58,23 @@ def learn(trainer: Trainer, rollouts: Sequence[Rollout], values: Sequence[float]
         trainer._step([(rollouts, advantages)])
 
 
-def test_the_reward_of_hsdag_is_one_over_latency() -> None:
-    memory = Memory(replace(SMALL, reward=Reward.INVERSE))
-    memory.add([ONE, TWO], [Score(0.5), Score(0.25)])
-    assert memory.rewards(np.array([0.5, 0.25])).tolist() == [2.0, 4.0]
-
-
-def test_the_reward_of_doppler_is_minus_the_time_in_units_of_a_single_device() -> None:
-    memory = Memory(replace(SMALL, reward=Reward.NEGATIVE))
-    memory.add([ONE, TWO], [Score(0.5), Score(0.25)], single=True)
-    assert memory.rewards(np.array([0.5, 0.25])).tolist() == [-2.0, -1.0]
-
-
-def test_the_default_reward_has_no_scale_and_is_zero_at_the_best_single_device() -> None:
-    for unit in (1.0, 1e-3):
-        memory = Memory(SMALL)
-        memory.add([ONE, TWO], [Score(2 * unit), Score(3 * unit)], single=True)
-        assert memory.rewards(np.array([2.0, 1.0]) * unit) == pytest.approx([0.0, math.log(2)])
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (Reward.INVERSE, [2.0, 4.0]),
+        (Reward.NEGATIVE, [-2.0, -1.0]),
+        (Reward.SQUARE_ROOT, [-math.sqrt(2.0), -1.0]),
+        (Reward.LOG_RATIO, [-math.log(2.0), 0.0]),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_rewards_relative_to_the_best_single_device_have_no_unit(
+    reward: Reward, expected: list[float], unit: float
+) -> None:
+    memory = Memory(replace(SMALL, reward=reward))
+    memory.add([ONE, TWO], [Score(0.5 * unit), Score(0.25 * unit)], single=True)
+    in_unit = unit if reward is Reward.INVERSE else 1.0
+    assert memory.rewards(np.array([0.5, 0.25]) * unit) == pytest.approx(np.array(expected) / in_unit)
 
 
 def test_a_failure_counts_as_four_times_the_worst_value() -> None:

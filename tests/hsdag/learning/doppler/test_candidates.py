@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.learning.doppler.policy import Cover, log_p_in_turn
+from hsdag.learning.doppler.policy import log_p_in_turn
 from hsdag.learning.policy import log_probabilities
 
 SPREADS = (1.0, 40.0, 2000.0)
@@ -35,12 +35,3 @@ def test_choices_in_turn_have_the_probabilities_and_entropies_of_a_softmax(num_s
     for ours, expected in zip(*found, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
     assert (found[0][1] >= 0.0).all()
-
-
-def test_nodes_cover_the_steps_of_an_op_once_each() -> None:
-    first = torch.tensor([[0, 0, 1, 0, 3, 2, 6, 0, 4]])
-    cover = Cover.of(first)
-    for op, begin in enumerate(first[0].tolist()):
-        nodes = cover.node[cover.op == op]
-        times = (cover.above[:, :, None] == nodes).sum(dim=(1, 2))
-        assert times.tolist() == [int(begin <= step <= op) for step in range(9)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.learning.gdp.network import FARTHEST, GdpConfig, GdpNetwork, Segments
+from hsdag.learning.gdp.network import FARTHEST, GdpConfig, Segments
 from hsdag.learning.inputs import tokens_of
 from hsdag.learning.networks import Edges, PooledSage
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
@@ -69,16 +69,6 @@ def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:
     sent = torch.sigmoid(sage.sent(h))
     around = torch.stack([sent[2], sent[2], torch.maximum(sent[0], sent[1])])
     torch.testing.assert_close(sage(h, edges), sage.out(torch.cat([h, around], dim=1)))
-
-
-@pytest.mark.parametrize("segment", [3, 16])
-def test_one_pass_gives_the_logits_of_all_units(segment: int) -> None:
-    x, edges = torch.randn(7, 5, generator=generator()), torch.tensor([[0, 1, 2], [1, 2, 3]])
-    config = GdpConfig(width=8, heads=2, segment=segment)
-    order = torch.from_numpy(np.random.default_rng(0).permutation(7))
-    network = GdpNetwork(x, Edges(edges[0], edges[1], torch.zeros(3, 1)), order, 4, config, generator())
-    assert network.logits().shape == (7, 4)
-    assert bool((network.logits() == 0).all())
 
 
 def test_shards_that_cost_the_same_can_be_told_apart() -> None:

@@ -14,7 +14,7 @@ from hsdag.learning.hsdag.network import HsdagConfig, Situation
 from hsdag.learning.hsdag.policy import Draw, GroupPolicy
 from hsdag.learning.policy import Rollout
 from hsdag.runtime.problems.plan import Plan
-from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for, trained_a_little
+from tests.hsdag.learning.hsdag.test_learning_policy import chain, policy_for
 from tests.hsdag.learning.test_training import learn, trainer_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
@@ -47,24 +47,6 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
     learn(trainer, [faster, slower], [1.0, 2.0])
     change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5
     assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("sampled", [True, False], ids=["sampled parsing", "the paper's parsing"])
-def test_the_gradient_of_every_part_is_the_numerical_derivative(part: str, sampled: bool) -> None:
-    policy = trained_a_little(replace(SMALL, sampled_parsing=sampled))
-    rollouts = drawn(policy)
-    chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
-    gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
-    length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
-    assert length > 0.01
-    step, values = 1e-3, []
-    with torch.no_grad():
-        for sign in (1.0, -2.0):  # a step up the gradient, then as far down from where it began
-            for parameter, gradient in zip(chosen, gradients, strict=True):
-                parameter.add_(gradient / length, alpha=sign * step)
-            values.append(policy.likelihood(rollouts).log_p.sum())
-    assert ((values[0] - values[1]) / (2 * step)).item() == pytest.approx(length.item(), rel=0.03)
 
 
 def test_a_search_changes_the_weights_of_every_part() -> None:

@@ -56,16 +56,6 @@ def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
     assert torch.allclose(p[10:], torch.tensor([0.5, 0.0, 0.5]).expand(10, 3))
 
 
-def test_drawn_placements_are_always_supported() -> None:
-    rng = np.random.default_rng(0)
-    supported = rng.random((20, 3)) < 0.5
-    supported[np.arange(20), rng.integers(0, 3, 20)] = True
-    problem = chain(supported=supported)
-    policy = policy_for(problem)
-    rollouts = [*drawn(policy, 50), policy.best(torch.Generator())]
-    assert all(problem.is_legal(rollout.plan.placement) for rollout in rollouts)
-
-
 def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     rollouts = drawn(policy)
@@ -82,12 +72,6 @@ def trained_a_little(config: HsdagConfig) -> GroupPolicy:
         for parameter in policy.network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return policy
-
-
-def test_without_exploration_decisions_have_the_probability_they_were_drawn_with() -> None:
-    policy = trained_a_little(SMALL)
-    now = policy.likelihood(drawn(policy, 5))
-    assert torch.allclose(now.log_p, now.drawn, atol=1e-5)
 
 
 def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> None:

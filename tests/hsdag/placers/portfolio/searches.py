@@ -8,7 +8,7 @@ from hsdag.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.fleet.pool import Pool
 from hsdag.placers.incumbent import Limits, Result
-from hsdag.placers.portfolio.restarts import search_with_restarts
+from hsdag.placers.portfolio.turns import search_with_restarts
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of

@@ -17,8 +17,7 @@ from hsdag.fleet.pool import Exchange, Findings, Job, Pool
 from hsdag.ir.errors import ExecutionError
 from hsdag.placers.incumbent import Limits, Status
 from hsdag.placers.names import method_names
-from hsdag.placers.portfolio.restarts import search_with_restarts
-from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob
+from hsdag.placers.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.plan import Plan
@@ -124,7 +123,7 @@ def test_a_plan_that_a_turn_tells_is_recorded_before_the_turn_ends() -> None:
 
 
 def test_a_proof_that_is_told_ends_the_search_which_leaves_its_workers_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.placers.portfolio.side_by_side.GRACE_S", 0.0)
+    monkeypatch.setattr("hsdag.placers.portfolio.turns.GRACE_S", 0.0)
     alone = searched(PROBLEM, "heft", None)[0]
 
     class Proves(Here):
@@ -188,7 +187,7 @@ class Measuring(RecordingEvaluator):
 def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(
     is_resumed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hsdag.placers.portfolio.restarts.LEAST_ROLLOUT_S", 0.0)
+    monkeypatch.setattr("hsdag.placers.portfolio.turns.LEAST_ROLLOUT_S", 0.0)
     host, kept, evaluator = Recording(), Kept(), Measuring(4.0)
     placer = make_placer("hsdag", changes={"updates": "2", "plans_per_update": "4"}, is_cheap=True)
     if is_resumed:
