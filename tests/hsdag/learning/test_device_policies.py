@@ -40,7 +40,13 @@ PARTS = {
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
 BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
-EVERY_PART = pytest.mark.parametrize(("method", "part"), [(m, part) for m, parts in PARTS.items() for part in parts])
+EVERY_PART = pytest.mark.parametrize(
+    ("method", "preset", "part"),
+    [
+        *((method, "default", part) for method, parts in PARTS.items() for part in parts),
+        *(("hsdag", "paper", part) for part in PARTS["hsdag"]),
+    ],
+)
 PLAIN = Exploring()
 ROUND = r"encoder\.(rounds|convolutions)\.\d$"
 
@@ -129,9 +135,9 @@ def test_a_plan_is_replayed_and_imitated(method: str) -> None:
 
 
 @EVERY_PART
-def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, part: str) -> None:
+def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, preset: str, part: str) -> None:
     """Along the gradient and a direction drawn at random, in which what a cut gradient lacks counts too."""
-    policy = policy_of(random_problem(3, 14, 3), method)
+    policy = policy_of(random_problem(3, 14, 3), method, preset)
     rollouts = policy.draw(3, PLAIN, generator())
     chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
     gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
@@ -173,13 +179,11 @@ def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: 
     assert min(learned) > 0
 
 
-@METHODS
+@BY_UNIT
 def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None:
     policy = policy_of(random_problem(3, 14, 3), method, "paper")
     policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.network.named_parameters():
-        if not parameter.requires_grad:
-            continue
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
 
