@@ -52,16 +52,6 @@ def test_every_op_gets_openvinos_name_of_its_device(model: ov.Model, alternating
         assert found[names[v]] == f"CPU_{devices[v]}"
 
 
-def test_submodels_are_as_many_as_runs_of_one_device_along_a_chain(core: ov.Core, place: Place) -> None:
-    x = op.parameter([4], np.float32, name="x")
-    y = x
-    for _ in range(6):
-        y = op.tanh(op.relu(y))
-    model = ov.Model([y], [x], "chain")
-    placement = place(model, lambda s: ("FAST", "SLOW")[s // 4 % 2])
-    assert int(placement.compile(core, model).get_property("HETERO_NUMBER_OF_SUBMODELS")) == 3
-
-
 @pytest.mark.parametrize("device", ["FAST", "SLOW"])
 def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, place: Place, device: str) -> None:
     placement = place(model, lambda _: device)

@@ -78,25 +78,6 @@ def test_an_op_that_raises_is_named_with_its_device_and_the_next_inference_works
         assert works(model)
 
 
-def test_a_failed_inference_leaves_another_in_flight_alone(core: ov.Core) -> None:
-    gate, calls = Gate(), iter([True, True])
-
-    def call() -> None:
-        gate()
-        if next(calls, False):
-            raise ValueError("the first one")
-
-    with compiled(core, python_model(second=call)) as model:
-        first, other = model.create_infer_request(), model.create_infer_request()
-        first.start_async(X)
-        other.start_async(X)
-        gate.opened.set()
-        other.wait()
-        with pytest.raises(ExecutionError, match="the first one"):
-            first.wait()
-        assert np.allclose(other.results[0], expected(X), atol=1e-6)
-
-
 def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> None:
     calls = iter([True])
 
@@ -109,22 +90,14 @@ def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> No
         assert works(model)
 
 
-def test_the_time_limit_names_the_op_and_the_device_that_it_waited_for(core: ov.Core) -> None:
-    gate = Gate()
-    with compiled(core, python_model(second=gate), limit_s=0.1) as model:
-        with pytest.raises(
-            ExecutionError, match=r"took more than 0.1 s; it waited for 'two .. sigmoid' on device CPU_1"
-        ):
-            model(X)
-        gate.opened.set()
-
-
 def test_a_part_that_hung_is_refused_until_its_device_comes_back(core: ov.Core) -> None:
     hanging = Gate()
     calls = iter([hanging])
     with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
         first, second = model.create_infer_request(), model.create_infer_request()
-        with pytest.raises(ExecutionError, match=r"waited for 'two .. sigmoid' on device CPU_1"):
+        with pytest.raises(
+            ExecutionError, match=r"took more than 0.6 s; it waited for 'two .. sigmoid' on device CPU_1"
+        ):
             first.infer(X)
         assert not hanging.left.is_set()
         with pytest.raises(ExecutionError, match="CPU_1 failed: the device has not come back"):
@@ -199,19 +172,6 @@ def test_what_hung_is_freed_when_it_comes_back(core: ov.Core) -> None:
     python_model()  # other calls take the place of the one that holds it
     del call, held
     wait_until(lambda: ref() is None)
-
-
-def test_cancellation_in_mid_run_ends_it_and_the_next_inference_works(core: ov.Core) -> None:
-    gate = Gate()
-    with compiled(core, python_model(first=gate)) as model:
-        request = model.create_infer_request()
-        request.start_async(X)
-        assert gate.entered.wait(FOREVER_S)
-        request.cancel()
-        gate.opened.set()
-        with pytest.raises(ExecutionError, match="the inference of 'python' was cancelled"):
-            request.wait()
-        assert np.allclose(request.infer(X)[0], expected(X), atol=1e-6)
 
 
 def test_closing_in_mid_run_cancels_it(core: ov.Core) -> None:
@@ -344,9 +304,10 @@ def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
         assert gate.entered.wait(FOREVER_S)
         cancelled.cancel()
         gate.opened.set()
-        with pytest.raises(ExecutionError, match="was cancelled"):
+        with pytest.raises(ExecutionError, match="the inference of 'python' was cancelled"):
             cancelled.wait()
         counted.count = 0
         assert np.allclose(other.infer(X)[0], expected(X), atol=1e-6)
         assert counted.count == 1
         assert not openvino_backend.LEFT_BEHIND
+        assert np.allclose(cancelled.infer(X)[0], expected(X), atol=1e-6)

@@ -105,15 +105,6 @@ def test_a_backend_is_closed_after_the_last_run_whoever_closes() -> None:
     assert closed == [[0]] * 4
 
 
-def test_closing_from_on_end_comes_back_and_closes() -> None:
-    backend = HandBackend()
-    engine = Engine(chain(2), backend)
-    run = engine.submit(on_end=lambda _: engine.close())
-    assert run.wait(FOREVER_S)
-    engine.close()
-    assert backend.calls_of("close") == [0]
-
-
 def test_runs_submitted_while_another_thread_closes_end_or_are_refused() -> None:
     for _ in range(20):
         engine, runs = Engine(chain(3), NullBackend()), list[Run]()

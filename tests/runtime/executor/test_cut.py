@@ -120,40 +120,14 @@ def test_a_join_that_nothing_else_reads_at_home_runs_only_where_it_is_read(place
 
 
 @given(placed_graphs)
-def test_instances_of_a_part_wait_for_the_same_crossings_and_hold_back_the_same(placed: Placed) -> None:
+def test_parts_are_what_edges_join_whose_ends_wait_for_the_same_and_hold_back_the_same(placed: Placed) -> None:
     instances, parts = placed.initial()
-    around = crossings(instances, instance_graph(instances))
-    label = parts.labels.tolist()
-    for p in range(parts.num_groups):
-        assert len({around[i] for i in range(len(label)) if label[i] == p}) == 1
-
-
-@given(placed_graphs)
-def test_parts_are_the_coarsest_that_make_nobody_wait(placed: Placed) -> None:
-    """Where an edge joins two parts of one device, someone would wait longer were they one."""
-    instances, parts = placed.initial()
-    around = crossings(instances, instance_graph(instances))
-    for u, v in zip(instances.edge_src.tolist(), instances.edge_dst.tolist(), strict=True):
-        if instances.device[u] == instances.device[v] and parts.labels[u] != parts.labels[v]:
-            assert around[u] != around[v]
-
-
-@given(placed_graphs)
-def test_members_of_a_part_hang_together(placed: Placed) -> None:
-    instances, parts = placed.initial()
-    graph = instance_graph(instances).to_undirected()
-    for p in range(parts.num_groups):
-        assert nx.is_connected(graph.subgraph(np.flatnonzero(parts.labels == p).tolist()))
-
-
-def test_a_part_with_a_detour_over_another_device_is_split() -> None:
-    graph = graph_from_edges(
-        ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"],
-        [(0, 1), (1, 2), (2, 3), (1, 4), (3, 4), (4, 5)],
-    )
-    device = np.asarray([0, 0, 1, 0, 0, 0])
-    parts = plan_cut(graph, device, 2, CutOptions(merge=False)).cut.subgraphs
-    assert [(part.device, part.ops) for part in parts] == [(0, (1,)), (1, (2,)), (0, (3, 4))]
+    graph = instance_graph(instances)
+    around = crossings(instances, graph)
+    joined = nx.Graph((u, v) for u, v in graph.edges if around[u] == around[v])
+    joined.add_nodes_from(graph)
+    found = {frozenset(parts.members.of(p).tolist()) for p in range(parts.num_groups)}
+    assert found == {frozenset(part) for part in nx.connected_components(joined)}
 
 
 def test_an_op_of_which_only_the_shape_is_read_does_not_run() -> None:

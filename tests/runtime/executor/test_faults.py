@@ -257,21 +257,7 @@ def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
     assert ended == list(range(1, 51))
 
 
-def test_waiting_for_another_run_in_on_end_is_an_error_and_no_deadlock() -> None:
-    found: list[str] = []
-
-    def wait(_: Run) -> None:
-        with pytest.raises(RuntimeError, match="must not wait") as caught:
-            engine.submit(1).wait()
-        found.append(str(caught.value))
-
-    with Engine(chain(1), NullBackend()) as engine:
-        assert engine.submit(0, on_end=wait).wait(FOREVER_S)
-        engine.submit(2).wait(FOREVER_S)
-    assert len(found) == 1
-
-
-def test_waiting_in_the_on_end_of_a_run_out_of_time_is_an_error_too() -> None:
+def test_waiting_in_the_on_end_of_a_run_out_of_time_is_an_error_and_no_deadlock() -> None:
     refused = threading.Event()
 
     def wait(_: Run) -> None:

@@ -9,6 +9,8 @@ import pytest
 from hsdag.runtime.executor import Engine, Run
 from tests.runtime.executor.hand_backend import HandBackend, chain
 
+pytestmark = pytest.mark.usefixtures("is_helped")
+
 
 def test_only_with_help_does_the_reporting_thread_start_the_next_task(is_helped: bool) -> None:
     backend = HandBackend(frozenset({0, 1}))
@@ -23,7 +25,7 @@ def test_only_with_help_does_the_reporting_thread_start_the_next_task(is_helped:
     assert ("reporter" in backend.threads) is is_helped
 
 
-def test_a_helping_thread_must_not_wait_for_another_run() -> None:
+def test_on_end_must_not_wait_for_another_run_whoever_calls_it() -> None:
     refused: list[bool] = []
 
     def wait_for_second(_: Run) -> None:
@@ -42,7 +44,7 @@ def test_a_helping_thread_must_not_wait_for_another_run() -> None:
     assert refused == [True]
 
 
-def test_a_helping_thread_may_close_the_engine() -> None:
+def test_on_end_may_close_the_engine_whoever_calls_it() -> None:
     backend = HandBackend(frozenset({0}))
     engine = Engine(chain(1), backend)
     run = engine.submit(on_end=lambda _: engine.close())
