@@ -24,13 +24,13 @@ from hsdag.runtime.platforms.usable import usable_cpus
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.barred import faster_but_barred, unheld
 from hsdag.search.driver import budget_shortage
 from hsdag.search.final import FinalResult, family_ratios
+from hsdag.search.limits import faster_but_disallowed, ignored
 from hsdag.search.options import PlaceOptions
 from hsdag.search.result import CostsRecord, Member, PlaceResult, Row, Tally, TimelineRecord
 from hsdag.search.run_folder import PlanRecord
-from hsdag.search.searching import Found
+from hsdag.search.searching import SearchSummary
 from hsdag.search.session import Session
 from hsdag.version import __version__
 
@@ -57,7 +57,7 @@ class Outcome:
     session: Session
     problem: Problem
     options: PlaceOptions
-    found: Found | None
+    found: SearchSummary | None
     plans: Mapping[str, Plan]
     result: FinalResult
     too_large: Mapping[str, str]
@@ -81,7 +81,7 @@ class Outcome:
             placement_file=None if placement_file is None else str(placement_file),
             rows=rows,
             failures={**too_large, **result.comparison.failures},
-            turned_down=turned_down(result, list(self.plans)) | faster_but_barred(result),
+            turned_down=turned_down(result, list(self.plans)) | faster_but_disallowed(result),
             verdict=result.verdicts[result.answer],
             finalists={name: PlanRecord.of(plan, len(self.session.devices.all)) for name, plan in self.plans.items()},
             tally=Tally() if found is None else Tally.of(found.recorder.events, found.num_simulated),
@@ -187,8 +187,8 @@ class Outcome:
         return speed_sentence(
             *(result.answer, result.best_single, ratio, over, turned_down(result, list(self.plans)), gain, uncompared),
             over_start=gained,
-            barred=faster_but_barred(result),
-            unheld=unheld(self.options),
+            disallowed=faster_but_disallowed(result),
+            ignored=ignored(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
             twin="a bulk-synchronous run" if self.session.is_on_torch else "HETERO",
             takes=self.options.objective.takes,
@@ -213,9 +213,9 @@ class Outcome:
             reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
         elif answer in self.plans:
             reason = f"no placement that was compared and uses every device is {better}"
-        elif set(idle) <= set(result.barred) and result.verdicts.keys() & set(idle):
-            reason = result.barred[idle[0]]
-        elif any(v.reason is not None for n, v in result.verdicts.items() if n not in (answer, *result.barred)):
+        elif set(idle) <= set(result.disallowed) and result.verdicts.keys() & set(idle):
+            reason = result.disallowed[idle[0]]
+        elif any(v.reason is not None for n, v in result.verdicts.items() if n not in (answer, *result.disallowed)):
             reason = f"the {better} placements were rejected"
         elif any(name in result.comparison.samples for name in self.plans):
             reason = f"no split placement was measured to be {better} than {answer}"
@@ -232,7 +232,7 @@ class Outcome:
         held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), self.session.widens)
         return dict(zip(self.problem.devices, held.tolist(), strict=True))
 
-    def _why_uncompared(self, found: Found) -> str | None:
+    def _why_uncompared(self, found: SearchSummary) -> str | None:
         """Why no split placement has a figure in the comparison; None where one has."""
         comparison = self.result.comparison
         if any(name in comparison.samples for name in self.plans):
@@ -308,8 +308,8 @@ def speed_sentence(
     uncompared: str | None = None,
     *,
     over_start: Ratio | None = None,
-    barred: Mapping[str, str] | None = None,
-    unheld: str | None = None,
+    disallowed: Mapping[str, str] | None = None,
+    ignored: str | None = None,
     no_single: str = NO_SINGLE,
     twin: str = "HETERO",
     takes: str = LATENCY.takes,
@@ -320,13 +320,13 @@ def speed_sentence(
     the reason why they are not the answer, and the answer itself where there is an objection; ``over_hetero`` is
     what another executor gains over HETERO, or what ``twin`` names, with the same placement; ``uncompared`` is why no
     split was compared; ``over_start`` is what the answer gains over the placement that the search started with;
-    ``barred`` says why candidates that are faster can be no answer, and why the best single device can be none;
-    ``unheld`` is what OpenVINO's own choices are made without; ``no_single``
+    ``disallowed`` says why candidates that are faster can be no answer, and why the best single device can be none;
+    ``ignored`` is what OpenVINO's own choices are made without; ``no_single``
     says why there is no single device to compare with, where there is none; a plan ``takes`` so many times as long, or
     as much of what the objective counts.
     """
     faster_word = better_word(takes)
-    turned_down, others = dict(turned_down or {}), dict(barred or {})
+    turned_down, others = dict(turned_down or {}), dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
     objection = turned_down.pop(answer, None)
     reasons = "; ".join(f"{name} was {faster_word}, but {reason}" for name, reason in turned_down.items())
@@ -359,7 +359,7 @@ def speed_sentence(
     if faster:
         names = " and ".join(faster)
         sentence += f"; OpenVINO's own {names} measured {faster_word} than the placement"
-        sentence += f" {unheld}" if unheld is not None else ""
+        sentence += f" {ignored}" if ignored is not None else ""
     for name, reason in others.items():
         sentence += f"; {name} was {faster_word}, but can be no answer: {reason}"
     if objection is not None:
@@ -387,7 +387,7 @@ def turned_down(result: FinalResult, finalists: Sequence[str]) -> dict[str, str]
     others = [name for name in finalists if name in result.ratios and name != result.answer]
     reasons = {name: verdict.reason for name, verdict in result.verdicts.items() if verdict.reason is not None}
     found = too_few_rounds({name: result.ratios[name] for name in others}) | reasons
-    return {name: why for name, why in found.items() if name not in result.barred}
+    return {name: why for name, why in found.items() if name not in result.disallowed}
 
 
 def _interval(ratio: Ratio) -> str:

@@ -28,13 +28,13 @@ from hsdag.runtime.platforms.devices import (
     with_values,
 )
 from hsdag.runtime.problems.problem import Problem
-from hsdag.search.barred import barred_devices, barred_start, check_start
 from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.final import final_comparison
+from hsdag.search.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.search.options import PlaceOptions
 from hsdag.search.result import PlaceResult, write_result
 from hsdag.search.run_folder import RESULT
-from hsdag.search.searching import Found, search_placements
+from hsdag.search.searching import SearchSummary, search_placements
 from hsdag.search.session import Session
 from hsdag.search.verifying import check_of
 
@@ -165,7 +165,7 @@ def _conclude(
     session: Session,
     problem: Problem,
     options: PlaceOptions,
-    found: Found | None,
+    found: SearchSummary | None,
     start: Mapping[str, Candidate],
     watcher: Watcher,
     profile: ModelProfile | None,
@@ -185,10 +185,10 @@ def _conclude(
         baselines |= automatic_candidates(session)
     too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
     singles = {spec.name: Candidate(spec.openvino_name) for spec in session.devices.all if spec.name not in too_large}
-    barred = barred_devices(session, options, profile)
+    disallowed = disallowed_devices(session, options, profile)
     if options.start is not None and profile is not None:
-        why = barred_start(session, options.start, profile)
-        barred |= {} if why is None else dict.fromkeys(start, why)
+        why = disallowed_start(session, options.start, profile)
+        disallowed |= {} if why is None else dict.fromkeys(start, why)
     limit_s = comparison_s(options.budget_s, options.protocol)
     result = final_comparison(
         session.runner,
@@ -202,7 +202,7 @@ def _conclude(
         ),
         check_of(session, options.reference, options.max_difference),
         start=start,
-        barred=barred,
+        disallowed=disallowed,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba.core import event as numba_event
 
 from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.evaluators.memory import MemoryCheck
 from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
 from hsdag.fleet.pool import Pool
+from hsdag.ir.kernels import compiling, is_interpreted
 from hsdag.placers.base import Placer
 from hsdag.placers.incumbent import Contribution, Limits, Result
 from hsdag.placers.portfolio.turns import search_with_restarts
@@ -25,6 +28,11 @@ TELL_EVERY_S = 0.1
 
 ENOUGH_PLACEMENTS = 10
 """A budget that is too short to measure this many placements is reported as too short."""
+
+
+ONCE = "compiling the search for this machine, once; this takes about a minute"
+FEW_PLANS = 12
+"""Plans, beside every single device, that a method of few plans has simulated at most."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +155,52 @@ def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int =
         f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
         f"--budget {enough_s:.0f}s is enough for {enough}"
     )
+
+
+class _Compiling(numba_event.Listener):
+    """Says that something is compiled, when the first function is; and how long all of them took."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._depth, self._begin_s = say, 0, 0.0
+        self.is_said, self.seconds = False, 0.0
+
+    def on_start(self, _: numba_event.Event) -> None:
+        if not self.is_said:
+            self.is_said = True
+            self._say(ONCE)
+        if self._depth == 0:
+            self._begin_s = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, _: numba_event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.monotonic() - self._begin_s
+
+
+def compile_search(
+    placer: Placer[Any],
+    problem: Problem,
+    evaluate: Callable[[], object],
+    *,
+    takes_order: bool,
+    say: Callable[[str], None],
+    once: Callable[[], object] = lambda: None,
+) -> float:
+    """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated; then call ``once``.
+
+    What a method of few plans calls on a small problem is interpreted, and not compiled at all. The seconds of
+    compiling, 0 where nothing was compiled. ``say`` hears of it when the first function is. Raises OptionError for a
+    problem that the placer cannot search.
+    """
+    placer.check(problem)
+    graph = problem.units.fine
+    steps = float((graph.num_ops + len(graph.edge_src)) * problem.num_devices * (FEW_PLANS + problem.num_devices))
+    listener = _Compiling(say)
+    with numba_event.install_listener("numba:compile", listener):
+        with compiling(is_short=placer.tries_few and is_interpreted(steps)):
+            evaluate()
+        with compiling(is_short=is_interpreted(steps)):
+            placer.prepare(problem, takes_order=takes_order)
+        once()
+    return listener.seconds

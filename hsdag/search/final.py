@@ -26,8 +26,8 @@ class FinalResult:
 
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
     finalists, baselines and devices are a family each, and so is the placement that the search started with.
-    ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all; ``barred`` says
-    of candidates why they may not.
+    ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all;
+    ``disallowed`` says why others may not.
     """
 
     opened: Mapping[str, Opened]
@@ -36,7 +36,7 @@ class FinalResult:
     best_single: str | None  # the fastest device alone, where one runs the model
     answer: str
     verdicts: Mapping[str, Verdict]  # on the answer and every candidate that was rejected
-    barred: Mapping[str, str] = field(default_factory=dict)
+    disallowed: Mapping[str, str] = field(default_factory=dict)
 
 
 def final_comparison(
@@ -48,7 +48,7 @@ def final_comparison(
     check: Check,
     *,
     start: Mapping[str, Candidate] | None = None,
-    barred: Mapping[str, str] | None = None,
+    disallowed: Mapping[str, str] | None = None,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -60,7 +60,7 @@ def final_comparison(
     the best single device and of ``start``, the placement that the search began with, where that is faster than the
     device and passes; if it runs in a process of its own, and if its outputs are as ``check`` wants them. Otherwise it
     is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
-    passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``barred``, each
+    passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``disallowed``, each
     with the reason, are measured and are never the answer; where ``check`` is a limit, nor are devices that differ
     more: then no finalist has to be faster than they are. Finalists and baselines for which
     ``protocol.limit_s`` is too short are left out, and the comparison's failures say so. Raises SearchError when no
@@ -69,7 +69,7 @@ def final_comparison(
     begin_s, begun = clock(), dict(start or {})
     always, others = {**singles, **begun}, {**finalists, **automatic}
     opened, failures = _open_all(runner, always, others, protocol.limit_s, on_step, clock)
-    verifier, reasons = Verifier(runner, check), dict(barred or {})
+    verifier, reasons = Verifier(runner, check), dict(disallowed or {})
     verdicts = _differing(verifier, check, [name for name in singles if name in opened], on_step)
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
@@ -107,16 +107,19 @@ def _differing(
     return {name: verifier.compared(name) for name in singles}
 
 
-def _why_none(check: Check, comparison: Comparison, verdicts: Mapping[str, Verdict], barred: Mapping[str, str]) -> str:
+def _why_none(
+    check: Check, comparison: Comparison, verdicts: Mapping[str, Verdict], disallowed: Mapping[str, str]
+) -> str:
     """Why no candidate is the answer."""
     reasons = [f"{name}: {reason}" for name, reason in comparison.failures.items()]
-    judged = dict(barred) | {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
+    rejected = {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
+    judged = dict(disallowed) | rejected
     reasons += [f"{name}: {reason}" for name, reason in judged.items()]
     if check.is_limit:
         return f"no candidate keeps --max-difference {check.max_difference:g}; {'; '.join(reasons)}"
     if not reasons:
         return "no device holds the whole model, and no placement was found in time; raise --budget"
-    if barred and len(judged) == len(barred):
+    if disallowed and len(judged) == len(disallowed):
         return f"no placement that keeps the limits was found in time, raise --budget; {'; '.join(reasons[:4])}"
     if not judged:
         return f"no candidate ran; {'; '.join(reasons[:4])}"

@@ -32,15 +32,13 @@ from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.units import unit_ranks
-from hsdag.search.compiling import compile_search
-from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage
-from hsdag.search.held import held_to
+from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage, compile_search
+from hsdag.search.limits import within_difference
 from hsdag.search.options import PlaceOptions
 from hsdag.search.placed_model import with_costs
 from hsdag.search.ruled_out import without_ruled_out
 from hsdag.search.run_folder import RunFolder, RunRecord
-from hsdag.search.session import Session
-from hsdag.search.settling import settle
+from hsdag.search.session import Session, normalize_objective
 from hsdag.search.verifying import Verifier, check_of
 
 FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
@@ -51,7 +49,7 @@ NUM_STARTS = 4
 
 _TRIAL = "trial"
 
-HELD_SHARE = 0.2
+DIFFERENCE_SHARE = 0.2
 """Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
 
 LEAST_SEARCH_SHARE = 0.25
@@ -59,7 +57,7 @@ LEAST_SEARCH_SHARE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class SearchSpace:
     """The problem to search over, and where the reward simulates, a profile and the costs that follow from it.
 
     ``ruled_out`` are sentences on splits that the profile leaves out of the problem; ``unprofiled`` says why there is
@@ -79,7 +77,7 @@ class Ground:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchSummary:
     """What a search found: all that it measured, how many it simulated, and the plans worth comparing.
 
     ``profile`` is what was measured of the model, and ``unprofiled`` why it was not where it should have been;
@@ -111,23 +109,23 @@ def search_placements(
     resume: bool = False,
     watcher: Watcher | None = None,
     pool: Pool | None = None,
-) -> Found:
+) -> SearchSummary:
     """Search for placements of a session's model by the options' method and reward, without the final comparison.
 
     What is simulated is computed by a ``pool`` as well.
     """
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
-    ground, verifier = prepare(session, options, watcher), _verifier(session, options)
+    space, verifier = prepare(session, options, watcher), _verifier(session, options)
     if options.max_difference is not None:
-        ground = _held(session, ground, options, verifier, watcher)
-    problem, left_s = ground.problem, options.budget_s
-    placer = options.placer(is_cheap=ground.costs is not None)
+        space = _within_difference(session, space, options, verifier, watcher)
+    problem, left_s = space.problem, options.budget_s
+    placer = options.placer(is_cheap=space.costs is not None)
     placer.check(problem)
     folder = _open_folder(run_folder, session, problem, options, resume)
     if folder is not None:
         session.open_until_end(folder)
-        folder.keep_model(session.graph, ground.profile)
+        folder.keep_model(session.graph, space.profile)
     inner = MeasuredEvaluator(
         problem,
         session.devices.placed,
@@ -137,8 +135,8 @@ def search_placements(
         objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
     )
     compiling_s = 0.0
-    if ground.costs is not None:
-        costs, some = ground.costs, problem.supported.argmax(axis=1)
+    if space.costs is not None:
+        costs, some = space.costs, problem.supported.argmax(axis=1)
         compiling_s = compile_search(
             placer,
             problem,
@@ -149,9 +147,9 @@ def search_placements(
         begin_s += compiling_s
         left_s = max(left_s - (time.monotonic() - begin_s), LEAST_SEARCH_SHARE * left_s)
     num_first = problem.num_devices + 1
-    is_short = options.resolved_reward == "hybrid" and left_s < num_first * ground.compile_s
+    is_short = options.resolved_reward == "hybrid" and left_s < num_first * space.compile_s
     if is_short:
-        lack = budget_shortage(options.budget_s, ground.compile_s, left_s, max(ENOUGH_PLACEMENTS, num_first))
+        lack = budget_shortage(options.budget_s, space.compile_s, left_s, max(ENOUGH_PLACEMENTS, num_first))
         watcher.note(f"{lack}; nothing is measured before the comparison")
         options = replace(options, reward="simulated")
     options = replace(options, budget_s=left_s)
@@ -170,17 +168,19 @@ def search_placements(
         pool=pool,
         num_threads=options.num_threads,
     )
-    if ground.ruled_out:
-        watcher.note("; ".join(ground.ruled_out))
+    if space.ruled_out:
+        watcher.note("; ".join(space.ruled_out))
         if problem.supported.any(axis=0).sum() == 1:
-            spent_s, why = time.monotonic() - begin_s, "; ".join(ground.ruled_out)
-            return Found(problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, left_s, ground.profile)
+            spent_s, why = time.monotonic() - begin_s, "; ".join(space.ruled_out)
+            return SearchSummary(
+                problem, driver.recorder, 0, [], spent_s, folder, why, (), compiling_s, left_s, space.profile
+            )
     watcher.on_phase("searching")
     hybrid: HybridEvaluator | None = None
     with contextlib.suppress(SearchStopped):
         if not is_short:
             driver.guess(_automatic(session, problem))
-        hybrid = _hybrid(ground, driver.recorder, options, placer, folder, watcher)
+        hybrid = _hybrid(space, driver.recorder, options, placer, folder, watcher)
         if is_short and hybrid is not None:
             hybrid.evaluate(_contiguous(problem))
         if hybrid is None or options.resolved_reward != "hybrid" or placer.learns:
@@ -189,7 +189,7 @@ def search_placements(
             search_in_slices(driver, problem, hybrid, watcher, folder)
     session.client.should_abandon = lambda: False
     verifier.close()
-    return Found(
+    return SearchSummary(
         problem=problem,
         recorder=driver.recorder,
         num_simulated=0 if hybrid is None else hybrid.num_simulated,
@@ -199,20 +199,20 @@ def search_placements(
         contributions=tuple(driver.contributions),
         compiling_s=compiling_s,
         left_s=left_s,
-        profile=ground.profile,
-        unprofiled=ground.unprofiled,
+        profile=space.profile,
+        unprofiled=space.unprofiled,
         costs=None if hybrid is None else hybrid.costs,
     )
 
 
-def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground:
+def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> SearchSpace:
     """Profile the model where the reward simulates.
 
     A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
     interrupt. Raises DeviceError then, and when an op runs nowhere.
     """
     max_share, semantics = options.chosen_preset.max_share, options.semantics
-    measured_alone = Ground(replace(session.problem(max_share=max_share), semantics=semantics))
+    measured_alone = SearchSpace(replace(session.problem(max_share=max_share), semantics=semantics))
     if options.resolved_reward == "measured":
         return measured_alone
     try:
@@ -233,23 +233,25 @@ def prepare(session: Session, options: PlaceOptions, watcher: Watcher) -> Ground
     problem = replace(session.problem(max_share=max_share, profile=profile), semantics=semantics)
     costs, ruled_out = session.costs(profile, options.executor), tuple[str, ...]()
     hetero = costs if isinstance(costs, HeteroCosts) else None
-    problem = settle(session, replace(problem, hetero=hetero), costs)
+    problem = normalize_objective(session, replace(problem, hetero=hetero), costs)
     if hetero is not None:
-        return Ground(problem, costs, profile)
+        return SearchSpace(problem, costs, profile)
     if profile.contention is not None:
         problem, ruled_out = without_ruled_out(problem, profile.contention)
-    return Ground(problem, costs, profile, ruled_out)
+    return SearchSpace(problem, costs, profile, ruled_out)
 
 
 def _verifier(session: Session, options: PlaceOptions) -> Verifier:
     return Verifier(session.runner, check_of(session, options.reference, options.max_difference))
 
 
-def _held(session: Session, ground: Ground, options: PlaceOptions, verifier: Verifier, watcher: Watcher) -> Ground:
-    """The ground with those choices alone that were measured to keep the largest difference."""
+def _within_difference(
+    session: Session, space: SearchSpace, options: PlaceOptions, verifier: Verifier, watcher: Watcher
+) -> SearchSpace:
+    """The space with those choices alone that were measured to keep the largest difference."""
     assert options.max_difference is not None
     watcher.on_phase("measuring how far the outputs of devices differ")
-    problem, end_s = ground.problem, time.monotonic() + HELD_SHARE * options.budget_s
+    problem, end_s = space.problem, time.monotonic() + DIFFERENCE_SHARE * options.budget_s
 
     def difference(plan: Plan) -> float:
         try:
@@ -264,14 +266,14 @@ def _held(session: Session, ground: Ground, options: PlaceOptions, verifier: Ver
     def is_over() -> bool:
         return watcher.should_stop() or time.monotonic() >= end_s
 
-    held, sentences = held_to(problem, options.max_difference, difference, is_over)
+    allowed, sentences = within_difference(problem, options.max_difference, difference, is_over)
     for sentence in sentences:
         watcher.note(sentence)
-    return replace(ground, problem=held)
+    return replace(space, problem=allowed)
 
 
 def _hybrid(
-    ground: Ground,
+    space: SearchSpace,
     measured: RecordingEvaluator,
     options: PlaceOptions,
     placer: Placer[Any],
@@ -279,14 +281,14 @@ def _hybrid(
     watcher: Watcher,
 ) -> HybridEvaluator | None:
     """What the placer asks where not every placement is to be measured."""
-    if ground.costs is None:
+    if space.costs is None:
         return None
     schedule = HybridSchedule() if placer.learns else HybridSchedule.between_slices()
     if options.resolved_reward == "simulated":
         schedule = HybridSchedule.simulated()
     return HybridEvaluator(
-        ground.problem,
-        ground.costs,
+        space.problem,
+        space.costs,
         measured,
         schedule,
         kept=folder.kept() if folder is not None else (),

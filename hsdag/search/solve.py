@@ -26,8 +26,7 @@ from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of, unit_ranks
 from hsdag.runtime.simulator import Order, Semantics, simulate
-from hsdag.search.compiling import compile_search
-from hsdag.search.driver import Driver, Watcher
+from hsdag.search.driver import Driver, Watcher, compile_search
 from hsdag.search.options import SolveOptions
 from hsdag.search.result import Member
 from hsdag.search.solution import SolveResult, relative_gap

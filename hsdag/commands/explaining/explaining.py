@@ -143,7 +143,7 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
         finalists={name: each.plan(*sizes, where) for name, each in finalists.items()},
         comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
         answer=None if result is None else result.answer.name,
-        barred=() if result is None else result.turned_down,
+        disallowed=() if result is None else result.turned_down,
     )
     return Case(kept.problem, kept.costs, chosen, kept.executor, measured).explained(limit_s)
 

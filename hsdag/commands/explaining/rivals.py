@@ -25,7 +25,7 @@ class Measured:
     """What a search measured: plans in the search, and by name in the final comparison, in common rounds.
 
     ``finalists`` are plans of the comparison, and ``answer`` is the candidate that became the placement.
-    ``barred`` are candidates that could be no answer.
+    ``disallowed`` are candidates that could be no answer.
     """
 
     problem: Problem
@@ -33,7 +33,7 @@ class Measured:
     comparison: Comparison
     finalists: Mapping[str, Plan]
     answer: str | None
-    barred: Collection[str] = ()
+    disallowed: Collection[str] = ()
 
     def placements(self) -> dict[str, IntArray]:
         """The placement [N] of candidates of the comparison: finalists, and devices that are placed on."""
@@ -44,9 +44,9 @@ class Measured:
         return found | {name: problem.expand(plan.placement) for name, plan in plans.items()}
 
     def is_rival(self, name: str, placement: IntArray) -> bool:
-        """Whether a candidate with this placement [N] could have been the answer: it keeps pins and was not barred."""
+        """Whether a candidate with this placement [N] could have been the answer: it keeps all limits."""
         supported, labels = self.problem.supported, self.problem.units.partition.labels
-        return name not in self.barred and bool(supported[labels, placement].all())
+        return name not in self.disallowed and bool(supported[labels, placement].all())
 
     def compared(self, name: str) -> tuple[float, tuple[float, float] | None]:
         """How many times as long as the answer a candidate takes, with the 95% interval where rounds are enough."""

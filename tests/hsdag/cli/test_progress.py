@@ -8,8 +8,7 @@ import pytest
 
 from hsdag.cli import progress
 from hsdag.cli.progress import Estimate, SearchProgress, StepLog, in_words
-from hsdag.search.compiling import ONCE
-from hsdag.search.driver import Watcher
+from hsdag.search.driver import ONCE, Watcher
 
 
 class Clock:

@@ -125,14 +125,14 @@ def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(state
 
 def test_the_sentence_says_who_is_faster_and_why_it_is_no_answer() -> None:
     why = {"B": "its outputs differ by 0.3 from cpu, and 0.1 is allowed"}
-    alone = speed_sentence("placement 1", "B", Ratio(0.5, 0.4, 0.6), {}, barred=why)
+    alone = speed_sentence("placement 1", "B", Ratio(0.5, 0.4, 0.6), {}, disallowed=why)
     assert alone == (
         "The best single device, B, can be no answer: its outputs differ by 0.3 from cpu, and 0.1 is allowed; it takes "
         "0.50 times as long as the placement (95% interval 0.40 to 0.60)."
     )
-    beside = speed_sentence("A", "A", Ratio(1.0, 1.0, 1.0), {}, barred=why)
+    beside = speed_sentence("A", "A", Ratio(1.0, 1.0, 1.0), {}, disallowed=why)
     assert beside.startswith("No placement beat A; the placement is all on A; B was faster, but can be no answer: its")
     rival = {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)}
     assert "faster than the placement without --pin" in speed_sentence(
-        "A", "A", Ratio(1, 1, 1), rival, unheld="without --pin"
+        "A", "A", Ratio(1, 1, 1), rival, ignored="without --pin"
     )

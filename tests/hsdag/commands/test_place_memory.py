@@ -15,7 +15,7 @@ from hsdag.ir.colocation import held_bytes, widened
 from hsdag.ir.scenario import parse_scenarios
 from hsdag.models.registry import build_model
 from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.search.barred import barred_start
+from hsdag.search.limits import disallowed_start
 from hsdag.search.options import parse_memory
 from hsdag.search.result import PlaceResult
 from hsdag.search.session import Session
@@ -74,7 +74,7 @@ def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Pa
 def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:
     given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 3.5 * WEIGHT_BYTES}}
     with Session(chain, resolve_devices(DEVICES, None), **given) as session:  # type: ignore[arg-type]
-        why = barred_start(session, forced.placement, session.profile())
+        why = disallowed_start(session, forced.placement, session.profile())
     assert why is not None
     assert why.endswith("on A, which has 57.3 kB")
 

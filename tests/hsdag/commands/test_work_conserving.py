@@ -342,9 +342,9 @@ def counting(tmp_path: Path) -> Path:
 def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
     options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
     with Session(counting, resolve_devices(None, 2)) as session:
-        ground = prepare(session, options, Watcher())
-        assert isinstance(ground.costs, WorkConservingCosts)
-        table = ground.costs.table
+        space = prepare(session, options, Watcher())
+        assert isinstance(space.costs, WorkConservingCosts)
+        table = space.costs.table
         placement = np.zeros(session.graph.num_ops, dtype=np.int64)
         placement[session.graph.op_names.index("count") :] = 1
         parts, plan = table.parts(placement), plan_cut(session.graph, placement, 2)

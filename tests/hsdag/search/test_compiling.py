@@ -15,7 +15,7 @@ from hsdag.placers.local.values import Listed, Scheduled, UnderHetero
 from hsdag.placers.registry import make_placer
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.search.compiling import ONCE, compile_search
+from hsdag.search.driver import ONCE, compile_search
 from tests.hsdag.placers.cuts.test_mincut_of_models import random_problem
 
 

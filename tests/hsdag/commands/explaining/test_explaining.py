@@ -199,7 +199,7 @@ def test_moves_that_time_is_not_enough_for_are_said() -> None:
 
 
 def measured_case(
-    devices: str, answer: str, samples_s: dict[str, float], *, barred: str = "", pinned: bool = False
+    devices: str, answer: str, samples_s: dict[str, float], *, disallowed: str = "", pinned: bool = False
 ) -> Explanation:
     """The search over it, in which the first product was ``pinned`` to A where that is said."""
     case = case_of(CHAIN, devices, CHAIN_S)
@@ -219,7 +219,7 @@ def measured_case(
         name: Samples(tuple((seconds * (1 + r / 100),) for r in range(6))) for name, seconds in samples_s.items()
     }
     return replace(
-        case, measured=Measured(case.problem, events, Comparison(samples, {}), finalists, answer, (barred,))
+        case, measured=Measured(case.problem, events, Comparison(samples, {}), finalists, answer, (disallowed,))
     ).explained()
 
 
@@ -238,9 +238,9 @@ def test_what_could_be_no_answer_is_not_the_next_best_plan() -> None:
     pinned = measured_case("AAABBB", "placement 1", samples_s, pinned=True)
     assert pinned.next_best is not None
     assert pinned.next_best.name == "placement 2"
-    barred = measured_case("AAABBB", "placement 1", samples_s, barred="placement 2", pinned=True)
-    assert barred.next_best is not None
-    assert barred.next_best.name == "A"
+    disallowed = measured_case("AAABBB", "placement 1", samples_s, disallowed="placement 2", pinned=True)
+    assert disallowed.next_best is not None
+    assert disallowed.next_best.name == "A"
 
 
 def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:

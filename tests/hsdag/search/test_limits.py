@@ -9,7 +9,7 @@ from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.search.held import MARGIN, held_to
+from hsdag.search.limits import MARGIN, within_difference
 
 UNITS = 16
 
@@ -32,27 +32,27 @@ class Differs:
 
 def test_all_units_that_may_leave_keep_the_limit_together() -> None:
     differs = Differs(np.full(UNITS, 0.1))
-    held, (sentence,) = held_to(problem(), 1.0, differs)
-    admitted = held.supported[:, 1]
+    allowed, (sentence,) = within_difference(problem(), 1.0, differs)
+    admitted = allowed.supported[:, 1]
     assert differs(Plan(admitted.astype(np.int64))) <= MARGIN
     assert admitted.sum() == 8
-    assert held.supported[:, 0].all()
+    assert allowed.supported[:, 0].all()
     assert sentence == "with the whole model on d1 outputs differ by 1.6, and 1 is allowed; 8 of 16 units may run there"
 
 
 def test_one_bad_unit_keeps_only_its_neighbours_from_leaving() -> None:
     added = np.zeros(UNITS)
     added[5] = 2.0
-    held, _ = held_to(problem(), 1.0, Differs(added))
-    assert np.flatnonzero(~held.supported[:, 1]).tolist() == [5]
+    allowed, _ = within_difference(problem(), 1.0, Differs(added))
+    assert np.flatnonzero(~allowed.supported[:, 1]).tolist() == [5]
 
 
 def test_the_costs_of_what_is_not_allowed_are_gone_so_that_every_method_obeys() -> None:
-    held, _ = held_to(problem(), 1.0, Differs(np.full(UNITS, 0.1)))
-    assert held.costs is not None
-    assert held.ops is not None
-    assert (np.isnan(held.costs.time_s) == ~held.supported).all()
-    assert (np.isnan(held.ops.time_s) == ~held.supported).all()
+    allowed, _ = within_difference(problem(), 1.0, Differs(np.full(UNITS, 0.1)))
+    assert allowed.costs is not None
+    assert allowed.ops is not None
+    assert (np.isnan(allowed.costs.time_s) == ~allowed.supported).all()
+    assert (np.isnan(allowed.ops.time_s) == ~allowed.supported).all()
 
 
 @pytest.mark.parametrize("added", [0.0, np.inf])
@@ -60,19 +60,21 @@ def test_where_all_devices_keep_the_limit_or_none_nothing_is_left_out(added: flo
     whole = problem()
     differs = Differs(np.full(UNITS, added))
     everywhere = differs if added == 0.0 else (lambda _: np.inf)
-    assert held_to(whole, 1.0, everywhere) == (whole, ())
+    assert within_difference(whole, 1.0, everywhere) == (whole, ())
 
 
 def test_what_only_a_device_of_low_precision_runs_stays_there() -> None:
     edges = [(v, v + 1) for v in range(UNITS - 1)]
     time_s = np.ones((UNITS, 2))
     time_s[3, 0] = np.nan
-    held, _ = held_to(problem_of(ScheduleProblem.from_arrays(time_s, edges)), 0.05, Differs(np.full(UNITS, 0.1)))
-    assert held.supported[3].tolist() == [False, True]
+    allowed, _ = within_difference(
+        problem_of(ScheduleProblem.from_arrays(time_s, edges)), 0.05, Differs(np.full(UNITS, 0.1))
+    )
+    assert allowed.supported[3].tolist() == [False, True]
 
 
 def test_when_time_is_up_what_was_not_tried_stays() -> None:
     differs = Differs(np.full(UNITS, 0.1))
-    held, _ = held_to(problem(), 1.0, differs, lambda: True)
-    assert not held.supported[:, 1].any()
+    allowed, _ = within_difference(problem(), 1.0, differs, lambda: True)
+    assert not allowed.supported[:, 1].any()
     assert differs.num_runs == 2
