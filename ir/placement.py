@@ -53,8 +53,8 @@ def check_json(value: Any, text: str, origin: str) -> None:
 def _check_nesting(value: Any, origin: str) -> None:
     level = [value]
     for _ in range(DEEPEST_NESTING):
-        held = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [each for values in held for each in values if isinstance(each, dict | list)]
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for values in inner for each in values if isinstance(each, dict | list)]
         if not level:
             return
     raise FileFormatError(f"{origin}: objects and lists are nested more than {DEEPEST_NESTING} deep")

@@ -4,8 +4,8 @@ HETERO joins neighbouring ops of one device to a submodel and cuts submodels aga
 other; ``submodel_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
 on the same device, costs a conversion.
 
-Legend: N ops of the graph, M nodes of the placed model that run on data, K edges
-into them, T tensors that they read, D devices, B placements, E edges.
+Legend: N ops of the graph, M nodes of the placed model that run on data, K edges into them, T tensors that they read,
+D devices, B placements.
 """
 
 from __future__ import annotations

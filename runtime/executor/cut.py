@@ -189,11 +189,11 @@ def items_of(table: Csr, rows: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def initial_parts(instances: Instances) -> Partition:
-    """The coarsest convex parts that make nobody wait who need not.
+    """The coarsest convex parts that delay no device.
 
     A crossing is a result together with another device that reads it. Instances of one device are together where the
     same crossings lie before them and the same after them, and edges between such instances connect them: all wait
-    for the same, and none holds back what another device could have. Along an edge the crossings before never get
+    for the same, and none delays what another device reads. Along an edge the crossings before never get
     fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
     parts form no cycle.
     """
@@ -229,14 +229,14 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     part = running_order(instances, parts)[parts.labels].tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
     incoming, index, home = read_ports(graph), instances.index.tolist(), instances.home.tolist()
-    held: list[list[int]] = [[] for _ in range(parts.num_groups)]
-    read: list[dict[Tensor, None]] = [{} for _ in held]
-    handed: list[dict[Tensor, None]] = [{} for _ in held]
+    members: list[list[int]] = [[] for _ in range(parts.num_groups)]
+    read: list[dict[Tensor, None]] = [{} for _ in members]
+    handed: list[dict[Tensor, None]] = [{} for _ in members]
     device = [0] * parts.num_groups
     for i, (v, d) in enumerate(zip(instances.op.tolist(), instances.device.tolist(), strict=True)):
         s = part[i]
         device[s] = d
-        held[s].append(v)
+        members[s].append(v)
         for u, port in incoming[v]:
             if graph.op_types[u] == "Parameter":
                 read[s][Tensor(MODEL_INPUT, u, port)] = None
@@ -252,7 +252,7 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
         tensor = Tensor(part[index[u][home[u]]], u, port)
         handed[tensor.source][tensor] = None
         results.append((v, tensor))
-    columns = zip(device, held, read, handed, strict=True)
+    columns = zip(device, members, read, handed, strict=True)
     subgraphs = tuple(Subgraph(d, tuple(ops), tuple(ins), tuple(outs)) for d, ops, ins, outs in columns)
     return Cut(graph, subgraphs, tuple(results))
 

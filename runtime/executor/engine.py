@@ -305,7 +305,7 @@ class Loop:
             self._end(run)
 
     def _free(self, attempt: Attempt) -> None:
-        """Let others have what an attempt had."""
+        """Release the resource that an attempt took."""
         self.free[attempt.resource] += 1
         if self.ready[attempt.resource]:
             self.touched.append(attempt.resource)
@@ -374,7 +374,7 @@ class Loop:
         self._fail(run, RunStatus.TIME_LIMIT, reason + (self._whereabouts(run) or "its turn"))
 
     def _give_up(self, run: Run) -> None:
-        """Leave the tasks of a run to themselves, and end it."""
+        """Abandon the tasks of a run that still run, and end it."""
         for attempt in self._attempts(run):
             self.running.discard(attempt)
             self._free(attempt)
@@ -406,7 +406,7 @@ class Loop:
 
     @staticmethod
     def _call(call: Callable[..., object], *args: object) -> None:
-        """Call what must not end the thread, whatever it raises."""
+        """Call a function whose errors must not end the thread."""
         try:
             call(*args)
         except BaseException as error:  # noqa: BLE001 - not even SystemExit

@@ -68,7 +68,7 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
 
     Raises ValueError where parts form a cycle.
     """
-    count, schedule = parts.num_groups, room_for(parts.num_groups)
+    count, schedule = parts.num_groups, empty_schedule(parts.num_groups)
     quotient(_with_costs(graph, instances, costs), parts.labels, count, schedule)
     if scheduled_makespan(schedule, count, len(costs.launch_s)) < 0:
         raise ValueError("parts wait for each other in a cycle")
@@ -160,7 +160,7 @@ class PartSchedule(NamedTuple):
 
 
 @kernel
-def room_for(count: int) -> PartSchedule:  # pragma: no cover - compiled
+def empty_schedule(count: int) -> PartSchedule:  # pragma: no cover - compiled
     """A schedule to be written."""
     device, follows = np.zeros(count, dtype=np.int64), np.zeros((count, count), dtype=np.bool_)
     return PartSchedule(device, np.zeros(count), follows, np.zeros(count), np.zeros(count))
@@ -241,7 +241,7 @@ def merge_all(
     g: InstanceGraph, label: IntArray, count: int, most_trials: int, by_load: bool
 ) -> None:  # pragma: no cover - compiled
     """Join parts in ``label`` while the makespan, or the load of the busiest device, gets no longer."""
-    now, tried, trial = room_for(count), room_for(count), label.copy()
+    now, tried, trial = empty_schedule(count), empty_schedule(count), label.copy()
     quotient(g, label, count, now)
     best_s, work_s = _judged(now, count, len(g.launch_s), by_load), now.duration_s[:count].sum()
     trials, merged = 0, True

@@ -1,4 +1,4 @@
-"""The cut: instances, the coarsest parts that make nobody wait, and subgraphs that hand on all that is read."""
+"""The cut: instances, the coarsest parts that delay no device, and subgraphs that hand on all that is read."""
 
 from __future__ import annotations
 
