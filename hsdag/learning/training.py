@@ -27,7 +27,7 @@ from hsdag.runtime.problems.plan import Plan
 DIGEST_BYTES = 16
 
 
-class Memory:
+class Buffer:
     """Digests of what was seen; the best, the worst and the elites of it, and the reference.
 
     That is the best single device, or the first success.
@@ -36,7 +36,7 @@ class Memory:
     def __init__(self, options: TrainingOptions) -> None:
         self._options = options
         self._seen: dict[bytes, None] = {}
-        self._held: dict[str, tuple[Plan, float]] = {}
+        self._marks: dict[str, tuple[Plan, float]] = {}
         self.elites: list[tuple[Plan, float]] = []
 
     def __contains__(self, plan: Plan) -> bool:
@@ -48,7 +48,7 @@ class Memory:
     @property
     def best(self) -> float:
         """The least value so far, infinite before the first success."""
-        return self._held["best"][1] if "best" in self._held else np.inf
+        return self._marks["best"][1] if "best" in self._marks else np.inf
 
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
@@ -57,19 +57,19 @@ class Memory:
             if score.failure is not None:
                 continue
             if score.value < self.best:
-                self._held["best"] = plan, score.value
-            if "worst" not in self._held or score.value > self._held["worst"][1]:
-                self._held["worst"] = plan, score.value
-            if "reference" not in self._held or (single and score.value < self._held["reference"][1]):
-                self._held["reference"] = plan, score.value
+                self._marks["best"] = plan, score.value
+            if "worst" not in self._marks or score.value > self._marks["worst"][1]:
+                self._marks["worst"] = plan, score.value
+            if "reference" not in self._marks or (single and score.value < self._marks["reference"][1]):
+                self._marks["reference"] = plan, score.value
             self._keep(plan, score.value)
         return np.array([np.nan if score.failure is not None else score.value for score in scores])
 
     def rescore(self, evaluator: Evaluator) -> None:
         """Have the plans that it holds scored again after a recalibration; failures keep their value or are dropped."""
-        scores = evaluator.evaluate([plan for plan, _ in self._held.values()])
-        for (name, (plan, value)), score in zip(list(self._held.items()), scores, strict=True):
-            self._held[name] = plan, value if score.failure is not None else score.value
+        scores = evaluator.evaluate([plan for plan, _ in self._marks.values()])
+        for (name, (plan, value)), score in zip(list(self._marks.items()), scores, strict=True):
+            self._marks[name] = plan, value if score.failure is not None else score.value
         elites, self.elites = [plan for plan, _ in self.elites], []
         for plan, score in zip(elites, evaluator.evaluate(elites), strict=True):
             if score.failure is None:
@@ -77,12 +77,12 @@ class Memory:
 
     def rewards(self, values: FloatArray) -> FloatArray:
         """[B] rewards of values; a failure, NaN, counts as ``failure_factor`` times the worst value seen."""
-        if not self._held or self._held["worst"][1] == 0.0:
+        if not self._marks or self._marks["worst"][1] == 0.0:
             return np.zeros(len(values))
-        penalised = np.where(np.isnan(values), self._options.failure_factor * self._held["worst"][1], values)
+        penalised = np.where(np.isnan(values), self._options.failure_factor * self._marks["worst"][1], values)
         if self._options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
-        ratio = penalised / self._held["reference"][1]
+        ratio = penalised / self._marks["reference"][1]
         scaled = {Reward.NEGATIVE: ratio, Reward.SQUARE_ROOT: np.sqrt(ratio), Reward.LOG_RATIO: np.log(ratio)}
         return np.asarray(-scaled[self._options.reward], dtype=np.float64)
 
@@ -90,8 +90,8 @@ class Memory:
         """The state as tensors by name."""
         seen = np.frombuffer(b"".join(self._seen), dtype=np.uint8).reshape(-1, DIGEST_BYTES).copy()
         tensors = {"memory.seen": torch.from_numpy(seen)}
-        held = {**self._held, **{f"elite{i}": elite for i, elite in enumerate(self.elites)}}
-        for name, (plan, value) in held.items():
+        kept = {**self._marks, **{f"elite{i}": elite for i, elite in enumerate(self.elites)}}
+        for name, (plan, value) in kept.items():
             tensors[f"memory.{name}.placement"] = torch.from_numpy(plan.placement.copy())
             if plan.order is not None:
                 tensors[f"memory.{name}.order"] = torch.from_numpy(plan.order.copy())
@@ -101,17 +101,17 @@ class Memory:
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take over the state that ``tensors`` gave."""
         self._seen = {row.tobytes(): None for row in tensors["memory.seen"].numpy()}
-        self._held, self.elites = {}, []
+        self._marks, self.elites = {}, []
         for name in ("best", "worst", "reference", *(f"elite{i}" for i in range(self._options.elites))):
             if f"memory.{name}.value" not in tensors:
                 continue
             order = tensors.get(f"memory.{name}.order")
             plan = Plan(tensors[f"memory.{name}.placement"].numpy(), None if order is None else order.numpy())
-            held = plan, float(tensors[f"memory.{name}.value"])
+            kept = plan, float(tensors[f"memory.{name}.value"])
             if name.startswith("elite"):
-                self.elites.append(held)
+                self.elites.append(kept)
             else:
-                self._held[name] = held
+                self._marks[name] = kept
 
     def _keep(self, plan: Plan, value: float) -> None:
         """Keep the best distinct plans as elites; earlier ones win ties."""
@@ -188,7 +188,7 @@ class Trainer:
         self._optimiser = optimiser or torch.optim.Adam(
             policy.network.parameters(), lr=options.learning_rate, fused=True
         )
-        self.memory = Memory(options)
+        self.buffer = Buffer(options)
         self._experts: list[Plan] = []
         self._recent: list[FloatArray] = []
         self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
@@ -237,7 +237,7 @@ class Trainer:
 
     def _learn_from_draws(self) -> None:
         """Draw plans, have them evaluated, and learn from them, from elites and from the expert."""
-        before, options = len(self.memory), self._options
+        before, options = len(self.buffer), self._options
         rollouts = self._drawn()
         values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
@@ -245,17 +245,17 @@ class Trainer:
             self._evaluate([self.policy.best(self._generator).plan])
         kept = self._extremes(advantages)
         groups: list[tuple[Sequence[Rollout], torch.Tensor | None]] = [([rollouts[b] for b in kept], advantages[kept])]
-        imitated = [plan for plan, _ in self.memory.elites] + self._ask_expert(rollouts, values)
+        imitated = [plan for plan, _ in self.buffer.elites] + self._ask_expert(rollouts, values)
         if imitated:
             groups.append((self.policy.replay(imitated, self._generator), None))
-        self._idle_updates = 0 if len(self.memory) > before else self._idle_updates + 1
+        self._idle_updates = 0 if len(self.buffer) > before else self._idle_updates + 1
         for _ in range(options.epochs):
             self._evaluator.check()
             self._step(groups)
         known = values[np.isfinite(values)]
         mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
-        so_far, gradient = self.memory.best, self._grad_norm
-        self._on_update(Progress(self._update, len(self.memory), mean, best, so_far, self._entropy, gradient))
+        so_far, gradient = self.buffer.best, self._grad_norm
+        self._on_update(Progress(self._update, len(self.buffer), mean, best, so_far, self._entropy, gradient))
 
     def _extremes(self, advantages: torch.Tensor) -> list[int]:
         """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""
@@ -277,13 +277,13 @@ class Trainer:
     def _drawn(self) -> list[Rollout]:
         """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
         options, chosen, found = self._options, set[Plan](), list[Rollout]()
-        count = max(options.plans_per_update, int(options.growth * len(self.memory)))
+        count = max(options.plans_per_update, int(options.growth * len(self.buffer)))
         share = _between(options.exploration, options.last_exploration, self.progress)
         for attempt in range(options.resample_tries):
             draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self._generator)
             is_last = attempt + 1 == options.resample_tries
             for draw in draws:
-                if is_last or (draw.plan not in self.memory and draw.plan not in chosen):
+                if is_last or (draw.plan not in self.buffer and draw.plan not in chosen):
                     found.append(draw)
                     chosen.add(draw.plan)
             if len(found) == count:
@@ -295,8 +295,8 @@ class Trainer:
         scores = self._evaluator.evaluate(plans)
         if self._evaluator.version != self._scored_in:
             self._scored_in = self._evaluator.version
-            self.memory.rescore(self._evaluator)
-        return self.memory.add(plans, scores, single=single)
+            self.buffer.rescore(self._evaluator)
+        return self.buffer.add(plans, scores, single=single)
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
         """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked.
@@ -321,7 +321,7 @@ class Trainer:
         if self._penalty is not None:
             pairs = zip(plans, values, strict=True)
             values = np.array([self._penalty(plan) if np.isnan(value) else value for plan, value in pairs])
-        return self.memory.rewards(values)
+        return self.buffer.rewards(values)
 
     def _baseline(self, rewards: FloatArray) -> FloatArray | float:
         """What is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
@@ -375,7 +375,7 @@ class Trainer:
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """What has to be kept of this trainer beside network, optimiser and generator."""
-        tensors = self.memory.tensors()
+        tensors = self.buffer.tensors()
         for i, plan in enumerate(self._experts):
             tensors[f"expert{i}"] = torch.from_numpy(np.stack([plan.placement, _ranks(plan)]))
         tensors |= {f"recent{i}": torch.from_numpy(np.array(reward)) for i, reward in enumerate(self._recent)}
@@ -390,7 +390,7 @@ class Trainer:
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Take over what ``state`` gave."""
-        self.memory.restore(tensors)
+        self.buffer.restore(tensors)
         self._update, self._idle_updates = int(state["update"]), int(state["idle_updates"])
         self._num_rewards, self._mean_reward = int(state["num_rewards"]), float(state["mean_reward"])
         self._experts = [_plan(tensors[f"expert{i}"].numpy()) for i in range(int(state["num_experts"]))]

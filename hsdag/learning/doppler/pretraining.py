@@ -81,7 +81,7 @@ class Pretraining:
         if not self._resume(checkpoint):
             for trainer, problem in zip(self._trainers, self._problems, strict=True):
                 trainer.begin()
-                trainer.memory.add(problem.experts, problem.evaluator.evaluate(problem.experts))
+                trainer.buffer.add(problem.experts, problem.evaluator.evaluate(problem.experts))
         saved_s = time.monotonic()
         while self._done < (self._options.updates or 1):
             turn = int(torch.randint(len(self._trainers), (1,), generator=self._generator))

@@ -121,7 +121,7 @@ class LearnedPlacer(Placer[T]):
                 on_update=self.on_update,
             )
             if limits.known:
-                self._trainer.memory.add(limits.known, incumbent.evaluate(limits.known))
+                self._trainer.buffer.add(limits.known, incumbent.evaluate(limits.known))
             self._trainer.run(incumbent.checkpoint)
         return Status.FEASIBLE
 

@@ -248,7 +248,7 @@ def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> N
 
 
 @pytest.mark.slow
-@METHODS
+@BY_UNIT
 @PRESETS
 def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_had_not_been(
     method: str, preset: str

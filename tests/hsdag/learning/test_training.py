@@ -17,7 +17,7 @@ from hsdag.learning.hsdag.network import HsdagConfig
 from hsdag.learning.hsdag.policy import GroupPolicy
 from hsdag.learning.options import Baseline, Reward
 from hsdag.learning.policy import Likelihood, Rollout
-from hsdag.learning.training import Memory, Progress, Trainer, check_stored
+from hsdag.learning.training import Buffer, Progress, Trainer, check_stored
 from hsdag.runtime.problems.plan import Plan
 from tests.hsdag.learning.hsdag.test_learning_policy import chain, drawn, policy_for
 
@@ -71,22 +71,22 @@ def learn(trainer: Trainer, rollouts: Sequence[Rollout], values: Sequence[float]
 def test_rewards_relative_to_the_best_single_device_have_no_unit(
     reward: Reward, expected: list[float], unit: float
 ) -> None:
-    memory = Memory(replace(SMALL, reward=reward))
-    memory.add([ONE, TWO], [Score(0.5 * unit), Score(0.25 * unit)], single=True)
+    buffer = Buffer(replace(SMALL, reward=reward))
+    buffer.add([ONE, TWO], [Score(0.5 * unit), Score(0.25 * unit)], single=True)
     in_unit = unit if reward is Reward.INVERSE else 1.0
-    assert memory.rewards(np.array([0.5, 0.25]) * unit) == pytest.approx(np.array(expected) / in_unit)
+    assert buffer.rewards(np.array([0.5, 0.25]) * unit) == pytest.approx(np.array(expected) / in_unit)
 
 
 def test_a_failure_counts_as_four_times_the_worst_value() -> None:
-    memory = Memory(SMALL)
-    values = memory.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
-    assert memory.rewards(values) == pytest.approx([0.0, -math.log(4)])
+    buffer = Buffer(SMALL)
+    values = buffer.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
+    assert buffer.rewards(values) == pytest.approx([0.0, -math.log(4)])
 
 
 def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
     trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16, discount=0.9))
     rollout = drawn(policy)[0]
-    trainer.memory.add([rollout.plan], [Score(0.5)])
+    trainer.buffer.add([rollout.plan], [Score(0.5)])
     steps = [replace(rollout, step=step) for step in (1, 2, 3)]
     assert trainer.advantages(np.full(3, 0.5), steps) == pytest.approx([1.8, 1.62, 1.458])
 
@@ -118,7 +118,7 @@ def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
 
 def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
     trainer, policy, _ = trainer_for(SMALL)
-    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
     advantages = trainer.advantages(np.array([1.0, 2.0, 4.0, 3.0]), drawn(policy) * 4)
     assert advantages.mean() == pytest.approx(0.0, abs=1e-9)
     assert advantages.std() == pytest.approx(1.0)
@@ -127,7 +127,7 @@ def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
 
 def test_weights_by_rank_do_not_depend_on_how_far_off_the_worst_plan_is() -> None:
     trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.RANKS))
-    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
     near, far = (trainer.advantages(np.array([1.0, 2.0, worst, 2.0]), drawn(policy) * 4) for worst in (3.0, 300.0))
     assert near.tolist() == far.tolist()
     assert near.tolist() == pytest.approx([math.sqrt(2), 0.0, -math.sqrt(2), 0.0])
@@ -136,7 +136,7 @@ def test_weights_by_rank_do_not_depend_on_how_far_off_the_worst_plan_is() -> Non
 def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
     options = replace(SMALL, reward=Reward.NEGATIVE, baseline=Baseline.RUNNING)
     trainer, policy, _ = trainer_for(options)
-    trainer.memory.add([ONE], [Score(1.0)], single=True)
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
     rollouts = drawn(policy) * 2
     trainer.advantages(np.array([1.0, 3.0]), rollouts)
     assert trainer.advantages(np.array([4.0, 1.0]), rollouts) == pytest.approx([-2.0, 1.0])
@@ -145,7 +145,7 @@ def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
 
 def test_without_a_baseline_the_weight_is_the_reward() -> None:
     trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.NONE))
-    trainer.memory.add([ONE], [Score(2.0)], single=True)
+    trainer.buffer.add([ONE], [Score(2.0)], single=True)
     assert trainer.advantages(np.array([1.0]), drawn(policy)) == pytest.approx([math.log(2)])
 
 
@@ -171,25 +171,25 @@ def test_failures_do_not_stop_the_search_or_win_it() -> None:
     trainer, _, evaluator = trainer_for(replace(SMALL, updates=6), num_devices=3)
     trainer.run()
     assert any(p[0] == 2 for p in evaluator.placements)
-    assert trainer.memory.elites[0][0].placement.tolist() == [0] * 12
+    assert trainer.buffer.elites[0][0].placement.tolist() == [0] * 12
 
 
 def test_a_search_over_few_placements_ends_by_itself() -> None:
     trainer, _, evaluator = trainer_for(replace(SMALL, patience=3), num_units=2)
     trainer.run()
-    assert trainer.memory.elites[0][0].placement.tolist() == [0, 0]
+    assert trainer.buffer.elites[0][0].placement.tolist() == [0, 0]
     assert {tuple(p) for p in evaluator.placements} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> None:
     trainer, _, evaluator = trainer_for(replace(SMALL, updates=2))
     trainer.run()
-    before = [value for _, value in trainer.memory.elites]
-    references = trainer.memory.rewards(np.array([1.0, 2.0]))
+    before = [value for _, value in trainer.buffer.elites]
+    references = trainer.buffer.rewards(np.array([1.0, 2.0]))
     evaluator.unit_s, evaluator.version = 10.0, evaluator.version + 1
-    trainer._evaluate([trainer.memory.elites[0][0]])
-    assert [value for _, value in trainer.memory.elites] == pytest.approx([10 * value for value in before])
-    assert trainer.memory.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
+    trainer._evaluate([trainer.buffer.elites[0][0]])
+    assert [value for _, value in trainer.buffer.elites] == pytest.approx([10 * value for value in before])
+    assert trainer.buffer.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
 
 
 def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
@@ -259,7 +259,7 @@ def test_entropy_lowers_the_loss_by_its_weight() -> None:
 
 
 def test_a_search_goes_on_whose_options_differ_by_what_makes_no_difference() -> None:
-    stored = DopplerConfig(layers=2).as_dict() | {"messages_each_step": False}
+    stored = DopplerConfig(layers=2).as_dict() | {"messages_each_step": False, "levels": 1}
     del stored["own_scores"]
     check_stored("doppler", DopplerConfig(layers=2), {"method": "doppler", "config": stored})
     for other in (DopplerConfig(layers=2, own_scores=False), DopplerConfig()):

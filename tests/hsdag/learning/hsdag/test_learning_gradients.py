@@ -42,7 +42,7 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
 ) -> None:
     trainer, policy, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
     faster, slower = (grouped(policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
-    trainer.memory.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
+    trainer.buffer.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
     assert edge_scores(policy).tolist() == [0.5] * 11
     learn(trainer, [faster, slower], [1.0, 2.0])
     change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5

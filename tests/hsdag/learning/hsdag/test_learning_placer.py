@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -101,21 +100,12 @@ def run(config: HsdagConfig, limit: int = 10_000, store: Store | None = None, se
     return recorder
 
 
-@functools.cache
-def first_run(config: HsdagConfig) -> list[tuple[int, ...]]:
-    """What a whole search asks, kept for several tests."""
-    return run(config).asked
-
-
 @pytest.mark.parametrize("config", [replace(SMALL, updates=5), WITH_DROPOUT, PAPER])
-def test_the_same_seed_gives_the_same_placements(config: HsdagConfig) -> None:
-    assert run(config).asked == first_run(config)
-    assert run(config, 10, seed=2).asked != first_run(config)[:10]
-
-
-@pytest.mark.parametrize("config", [replace(SMALL, updates=5), WITH_DROPOUT, PAPER])
-def test_a_killed_search_resumes_as_if_it_had_not_been_killed(config: HsdagConfig) -> None:
-    whole = first_run(config)
+def test_a_killed_search_resumes_as_if_it_had_not_been_killed(
+    config: HsdagConfig,
+) -> None:
+    whole = run(config).asked
+    assert run(config, 10, seed=2).asked != whole[:10]
     for limit in (1, len(whole) // 2):
         store = Store()
         run(config, limit, store)
@@ -136,14 +126,6 @@ def test_with_one_device_twice_as_fast_splits_come_within_3_percent_in_80_evalua
     recorder = run(HsdagConfig(), 80)
     split = [s for p, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(p)) > 1]
     assert min(split) <= 1.03 * recorder.latencies_s[0]
-
-
-@pytest.mark.parametrize("fast", [0, 1])
-def test_the_share_of_units_on_the_fast_device_rises(fast: int) -> None:
-    asked = run(HsdagConfig(), 80, fast=fast).asked
-    on_fast = [np.mean(np.asarray(p) == fast) for p in asked]
-    assert np.mean(on_fast[60:]) > np.mean(on_fast[2:17]) + 0.1
-    assert np.mean(on_fast[60:]) > 0.75
 
 
 def test_where_a_split_wins_it_is_found() -> None:

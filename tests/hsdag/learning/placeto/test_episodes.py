@@ -100,7 +100,7 @@ def test_reachability_is_that_of_paths() -> None:
 def trainer_of(config: PlacetoConfig) -> tuple[Trainer, PlacetoPolicy]:
     policy = policy_of(sized([1.0] * 6), config)
     trainer = Trainer("placeto", policy, Additive(), config, generator())
-    trainer.memory.add([ALONE], [Score(1.0)], single=True)
+    trainer.buffer.add([ALONE], [Score(1.0)], single=True)
     return trainer, policy
 
 
@@ -165,7 +165,7 @@ def test_training_counts_a_plan_over_memory_at_its_penalised_value() -> None:
     assert np.isnan(values).tolist() == [True, False]
     rewards = -np.log(np.array([placer.penalty(units)(over), values[1]]) / values[1])
     assert trainer.advantages(values, rollouts) == pytest.approx(rewards)
-    assert [plan for plan, _ in trainer.memory.elites] == [fitting]
+    assert [plan for plan, _ in trainer.buffer.elites] == [fitting]
 
 
 def test_many_decisions_are_computed_pass_by_pass_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
