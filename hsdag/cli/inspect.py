@@ -18,15 +18,12 @@ def inspect(
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
     from hsdag.commands.inspect import ASK_DEVICES_UP_TO, inspect_model
-    from hsdag.ir.errors import OptionError
     from hsdag.search.options import input_scenarios, input_shapes
 
     found = inspect_model(model, input_shapes(shape), input_scenarios(data_shapes or (), tokens), devices)
     is_known = bool(found.data_shapes) or not found.dynamic_inputs
-    if devices is not None and not is_known:
-        raise OptionError("devices are asked for a model of known sizes: fix its shapes with --shape, or --data-shape")
     if as_json:
-        print_json(found.model_dump(mode="json", exclude_none=True))
+        print_json(found.model_dump(mode="json"))
         return
     typer.echo(f"{found.name}  {found.fingerprint}")
     typer.echo(

@@ -9,6 +9,7 @@ from pathlib import Path
 from hsdag.ir.build import fingerprint, read_graph
 from hsdag.ir.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.colocation import colocate
+from hsdag.ir.errors import OptionError
 from hsdag.ir.placement import Record
 from hsdag.ir.reader import Shapes
 from hsdag.ir.scenario import Scenario
@@ -120,9 +121,15 @@ def inspect_model(
 ) -> InspectResult:
     """A model's graph, and the ops that devices do not run: asked where sizes are known and the graph is small.
 
-    Devices that are named are asked however large it is. Raises ModelError and DeviceError as reading and loading do.
+    Devices that are named are asked however large it is. Raises ModelError and DeviceError as reading and loading do,
+    OptionError where devices are named for a model of open sizes.
     """
     graph = read_sized(model, shapes, scenarios) if scenarios else read_graph(model, shapes, dynamic=True)
+    inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
+    dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
+    is_known = bool(scenarios) or not dynamic
+    if devices is not None and not is_known:
+        raise OptionError("--devices are asked about a model of known sizes: fix them with --shape or --data-shape")
     constraints = colocate(graph)
     stages = {
         "chains": coarsen(graph, chain_partition(graph)),
@@ -130,10 +137,8 @@ def inspect_model(
         "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
         "placement_units": placement_units(graph),
     }
-    inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
-    dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
     unsupported = None
-    if (scenarios or not dynamic) and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
+    if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         found = resolve_devices(devices, None)
         with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
             ops = {spec.name: session.unsupported_ops(spec).tolist() for spec in found.placed}

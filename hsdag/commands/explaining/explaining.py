@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hsdag.commands.explaining.bounding import bound_of
-from hsdag.commands.explaining.hetero_reading import HeteroReading
+from hsdag.commands.explaining.by_executor import HeteroPlacement, OpsPlacement, PartsPlacement
+from hsdag.commands.explaining.costed import CostedPlacement, bound_of
 from hsdag.commands.explaining.moves import LIMIT_S, Moves, simulated_moves
-from hsdag.commands.explaining.op_reading import OpReading
-from hsdag.commands.explaining.parts_reading import PartsReading
-from hsdag.commands.explaining.reading import Reading
-from hsdag.commands.explaining.rivals import Measured, next_best
+from hsdag.commands.explaining.rivals import Rivals
+from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName, Placement
@@ -27,7 +25,6 @@ from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.latency import Comparison
 from hsdag.runtime.platforms.devices import DeviceSet, make_core
 from hsdag.runtime.problems.cost_model import CostSource
 from hsdag.runtime.problems.objectives import find_objective
@@ -35,7 +32,7 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import InputShapes, input_scenarios, input_shapes
-from hsdag.search.run_folder import RESULT
+from hsdag.search.result import PlaceResult
 from hsdag.search.session import Session
 
 NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
@@ -43,13 +40,14 @@ NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known;
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A placement of a problem, its costs where they are known, and what was measured beside it."""
+    """A placement of a problem, its costs where they are known, and the search that it was measured in."""
 
     problem: Problem
     costs: PlacementCosts | None
     placement: Placement
     executor: ExecutorName
-    measured: Measured | None = None
+    events: Sequence[Event] = ()
+    result: PlaceResult | None = None
 
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
         """The explanation, of which simulating all moves may take ``limit_s``."""
@@ -63,27 +61,26 @@ class Case:
             notes.append(NO_COSTS)
         if objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {objective.name}.")
-        reading = None if own is None or self.costs is None else self._reading(own)
-        if reading is not None and not np.isfinite(reading.value):
+        costed = None if own is None or self.costs is None else self._costed(own)
+        if costed is not None and not np.isfinite(costed.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
-            reading = None
-        moves = None if reading is None else simulated_moves(reading, problem, limit_s)
+            costed = None
+        moves = None if costed is None else simulated_moves(costed, problem, limit_s)
         if moves is not None and moves.num_unmoved:
             notes.append(f"{moves.num_unmoved} units were not moved: simulating a move takes long, and time was over.")
-        is_single = len(set(named)) == 1
-        split = next_best(self.measured, own, moves, reading, split=True) if is_single else None
+        rivals = Rivals(problem, self.placement, own, self.events, self.result, moves)
         found = Explanation(
             model=self.placement.model.name,
             executor=self.executor,
             objective=objective.name,
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
-            value=self._prediction(reading),
-            next_best=next_best(self.measured, own, moves, reading, split=False),
-            best_split=split,
+            value=self._prediction(costed),
+            next_best=rivals.best(split=False),
+            best_split=rivals.best(split=True) if len(set(named)) == 1 else None,
             notes=tuple(notes),
         )
-        if reading is not None and moves is not None:
-            found = _with_costs(found, reading, moves, problem)
+        if costed is not None and moves is not None:
+            found = _with_costs(found, costed, moves, problem)
         return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
 
     def _by_index(self, named: list[str]) -> IntArray | None:
@@ -91,35 +88,35 @@ class Case:
         index = {name: d for d, name in enumerate(self.problem.devices)}
         return np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
 
-    def _reading(self, placement: IntArray) -> Reading:
+    def _costed(self, placement: IntArray) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective
         ranks = self.placement.priority_of(graph)
         known = None if ranks is None else [np.iinfo(np.int64).max if rank is None else rank for rank in ranks]
         order = None if known is None else np.array(known, dtype=np.int64)
         given = (graph, self.problem.devices, placement, order, objective if objective.unit == "s" else LATENCY)
         if isinstance(self.costs, HeteroCosts):
-            return HeteroReading(*given, self.costs)
+            return HeteroPlacement(*given, self.costs)
         if isinstance(self.costs, WorkConservingCosts):
-            return PartsReading(*given, self.costs)
+            return PartsPlacement(*given, self.costs)
         assert isinstance(self.costs, OpByOpCosts)
-        return OpReading(*given, self.costs)
+        return OpsPlacement(*given, self.costs)
 
-    def _prediction(self, reading: Reading | None) -> Prediction:
+    def _prediction(self, costed: CostedPlacement | None) -> Prediction:
         latency = self.placement.latency
         measured = latency.median_s if latency is not None and latency.measured else None
-        is_calibrated = reading is not None and reading.costs.costs.source is CostSource.CALIBRATED
-        return Prediction(None if reading is None else reading.value, measured, is_calibrated)
+        is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
+        return Prediction(None if costed is None else costed.value, measured, is_calibrated)
 
 
-def _with_costs(found: Explanation, reading: Reading, moves: Moves, problem: Problem) -> Explanation:
+def _with_costs(found: Explanation, costed: CostedPlacement, moves: Moves, problem: Problem) -> Explanation:
     """The explanation with what the costs say."""
     known = {
         "gains": moves.gains(),
         "num_unmoved": moves.num_unmoved,
-        "boundaries": reading.boundaries(),
-        "limits": reading.limits(),
-        "bottleneck": reading.bottleneck(),
-        "bound": bound_of(replace(problem, objective=reading.objective), reading.costs, reading.value),
+        "boundaries": costed.boundaries(),
+        "limits": costed.limits(),
+        "bottleneck": costed.bottleneck(),
+        "bound": bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value),
     }
     return found.model_copy(update=known)
 
@@ -130,22 +127,10 @@ def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: f
     Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
     model.
     """
-    result = kept.result
     chosen = placement or kept.placement
     if chosen is None:
         raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
-    finalists = {} if result is None else result.finalists
-    where, sizes = str(kept.path / RESULT), (kept.record.num_units, len(kept.record.devices))
-    is_answer = result is not None and chosen.affinity == result.placement.affinity
-    measured = Measured(
-        problem=kept.problem,
-        events=kept.events,
-        finalists={name: each.plan(*sizes, where) for name, each in finalists.items()},
-        comparison=result.comparison if result is not None and is_answer else Comparison({}, {}),
-        answer=None if result is None else result.answer.name,
-        disallowed=() if result is None else result.turned_down,
-    )
-    return Case(kept.problem, kept.costs, chosen, kept.executor, measured).explained(limit_s)
+    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.events, kept.result).explained(limit_s)
 
 
 def explain_placement(
@@ -158,7 +143,7 @@ def explain_placement(
 ) -> Explanation:
     """Explain a placement of a model, a path or an ``ov.Model``, which is profiled, or found in the cache of profiles.
 
-    Raises ModelError, DeviceError and PlacementError as reading, loading and matching do.
+    Raises ModelError, DeviceError and PlacementError as costed, loading and matching do.
     """
     objective = find_objective(placement.objective)
     devices = _devices_of(placement)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.commands.explaining.reading import Reading
+from hsdag.commands.explaining.costed import CostedPlacement
 from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.colocation import floating_ops
 from hsdag.ir.graph import FloatArray, IntArray
@@ -32,7 +32,7 @@ class Moves:
     ``unit`` is [N]: what a placer ties together, in pieces where the placement has it on several devices.
     """
 
-    reading: Reading
+    costed: CostedPlacement
     unit: IntArray  # [N]
     values: FloatArray  # [U, D]
     heaviest: IntArray  # [U] the op that takes longest
@@ -44,7 +44,7 @@ class Moves:
 
     def gains(self) -> tuple[Gain, ...]:
         """Of every unit that could move, the largest first."""
-        own, found = self.reading, []
+        own, found = self.costed, []
         home = own.placement[self.heaviest]
         others = self.values.copy()
         others[np.arange(len(home)), home] = np.inf
@@ -62,29 +62,29 @@ class Moves:
         return tuple(found)
 
 
-def simulated_moves(reading: Reading, problem: Problem, limit_s: float = LIMIT_S) -> Moves:
+def simulated_moves(costed: CostedPlacement, problem: Problem, limit_s: float = LIMIT_S) -> Moves:
     """Simulate the moves of all units, as far as ``limit_s`` goes."""
-    begin_s, num_devices = time.monotonic(), len(reading.devices)
-    unit = pieces(problem, reading.placement)
-    heaviest = heaviest_ops(reading, unit)
-    home, values = reading.placement[heaviest], np.full((len(heaviest), num_devices), np.nan)
-    works = ~floating_ops(reading.graph)
-    values[np.arange(len(home)), home] = reading.value
+    begin_s, num_devices = time.monotonic(), len(costed.devices)
+    unit = pieces(problem, costed.placement)
+    heaviest = heaviest_ops(costed, unit)
+    home, values = costed.placement[heaviest], np.full((len(heaviest), num_devices), np.nan)
+    works = ~floating_ops(costed.graph)
+    values[np.arange(len(home)), home] = costed.value
     supported = problem.supported[problem.units.partition.labels[heaviest]]
     values[~supported] = np.inf
-    taken_s = np.bincount(unit, _time_s(reading), len(home))
+    taken_s = np.bincount(unit, _time_s(costed), len(home))
     is_idle = np.bincount(unit, works, len(home)) == 0  # such units are not run anywhere
-    values[is_idle] = reading.value
+    values[is_idle] = costed.value
     todo = [(u, d) for u in np.argsort(-taken_s, kind="stable").tolist() for d in np.flatnonzero(np.isnan(values[u]))]
     for first in range(0, len(todo), AT_ONCE):
         if time.monotonic() - begin_s > limit_s:
             break
         some = np.array(todo[first : first + AT_ONCE])
-        placements = np.tile(reading.placement, (len(some), 1))
+        placements = np.tile(costed.placement, (len(some), 1))
         for row, (u, d) in zip(placements, some.tolist(), strict=True):
             row[unit == u] = d
-        values[some[:, 0], some[:, 1]] = _within_memory(problem, unit, placements, reading.values(placements))
-    return Moves(reading, unit, values, heaviest)
+        values[some[:, 0], some[:, 1]] = _within_memory(problem, unit, placements, costed.values(placements))
+    return Moves(costed, unit, values, heaviest)
 
 
 def pieces(problem: Problem, placement: IntArray) -> IntArray:
@@ -93,9 +93,9 @@ def pieces(problem: Problem, placement: IntArray) -> IntArray:
     return np.asarray(np.unique(key, return_inverse=True)[1].reshape(-1), dtype=np.int64)
 
 
-def heaviest_ops(reading: Reading, unit: IntArray) -> IntArray:
+def heaviest_ops(costed: CostedPlacement, unit: IntArray) -> IntArray:
     """[U] of each unit the op that takes longest where it is, of equal ones the one with most operations."""
-    return last_of_units(np.lexsort((reading.graph.flops, _time_s(reading))), unit)
+    return last_of_units(np.lexsort((costed.graph.flops, _time_s(costed))), unit)
 
 
 def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
@@ -105,10 +105,10 @@ def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
     return found
 
 
-def _time_s(reading: Reading) -> FloatArray:
+def _time_s(costed: CostedPlacement) -> FloatArray:
     """[N] seconds of every op where it is."""
-    costs = reading.costs.costs
-    return np.asarray(np.nan_to_num(costs.time_s[np.arange(len(reading.placement)), reading.placement]))
+    costs = costed.costs.costs
+    return np.asarray(np.nan_to_num(costs.time_s[np.arange(len(costed.placement)), costed.placement]))
 
 
 def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, values: FloatArray) -> FloatArray:

@@ -75,6 +75,8 @@ def test_a_placement_without_a_run_or_a_model_is_a_users_error(kept: Path, split
         hsdag.explain(split)
     with pytest.raises(OptionError, match="not from both"):
         hsdag.explain(kept, run=tmp_path, model=kept)
+    with pytest.raises(OptionError, match="--shape is for the model"):
+        hsdag.explain(kept, shape="1,3,64,64")
     split.save(tmp_path / "alone.json")
     with pytest.raises(SearchError, match="no run folder"):
         hsdag.explain(tmp_path / "alone.json")

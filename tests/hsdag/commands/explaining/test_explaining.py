@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from hsdag.commands.explaining.explaining import Case
-from hsdag.commands.explaining.rivals import Measured
 from hsdag.evaluators.base import Score
 from hsdag.evaluators.recording import Event
 from hsdag.ir import graph_from_edges, placement_units
@@ -23,13 +22,14 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.measuring.latency import Comparison, Samples
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.pins import NOT_PINNED, with_pins
 from hsdag.runtime.problems.plan import Plan
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.simulator import simulate
 from hsdag.search.placed_model import with_costs
+from hsdag.search.result import PlaceResult, Row
+from hsdag.search.run_folder import PlanRecord
 
 LAUNCH_S, LATENCY_S, BYTES_PER_S = 0.5, 0.25, 100.0
 CHAIN = graph_from_edges(
@@ -199,7 +199,7 @@ def test_moves_that_time_is_not_enough_for_are_said() -> None:
 
 
 def measured_case(
-    devices: str, answer: str, samples_s: dict[str, float], *, disallowed: str = "", pinned: bool = False
+    devices: str, answer: str, samples_s: dict[str, float], *, turned_down: str = "", pinned: bool = False
 ) -> Explanation:
     """The search over it, in which the first product was ``pinned`` to A where that is said."""
     case = case_of(CHAIN, devices, CHAIN_S)
@@ -214,13 +214,14 @@ def measured_case(
         return Event(Plan(units), Score(value), 1.5)
 
     events = [event("AAABBB", 5.0), event("AABBBB", 6.0), event("AAAAAA", 8.0), event("BBBBBB", 9.0)]
-    finalists = {"placement 1": events[0].plan, "placement 2": events[1].plan}
-    samples = {
-        name: Samples(tuple((seconds * (1 + r / 100),) for r in range(6))) for name, seconds in samples_s.items()
-    }
-    return replace(
-        case, measured=Measured(case.problem, events, Comparison(samples, {}), finalists, answer, (disallowed,))
-    ).explained()
+    result = PlaceResult.model_construct(  # of its answer, only what it is compared with
+        placement=case.placement,
+        rows=(Row.model_construct(name=answer, is_answer=True),),
+        finalists={f"placement {k + 1}": PlanRecord.of(events[k].plan, 2) for k in range(2)},
+        samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in samples_s.items()},
+        turned_down={turned_down: "its outputs differ"} if turned_down else {},
+    )
+    return replace(case, events=events, result=result).explained()
 
 
 def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
@@ -238,9 +239,9 @@ def test_what_could_be_no_answer_is_not_the_next_best_plan() -> None:
     pinned = measured_case("AAABBB", "placement 1", samples_s, pinned=True)
     assert pinned.next_best is not None
     assert pinned.next_best.name == "placement 2"
-    disallowed = measured_case("AAABBB", "placement 1", samples_s, disallowed="placement 2", pinned=True)
-    assert disallowed.next_best is not None
-    assert disallowed.next_best.name == "A"
+    rejected = measured_case("AAABBB", "placement 1", samples_s, turned_down="placement 2", pinned=True)
+    assert rejected.next_best is not None
+    assert rejected.next_best.name == "A"
 
 
 def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:

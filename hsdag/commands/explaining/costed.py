@@ -1,19 +1,28 @@
-"""Reading: what the costs of an executor say of one placement. Legend: N ops, D devices, B placements."""
+"""What the costs of an executor say of one placement, and what no placement can beat under them.
+
+Legend: N ops, D devices, B placements.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
-from hsdag.reports.explanation import Bottleneck, Boundary, Limit
+from hsdag.placers.cuts.mincut import proven_bound
+from hsdag.reports.explanation import Bottleneck, Boundary, BoundSaid, Limit
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.objectives import Objective
+from hsdag.runtime.problems.problem import Problem
+from hsdag.runtime.problems.semantics import Execution, Semantics
+from hsdag.search.placed_model import with_costs
 
 
 class Term(NamedTuple):
@@ -26,7 +35,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(ABC):
+class CostedPlacement(ABC):
     """A placement [N] of a graph, with ranks [N] where it has some, and its costs; final classes are by executor."""
 
     graph: ComputationGraph
@@ -75,3 +84,28 @@ class Reading(ABC):
     def used(self) -> list[int]:
         """Devices that hold an op, ascending."""
         return [int(d) for d in np.unique(self.placement)]
+
+
+def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid | None:
+    """The largest bound that is known, and the share of ``value`` that it leaves open; None where nothing is proven.
+
+    Under HETERO that is the minimum cut. Where devices work side by side, transfers are taken to be free: parts send
+    less than units do where they compute a join twice.
+    """
+    if problem.costs is None or not np.isfinite(value):
+        return None
+    priced = with_costs(problem, costs.costs, problem.costs.memory_bytes)
+    assert priced.costs is not None
+    if isinstance(costs, HeteroCosts):
+        in_turn = replace(priced, hetero=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
+        seconds, _ = proven_bound(in_turn, priced.costs)
+        found = None if seconds is None else Bound(seconds, "the minimum cut")
+    else:
+        num = problem.num_devices
+        free = replace(
+            priced.costs, link_latency_s=np.zeros((num, num)), link_bandwidth_bytes_per_s=np.full((num, num), np.inf)
+        )
+        found = problem.objective.lower_bound(free, Execution.WORK_CONSERVING)
+    if found is None or not np.isfinite(found.value_s):
+        return None
+    return BoundSaid(found.value_s, found.argument, max(0.0, 1.0 - found.value_s / value))
