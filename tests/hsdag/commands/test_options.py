@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from hsdag import api
 from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.options import defaults
 from hsdag.ir import OptionError, OutputError
 from hsdag.runtime.problems.objectives import find_objective
 from hsdag.search.options import PlaceOptions, parse_duration
@@ -37,6 +41,14 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
 def test_values_outside_their_range_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         PlaceOptions(**change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["place", "solve", "simulate"])
+def test_a_command_takes_every_option_of_its_api_call_with_its_default(name: str) -> None:
+    of_programs = {"example_input", "watcher", "on_update", "on_better", "run_folder", "output"}
+    parameters = signature(import_module(f"hsdag.cli.{name}").__dict__[name]).parameters
+    expected = {each: default for each, default in defaults(getattr(api, name)).items() if each not in of_programs}
+    assert {each: parameters[each].default for each in expected} == expected
 
 
 def test_an_unknown_objective_is_answered_with_the_choices() -> None:
