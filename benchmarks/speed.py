@@ -30,8 +30,7 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.features import fractal_dimension
 from hsdag.ir import graph_from_edges
 from hsdag.ir.submodels import SubmodelCollector
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts
-from hsdag.placers.cuts.cut_graph import pair_cut
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, pair_cut
 from hsdag.placers.incumbent import Limits
 from hsdag.placers.lists.schedulers import HeftPlacer
 from hsdag.placers.local.sa import SaPlacer

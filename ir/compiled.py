@@ -30,6 +30,11 @@ def bare(function: F, **options: Any) -> F:
     return result
 
 
+def allocating(function: F) -> F:
+    """Compile a function that allocates arrays."""
+    return bare(function, _nrt=True)
+
+
 class _Index(IndexDataCacheFile):
     """What was compiled before. Numba reads the whole index before it sees that it is of an older file.
 

@@ -195,7 +195,7 @@ def interpreted_calls(node: ast.AST) -> Iterator[str]:
 
 
 INNER = {"inner", "inlined"}
-COMPILED = {*INNER, "bare", "merged", "numba.njit"}
+COMPILED = {*INNER, "bare", "merged", "allocating", "numba.njit"}
 
 
 def test_the_interpreter_calls_no_compiled_function_without_a_wrapper() -> None:

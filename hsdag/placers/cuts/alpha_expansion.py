@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hsdag.ir.graph import IntArray
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts
-from hsdag.placers.cuts.cut_graph import best_move, pair_cut
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, best_move, pair_cut
 
 LEAST_GAIN = 1e-12
 """A move has to gain more than this share: rounding."""

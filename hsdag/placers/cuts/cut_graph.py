@@ -1,29 +1,157 @@
-"""Cut graphs: the best set of ops to move to one device, found as a minimum cut by maximum flow.
+"""Cut graphs: sequential execution as a sum of op times and of what results cost that leave their device, and the best
+set of ops to move to one device, found as a minimum cut by maximum flow.
 
 An op on the source's side stays where it is, one on the sink's side moves. What a result costs that leaves its
 device is a directed hyperedge: one node for each result, direction and size (P. Kohli et al., "Robust higher order
 potentials for enforcing label consistency", 2009; V. Kolmogorov and R. Zabih, "What energy functions can be minimized
 via graph cuts?", 2004). What it costs that an op runs on another device than the one before it is an arc between them.
 
-Legend: N ops, R pairs of a result and an op that reads it, A arcs.
+Legend: N ops, D devices, Q results, R pairs of a result and an op that reads it, A arcs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
+from hsdag.ir.compiled import allocating, bare, inlined
 from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59
 """Capacities are whole ticks, and together fewer than 2 to this power: what can flow fits 64 bits."""
 
 FREE, STAYS, MOVES = 0, 1, 2
+
+
+class Launches(Enum):
+    """What a launch is charged to."""
+
+    RUNS = "runs"  # every maximal run of ops on one device, in topological order, as in the simulator
+    TRANSFERS = "transfers"  # every transfer, on the device that receives it
+    NOTHING = "nothing"
+
+
+class BoundaryCosts(NamedTuple):
+    """What a placement takes in sequential execution.
+
+    Result q is of op ``source[q]``, which ascends, and its readers are ``reader[first[q]:first[q + 1]]``, those that
+    need most bytes first, each once. A result goes once to every other device with a reader, at the largest size read
+    there, and costs ``latency_s[home, away] + size / bandwidth``. An op costs ``change_s`` of its device where the op
+    before it in ``order`` is on another one. ``constant_s`` does not depend on the placement.
+    """
+
+    time_s: FloatArray  # [N, D], infinite where a device does not support an op; with the launch of the first op
+    first: IntArray  # [Q + 1]
+    source: IntArray  # [Q]
+    reader: IntArray  # [R]
+    size_bytes: FloatArray  # [R]
+    latency_s: FloatArray  # [D, D]
+    s_per_byte: FloatArray  # [D, D]
+    order: IntArray  # [N] ops in the order in which they run
+    change_s: FloatArray  # [D]
+    constant_s: float
+
+    @staticmethod
+    def of(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> BoundaryCosts:
+        """The costs of a problem. With launches of runs they are what the simulator says, but for egress links."""
+        first, source, reader, size_bytes = readers(problem)
+        time_s = np.where(problem.supported, problem.time_s, np.inf)
+        latency_s = problem.link_latency_s + problem.transfer_overhead_s
+        if launches is Launches.TRANSFERS:
+            latency_s = latency_s + problem.launch_s[None, :]
+        if launches is Launches.RUNS:
+            time_s[problem.topological_order[0]] += problem.launch_s
+        off = ~np.eye(problem.num_devices, dtype=np.bool_)
+        inverse = np.zeros_like(latency_s)
+        inverse[off] = 1.0 / problem.link_bandwidth_bytes_per_s[off]
+        return BoundaryCosts(
+            time_s=time_s,
+            first=first,
+            source=source,
+            reader=reader,
+            size_bytes=size_bytes,
+            latency_s=np.where(off, latency_s, 0.0),
+            s_per_byte=inverse,
+            order=problem.topological_order,
+            change_s=problem.launch_s * (launches is Launches.RUNS),
+            constant_s=problem.op_overhead_s * (problem.num_ops - 1),
+        )
+
+    @property
+    def num_ops(self) -> int:
+        """N."""
+        return len(self.time_s)
+
+    @property
+    def num_devices(self) -> int:
+        """D."""
+        return int(self.time_s.shape[1])
+
+    def scaled(self, factor: float) -> BoundaryCosts:
+        """The same with transfers and changes of device ``factor`` times as dear."""
+        return self._replace(
+            latency_s=factor * self.latency_s,
+            s_per_byte=factor * self.s_per_byte,
+            change_s=factor * self.change_s,
+        )
+
+    def priced(self, held_bytes: FloatArray, s_per_held_byte: FloatArray) -> BoundaryCosts:
+        """The same where a device [D] charges for the bytes [N] that an op holds there."""
+        return self._replace(time_s=self.time_s + held_bytes[:, None] * s_per_held_byte[None, :])
+
+    def cost_s(self, placement: IntArray) -> float:
+        """Seconds of a placement [N]; infinite where an op is not supported."""
+        work_s = float(self.time_s[np.arange(self.num_ops), placement].sum())
+        reached = np.full(self.num_devices, -1, dtype=np.int64)
+        sent_s = _all_sent_s(self, np.ascontiguousarray(placement, dtype=np.int64), reached)
+        line = placement[self.order]
+        changes_s = float(self.change_s[line[1:][line[1:] != line[:-1]]].sum())
+        return self.constant_s + work_s + float(sent_s) + changes_s
+
+
+def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """The ops that read each result: [Q + 1] where they begin, [Q] whose results, [R] the ops, [R] bytes they need.
+
+    Of several edges of a result to one op the largest counts, as in the simulator.
+    """
+    dst, size = problem.edge_dst, problem.edge_bytes
+    source, result = np.unique(np.stack([problem.edge_src, problem.edge_port]), axis=1, return_inverse=True)
+    result = result.reshape(-1)
+    order = np.lexsort((-size, dst, result))
+    kept = np.ones(len(order), dtype=np.bool_)
+    kept[1:] = (result[order][1:] != result[order][:-1]) | (dst[order][1:] != dst[order][:-1])
+    order = order[kept]
+    order = order[np.lexsort((dst[order], -size[order], result[order]))]
+    first = np.searchsorted(result[order], np.arange(source.shape[1] + 1)).astype(np.int64)
+    return first, source[0].copy(), dst[order].astype(np.int64), size[order].astype(np.float64)
+
+
+@bare
+def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> float:
+    total_s = 0.0
+    for q in range(len(t.source)):
+        total_s += sent_s(t, q, placement, reached)
+    return total_s
+
+
+@inlined
+def sent_s(t: BoundaryCosts, q: int, placement: IntArray, reached: IntArray) -> float:
+    """Seconds of the transfers of result q; ``reached`` [D] is scratch without q in it.
+
+    The first reader found on a device needs most.
+    """
+    home, total_s = placement[t.source[q]], 0.0
+    for k in range(t.first[q], t.first[q + 1]):
+        away = placement[t.reader[k]]
+        if away != home and reached[away] != q:
+            reached[away] = q
+            total_s += t.latency_s[home, away] + t.size_bytes[k] * t.s_per_byte[home, away]
+    return total_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +274,7 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
     return arcs._replace(tail=arcs.tail[:n], head=arcs.head[:n], capacity_s=arcs.capacity_s[:n])
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _add_all(
     arcs: _Arcs, t: BoundaryCosts, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
 ) -> None:
@@ -177,7 +305,7 @@ def _add_all(
                 _add(arcs, t, _Hyperedge(node[v], False, fixed_s, slope_s), some, node)
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _members(
     t: BoundaryCosts, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
 ) -> IntArray:
@@ -191,7 +319,7 @@ def _members(
     return members[:count]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, node: IntArray) -> None:
     """Add a hyperedge that costs what its largest cut member costs; larger ones come first.
 
@@ -218,7 +346,7 @@ def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, nod
         larger, i = center, j
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _arc(arcs: _Arcs, a: int, b: int, cost_s: float, forward: bool) -> None:
     """Add an arc from a to b, or from b to a unless ``forward``."""
     if cost_s > 0.0 and a != b:

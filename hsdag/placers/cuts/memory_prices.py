@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-import numba
 import numpy as np
 
 from hsdag.evaluators.memory import MemoryCheck, over_memory
+from hsdag.ir.compiled import allocating
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.cuts.alpha_expansion import best_cut, expanded
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, sent_s
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, sent_s
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
@@ -151,7 +151,7 @@ def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     return extra_s
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _move_costs_s(
     t: BoundaryCosts, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
 ) -> FloatArray:
@@ -171,7 +171,7 @@ def _move_costs_s(
     return extra_s
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _near_s(t: BoundaryCosts, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
     """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
     reached = np.full(len(t.latency_s), -1, dtype=np.int64)

@@ -1,8 +1,3 @@
-"""MincutPlacer: sequential execution as a graph cut, exact for two devices; see docs/exact.md.
-
-Legend: U placement units, D devices.
-"""
-
 from __future__ import annotations
 
 import itertools
@@ -10,24 +5,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from hsdag.evaluators.memory import MemoryCheck
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.partition import Partition
 from hsdag.placers.base import NoOptions, Placer
 from hsdag.placers.cuts.alpha_expansion import best_cut, cheapest, simple
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
-from hsdag.placers.cuts.candidate_round import Refinement, evaluate_each
-from hsdag.placers.cuts.cut_graph import pair_cut
-from hsdag.placers.cuts.cut_program import solved_program
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, Launches, pair_cut
 from hsdag.placers.cuts.memory_prices import fitting
-from hsdag.placers.cuts.pipeline import stages
+from hsdag.placers.cuts.pipeline import evaluate_each, stages
+from hsdag.placers.exact.assignment import AssignmentModel, WholeModel
+from hsdag.placers.exact.formulation import Formulation
+from hsdag.placers.exact.solving import Ticks
 from hsdag.placers.incumbent import Incumbent, Status
 from hsdag.runtime.problems.bounds import Bound
 from hsdag.runtime.problems.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problems.problem import Problem
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem
 from hsdag.runtime.problems.units import problem_of
-from hsdag.runtime.simulator import Execution
+from hsdag.runtime.simulator import Execution, Order
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
@@ -46,6 +43,24 @@ MAX_ENUMERATED = 4096
 
 ROUNDING = 1e-12
 """Share by which a bound is lowered: sums of many costs round."""
+
+MAX_REFINED = 6
+"""Candidates that moves start from, the best first."""
+
+MAX_SCORED_OPS = 4_000_000
+"""Ops of all placements together that the moves of one search are scored for."""
+
+MAX_SHARE = 0.2
+"""Share of the time of a search that moves may take, scoring being slow where many submodels wait for each other."""
+
+BATCH = 64
+"""Placements scored at once, and moves that are tried together."""
+
+LEAST_GAIN = 1e-12
+"""A move has to gain more than this share: rounding."""
+
+WORK_LIMIT = 2.0
+"""Deterministic seconds of the solver: its answer does not depend on how busy the machine is."""
 
 
 class MincutPlacer(Placer[NoOptions]):
@@ -176,3 +191,100 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryCheck, left_s: float) -> It
         able = [np.flatnonzero(row).tolist() for row in problem.supported]
         every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
         yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
+
+
+def solved_program(units: Problem, costs: ScheduleProblem, hint: IntArray) -> tuple[IntArray, float] | None:
+    """A placement [U] of units with these costs, and seconds that none beats in sequential execution without limits.
+
+    Starts from ``hint`` [U]; None where nothing was found within ``WORK_LIMIT``. Costs are rounded down to ticks, and
+    so is the bound; where the solver ended, it is what the placement takes, but for rounding.
+    """
+    formulation = Formulation(replace(costs, memory_bytes=np.full(costs.num_devices, np.inf)))
+    horizon_s = BoundaryCosts.of(costs).cost_s(hint)
+    ticks = Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
+    sequential = replace(units, semantics=replace(units.semantics, execution=Execution.SEQUENTIAL))
+    assignment = AssignmentModel(formulation, sequential, ticks.down)
+    model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
+    model.hint(assignment.chosen(hint))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.max_deterministic_time = WORK_LIMIT
+    if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return assignment.placement(model.read(solver.value)), solver.best_objective_bound * ticks.length_s
+
+
+class Refinement:
+    """Moves that gain by simulated values: of the model under HETERO, else of the units."""
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        self._incumbent, self._problem = incumbent, incumbent.problem
+        self._judge = MemoryCheck(incumbent.costs, self._problem.semantics)
+        order = None if self._problem.semantics.order is Order.PRIORITY else self._problem.semantics.order
+        self._semantics = replace(self._problem.semantics, order=order)
+        self._left = MAX_SCORED_OPS // self._problem.units.fine.num_ops
+
+    def refined(self, starts: list[IntArray]) -> Iterator[IntArray]:
+        """The best of ``starts`` [U] and of the single devices, each after all moves that gain."""
+        alone = [np.full(self._problem.num_units, d, dtype=np.int64) for d in range(self._problem.num_devices)]
+        starts = [each for each in [*alone, *starts] if self._problem.is_legal(each) and self._judge.fits(each)]
+        values = self._values(starts)
+        for i in np.argsort(values, kind="stable")[:MAX_REFINED].tolist():
+            better: tuple[IntArray, float] | None = (starts[i], values[i])
+            while better is not None:
+                placement, value = better
+                better = self._improved(placement, value)
+            yield placement
+
+    def _improved(self, placement: IntArray, value: float) -> tuple[IntArray, float] | None:
+        """The best that moves which gain by themselves make of a placement together; None where nothing gains."""
+        moves = list(itertools.islice(self._moves(placement), self._left))
+        values = self._values(moves)
+        better = (moves[i] for i in np.argsort(values, kind="stable") if values[i] < value * (1 - LEAST_GAIN))
+        gaining = list(itertools.islice((move for move in better if self._judge.fits(move)), BATCH))
+        merged = list(itertools.accumulate(gaining, lambda so_far, move: np.where(move != placement, move, so_far)))
+        values = self._values(merged)
+        for i in np.argsort(values, kind="stable").tolist():
+            if values[i] < value * (1 - LEAST_GAIN) and self._judge.fits(merged[i]):
+                return merged[i], float(values[i])
+        return None
+
+    def _moves(self, placement: IntArray) -> Iterator[IntArray]:
+        """A placement [U] after one move to a device: of the units there that edges join, of one, of an edge's two."""
+        graph = self._problem.units.graph
+        src, dst = graph.edge_src, graph.edge_dst
+        away = placement[src] != placement[dst]
+        region = Partition.from_pairs(len(placement), src[~away], dst[~away]).labels
+        unit, device = np.concatenate([src[away], dst[away]]), placement[np.concatenate([dst[away], src[away]])]
+        for r, d in np.unique(np.stack([region[unit], device]), axis=1).T.tolist():
+            yield np.where(region == r, d, placement)
+        at_edge_first = dict.fromkeys([*unit.tolist(), *range(len(placement))])
+        for units in [*zip(at_edge_first), *zip(src.tolist(), dst.tolist(), strict=True)]:
+            for d in range(self._problem.num_devices):
+                moved = placement.copy()
+                moved[list(units)] = d
+                if (moved != placement).any():
+                    yield moved
+        for u, v in np.stack([src[away], dst[away]], axis=1).tolist():
+            moved = placement.copy()
+            moved[[u, v]] = placement[[v, u]]
+            yield moved
+
+    def _values(self, placements: list[IntArray]) -> FloatArray:
+        """[B] values of placements [U]; infinite where one is illegal, or no more may be scored."""
+        problem, values = self._problem, np.full(len(placements), np.inf)
+        for i in range(0, min(len(placements), self._left), BATCH):
+            self._incumbent.check()
+            if self._incumbent.elapsed_s > MAX_SHARE * self._incumbent.limits.seconds:
+                self._left = 0
+                break
+            some = np.stack(placements[i : i + BATCH])
+            legal = problem.supported[np.arange(problem.num_units), some].all(axis=1)
+            if problem.hetero is not None:
+                found = problem.objective.of_model(problem.hetero, problem.expand(some))
+            else:
+                found = problem.objective.simulated(self._incumbent.costs, some, self._semantics)
+            values[i : i + BATCH] = np.where(legal, found, np.inf)
+        self._left = max(self._left - len(placements), 0)
+        return values

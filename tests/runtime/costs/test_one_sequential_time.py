@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph import ComputationGraph, graph_from_edges
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json

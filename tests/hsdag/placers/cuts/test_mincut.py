@@ -20,11 +20,9 @@ from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import FloatArray, IntArray
 from hsdag.placers.cuts.alpha_expansion import best_cut
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
-from hsdag.placers.cuts.cut_graph import best_move, pair_cut
-from hsdag.placers.cuts.cut_program import solved_program
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.placers.cuts.memory_prices import move_costs_s
-from hsdag.placers.cuts.mincut import MAX_CANDIDATES, MincutPlacer
+from hsdag.placers.cuts.mincut import MAX_CANDIDATES, MincutPlacer, solved_program
 from hsdag.placers.cuts.pipeline import PipelinePlacer
 from hsdag.placers.incumbent import Status
 from hsdag.runtime.problems.objectives import Objective

@@ -12,8 +12,7 @@ import pytest
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.placers.cuts import alpha_expansion, cut_graph
 from hsdag.placers.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts
-from hsdag.placers.cuts.cut_graph import _add, _Arcs, _Hyperedge
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, _add, _Arcs, _Hyperedge
 from hsdag.placers.cuts.mincut import MincutPlacer
 from hsdag.placers.incumbent import Limits
 from hsdag.runtime.problems.schedule_problem import ScheduleProblem

@@ -19,7 +19,7 @@ from hsdag.ir.coarsen import coarsen, placement_units
 from hsdag.ir.colocation import colocate, floating_ops
 from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.placers.cuts.alpha_expansion import best_cut
-from hsdag.placers.cuts.boundary_costs import BoundaryCosts, Launches
+from hsdag.placers.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.placers.cuts.mincut import SCALES, MincutPlacer
 from hsdag.placers.incumbent import Result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts

@@ -18,8 +18,7 @@ from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
-from hsdag.placers.cuts.pipeline import PipelinePlacer
-from hsdag.placers.cuts.stage_partition import EVENLY, Line, balanced_stages, quickest_stages
+from hsdag.placers.cuts.pipeline import EVENLY, Line, PipelinePlacer, balanced_stages, quickest_stages
 from hsdag.runtime.problems.objectives import Objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
