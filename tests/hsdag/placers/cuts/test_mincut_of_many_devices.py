@@ -93,7 +93,7 @@ def test_the_least_cut_of_a_hyperedge_costs_what_its_dearest_cut_member_costs(
     arcs = _Arcs(np.empty(40, dtype=np.int64), np.empty(40, dtype=np.int64), np.empty(40),
                  np.array([0, first_center]), np.zeros(1))  # fmt: skip
     readers: Any = SimpleNamespace(size_bytes=sizes, reader=np.arange(4))
-    _add.py_func(arcs, readers, _Hyperedge(hub, forward, fixed_s, slope_s), np.arange(4), np.arange(5))
+    _add.py_func(arcs, readers, _Hyperedge(hub, forward, fixed_s, slope_s), np.arange(4), np.arange(5))  # type: ignore[attr-defined]
     least_s = max(0.0, fixed_s + slope_s * 1.0)
     for cut in itertools.product([False, True], repeat=4):  # members on the other side than the hub
         costs_s = []
