@@ -9,7 +9,10 @@ import pytest
 
 from hsdag.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.placers.incumbent import Incumbent, Limits
 from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problems.units import problem_of
 
 
 class CountingEvaluator(Evaluator):
@@ -105,3 +108,13 @@ def test_first_guesses_of_cheap_evaluations_are_had_whatever_the_budget() -> Non
 def test_a_score_is_either_a_value_or_a_failure(value: float, failure: str | None) -> None:
     with pytest.raises(ValueError, match="either a finite value or a failure"):
         Score(value, failure)
+
+
+def test_a_search_ends_at_its_limit_of_seconds_once_it_has_a_plan() -> None:
+    units = problem_of(ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)]))
+    incumbent = Incumbent(units, CountingEvaluator(), Limits(seconds=0.0))
+    incumbent.evaluate([plan(2, 0)])  # which fails
+    incumbent.evaluate([plan(0, 1)])
+    with pytest.raises(SearchStopped):
+        incumbent.evaluate([plan(0, 0)])
+    assert incumbent.best == plan(0, 1)
