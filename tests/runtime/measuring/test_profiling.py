@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +181,29 @@ def test_a_device_that_does_not_take_the_whole_model_is_profiled_stage_by_stage(
 
 def fails(request: object, limit_s: float, compiling_s: float = 0.0) -> None:
     raise CandidateFailed("crashed")
+
+
+WRITER = """
+import sys; from pathlib import Path; from hsdag.runtime.measuring.caches import ProfileCache
+cache = ProfileCache(Path(sys.argv[1])); print(flush=True)
+while True: cache.put({"what": "x"}, {"of": [int(sys.argv[2])] * 100_000})
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> None:
+    cache, seen = ProfileCache(tmp_path), set[tuple[int, int]]()
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen([*command, "1"], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for _ in range(50):
+            cache.put({"what": "x"}, {"of": [2] * 100_000})
+            found = cache.get({"what": "x"})
+            assert found is not None
+            seen.add((len(found["of"]), len(set(found["of"]))))
+        writer.kill()
+    assert seen == {(100_000, 1)}
 
 
 def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny_resnet: Path) -> None:
