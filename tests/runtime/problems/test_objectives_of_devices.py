@@ -80,7 +80,7 @@ def test_answers_have_the_unit_of_the_objective() -> None:
     assert document["value"] == 108.0
     assert document["single_devices"] == {"d0": 152.0, "d1": 152.0}
     assert document["lower_bound"] == 100.0
-    assert document["unit"] == "bytes"
+    assert document["unit"] == "B"
     placement = found.placement()
     assert placement.latency is not None
     assert placement.latency.median_s == simulate(LINE, placement).value_s  # seconds, whatever was searched for
