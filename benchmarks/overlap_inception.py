@@ -59,7 +59,11 @@ def ratios(path: Path, budget: str, seed: int) -> dict[str, float]:
     if SPLIT not in median_s:
         return {}
     single_s = min(median_s["CPU_0"], median_s["CPU_1"])
-    others = {"single device": single_s, "HETERO": median_s[f"HETERO:{SPLIT}"], "whole CPU": median_s["CPU"]}
+    others = {
+        "single device": single_s,
+        "HETERO": median_s.get(f"HETERO:{SPLIT}", np.nan),
+        "whole CPU": median_s["CPU"],
+    }
     return {name: median_s[SPLIT] / other_s for name, other_s in others.items()}
 
 

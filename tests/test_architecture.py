@@ -84,28 +84,59 @@ def test_imports_inside_the_tool_point_one_way(path: Path) -> None:
         assert "learning" not in used
 
 
-def test_folders_of_the_tool_form_no_cycle() -> None:
-    edges = set()
-    for path in OWN:
-        own = path.relative_to(ROOT / "hsdag").parts[:-1]
-        for name in own_imports(path):
-            is_folder = (ROOT / "hsdag" / Path(*name.split("."))).is_dir()
-            other = tuple(name.split(".")) if is_folder else tuple(name.split(".")[:-1])
-            if own and other and own != other:
-                edges.add((own, other))
-    assert nx.is_directed_acyclic_graph(nx.DiGraph(edges)), nx.find_cycle(nx.DiGraph(edges))
+MODULES = {
+    ".".join(("hsdag", *path.relative_to(ROOT).with_suffix("").parts)[path in OWN :]).removesuffix(".__init__"): path
+    for path in (*SOURCES, *OWN)
+}
+"""Every module of the product by the name that it is imported by: links are followed to their folders."""
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_modules_import_each_other_in_no_circle(part: str) -> None:
-    files = {"hsdag." + ".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (ROOT / part).rglob("*.py")}
+def folder_of(module: str) -> str:
+    """The package that a module lies in, or is."""
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def imports_for_types(tree: ast.AST) -> set[ast.AST]:
+    """Imports that only type checkers read."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    return {child for block in blocks for child in ast.walk(block)}
+
+
+def folder_imports() -> dict[tuple[str, str], str]:
+    """Each pair of folders of which the first imports the second, with a file that does."""
+    found = {}
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        for node in set(ast.walk(tree)) - imports_for_types(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                for name in (name if name in MODULES else node.module for name in names):
+                    if name in MODULES and folder_of(name) not in ("hsdag", folder_of(module)):
+                        found[folder_of(module), folder_of(name)] = str(path.relative_to(ROOT))
+    return found
+
+
+TANGLED = {"costs", "executor", "platforms", "problems", "problems.bounds", "problems.objectives", "simulator"}
+"""Folders of runtime that import each other, and are still to be put in order; no other ones may."""
+
+
+def test_folders_form_no_cycle_but_the_one_of_runtime() -> None:
+    edges = folder_imports()
+    assert len(edges) > 50
+    tangled = {f"hsdag.runtime.{name}" for name in TANGLED}
+    graph = nx.DiGraph(pair for pair in edges if not set(pair) <= tangled)
+    assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
     edges = [
-        (module, node.module)
-        for module, path in files.items()
+        (module, name if name in MODULES else node.module)
+        for module, path in MODULES.items()
         for node in ast.parse(path.read_text()).body  # what is imported on loading, not for types alone
-        if isinstance(node, ast.ImportFrom) and node.module in files
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES
+        for name in [f"{node.module}.{alias.name}" for alias in node.names]
     ]
-    graph = nx.DiGraph(edges)
+    graph = nx.DiGraph(pair for pair in edges if pair[0] != pair[1])
     assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
 
 
