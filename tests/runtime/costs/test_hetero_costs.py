@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir import graph_from_edges
 from hsdag.ir.build import graph_of
-from hsdag.ir.colocation import colocate
-from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, tables_for
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problems.cost_model import CostModel, CostSource
 from hsdag.runtime.problems.objectives import find_objective
 from tests.ir.submodels.random_models import random_devices, random_model
@@ -62,31 +61,6 @@ def test_latencies_of_many_placements_are_those_counted_one_by_one(seed: int, nu
     table = np.stack([random_devices(graph, d, rng) for _ in range(5)])
     expected = [plain_latency_s(graph, hetero.collector.submodel_of(device), device, costs) for device in table]
     assert hetero.latency_s(table) == pytest.approx(expected)
-
-
-@given(st.integers(0, 2**32), st.integers(3, 60), st.booleans(), st.sampled_from([0.5, 0.999, 1.001, np.inf]))
-def test_the_value_that_annealing_computes_of_units_is_the_one_of_their_ops(
-    seed: int, num_ops: int, is_period: bool, limit: float
-) -> None:
-    """Unless the ops alone exceed the limit of a proposal: then the value is above the limit, too."""
-    rng = np.random.default_rng(seed)
-    graph, d = graph_of(random_model(rng, num_ops)), int(rng.integers(2, 4))
-    time_s = rng.uniform(0, 3, (graph.num_ops, d))
-    time_s[rng.random(time_s.shape) < rng.choice([0.0, 0.01])] = np.nan
-    links = rng.uniform(0, 1, (d, d)), rng.uniform(1, 9, (d, d))
-    slowdown = None if seed % 3 else rng.uniform(1, 2, (d, d))
-    costs = CostModel(time_s, rng.uniform(0, 1, d), *links, CostSource.FILE, slowdown=slowdown)
-    hetero, unit = HeteroCosts.of(graph, costs), colocate(graph).sets.labels
-    tables = tables_for(hetero, unit, int(unit.max()) + 1, is_period=is_period)
-    for _ in range(5):
-        placement = rng.integers(0, d, int(unit.max()) + 1)
-        value_s = hetero.period_s if is_period else hetero.latency_s
-        expected_s = float(value_s(placement[unit][None])[0])
-        found_s = placement_s(tables, placement, limit * expected_s)
-        if limit > 1 or np.isinf(expected_s):
-            assert found_s == pytest.approx(expected_s)
-        else:
-            assert found_s > limit * expected_s
 
 
 def test_a_period_is_the_load_of_the_busiest_device_with_its_launches_and_what_it_receives() -> None:
