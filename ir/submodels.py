@@ -18,7 +18,6 @@ import numpy as np
 from hsdag.ir.colocation import kept_compressed, known_ops
 from hsdag.ir.compiled import bare
 from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import run
 from hsdag.ir.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
 from hsdag.ir.submodel_rules import Net, Workspace, split
 
@@ -68,9 +67,9 @@ class SubmodelCollector:
         )
         table = np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)
         reached = np.zeros(num_devices, dtype=np.int64)
-        steps = float(len(devices) * (len(self.nodes.op) + len(self.nodes.net.src)))
-        work = Workspace.of(self.nodes.net)
-        run(_count_all, steps, self.nodes, work, table, reached, found.launches, found.num, found.size_bytes)
+        _count_all(
+            self.nodes, Workspace.of(self.nodes.net), table, reached, found.launches, found.num, found.size_bytes
+        )
         return found
 
 
@@ -106,24 +105,18 @@ def _count_all(
 ) -> None:
     """Fill the tables of ``Crossings`` for placements [B, M] of nodes; ``reached`` [D] is scratch."""
     for b in range(len(placements)):
-        count_crossings(nodes, work, placements[b], reached, launches[b], num[b], size_bytes[b])
+        device = placements[b]
+        split(nodes.net, work, device)
+        for v in range(len(device)):
+            launches[b, device[v]] += work.parts.label[v] == v
+        _cross(nodes, device, work.parts.label, reached, num[b], size_bytes[b])
 
 
 @bare
-def count_crossings(
-    nodes: Nodes,
-    work: Workspace,
-    device: IntArray,
-    reached: IntArray,
-    launches: IntArray,
-    count: IntArray,
-    size_bytes: FloatArray,
+def _cross(
+    nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
-    """Add the launches [D] and the crossings [D, D] of nodes on devices [M]; ``reached`` [D] is scratch."""
-    split(nodes.net, work, device)
-    label = work.parts.label
-    for v in range(len(device)):
-        launches[device[v]] += label[v] == v
+    """Fill the last two tables [D, D] with what crosses between submodels."""
     tensors = nodes.tensors
     reached[:] = -1  # the last tensor that crossed to a device
     for v in range(len(device)):

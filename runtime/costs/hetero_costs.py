@@ -4,25 +4,22 @@ HETERO runs its submodels one after another, so the latency is linear in the cos
 devices, a launch for each submodel, and latency and bytes over bandwidth for each tensor that crosses into another
 submodel. That makes it cheap to compute and convex to calibrate.
 
-Legend: N ops, M nodes that run on data, U units, D devices, B placements, P parameters (D work factors, D launches, D x
-D latencies, D x D inverse bandwidths).
+Legend: N ops, D devices, B placements, P parameters (D work factors, D launches, D x D latencies, D x D inverse
+bandwidths).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.submodel_rules import Workspace
-from hsdag.ir.submodels import Nodes, SubmodelCollector, count_crossings
+from hsdag.ir.submodels import SubmodelCollector
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.simulator.contended import busiest_s, drained_s
+from hsdag.runtime.simulator.contended import busiest_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
@@ -113,80 +110,3 @@ class HeteroCosts:
         parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
         values: FloatArray = np.concatenate(parts, dtype=np.float64)
         return values
-
-
-class HeteroTables(NamedTuple):
-    """The costs by unit for compiled code, and scratch; for one thread."""
-
-    nodes: Nodes
-    work: Workspace
-    unit: IntArray  # [M] of each node
-    unit_s: FloatArray  # [U, D] infinite where a device lacks one of the unit's ops
-    launch_s: FloatArray  # [D]
-    latency_s: FloatArray  # [D, D]
-    s_per_byte: FloatArray  # [D, D]
-    excess: FloatArray  # [D, D] by which devices slow each other down, or empty
-    is_period: BoolArray  # [1] whether the value is a period, else a latency
-    device: IntArray  # [M]
-    reached: IntArray  # [D]
-    launches: IntArray  # [D]
-    num: IntArray  # [D, D]
-    size_bytes: FloatArray  # [D, D]
-    load_s: FloatArray  # [2 D]
-
-
-def tables_for(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_period: bool = False) -> HeteroTables:
-    """Tables for placements of units, ``unit_of_op`` being [N]."""
-    nodes, d = costs.collector.nodes, costs.num_devices
-    unit_s = np.zeros((num_units, d))
-    np.add.at(unit_s, unit_of_op, np.where(np.isnan(costs.costs.time_s), np.inf, costs.costs.time_s))
-    return HeteroTables(
-        nodes=nodes,
-        work=Workspace.of(nodes.net),
-        unit=unit_of_op[nodes.op],
-        unit_s=unit_s,
-        launch_s=costs.costs.launch_s.astype(np.float64),
-        latency_s=costs.costs.link_latency_s.astype(np.float64),
-        s_per_byte=1.0 / costs.costs.link_bandwidth_bytes_per_s,
-        excess=excess_of(costs.costs.slowdown, d),
-        is_period=np.array([is_period]),
-        device=np.zeros(len(nodes.op), dtype=np.int64),
-        reached=np.zeros(d, dtype=np.int64),
-        launches=np.zeros(d, dtype=np.int64),
-        num=np.zeros((d, d), dtype=np.int64),
-        size_bytes=np.zeros((d, d)),
-        load_s=np.zeros(2 * d),
-    )
-
-
-@bare
-def placement_s(t: HeteroTables, placement: IntArray, limit_s: float) -> float:
-    """What ``HeteroCosts`` says of a placement [U]; any value above ``limit_s`` where the ops alone take longer."""
-    num_devices = len(t.launch_s)
-    t.load_s[:] = 0.0
-    for u in range(len(placement)):
-        t.load_s[placement[u]] += t.unit_s[u, placement[u]]
-    least_s = _value_s(t)
-    if least_s > limit_s or least_s == np.inf:
-        return least_s
-    for v in range(len(t.device)):
-        t.device[v] = placement[t.unit[v]]
-    t.launches[:], t.num[:], t.size_bytes[:] = 0, 0, 0.0
-    count_crossings(t.nodes, t.work, t.device, t.reached, t.launches, t.num, t.size_bytes)
-    for d in range(num_devices):
-        t.load_s[d] += t.launches[d] * t.launch_s[d]
-        for home in range(num_devices):
-            t.load_s[d] += t.num[home, d] * t.latency_s[home, d] + t.size_bytes[home, d] * t.s_per_byte[home, d]
-    if t.is_period[0] and len(t.excess):
-        return drained_s(t.load_s, t.excess)
-    return _value_s(t)
-
-
-@inlined
-def _value_s(t: HeteroTables) -> float:
-    """The sum of the loads, or the largest for a period."""
-    total_s, largest_s = 0.0, 0.0
-    for d in range(len(t.launch_s)):
-        total_s += t.load_s[d]
-        largest_s = max(largest_s, t.load_s[d])
-    return largest_s if t.is_period[0] else total_s
