@@ -13,13 +13,14 @@ from hsdag.runtime.problems.objectives import find_objective
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from hsdag.commands.simulate import SimulateResult
     from hsdag.ir.placement import Placement
+    from hsdag.ir.reader import InputShapes
     from hsdag.reports import CurvePoint
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.problems.plan import Plan
     from hsdag.runtime.problems.schedule_problem import ScheduleProblem
     from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
-    from hsdag.search.options import DataShape, InputShapes
+    from hsdag.search.options import DataShape
     from hsdag.search.result import PlaceResult
     from hsdag.search.solution import SolveResult
 

@@ -22,6 +22,9 @@ from hsdag.ir.model_guard import GUARD
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
 
+InputShapes = str | Mapping[str, tuple[int, ...]] | None
+"""Input shapes by name, or as ``--shape`` takes them."""
+
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
 SAVED_MODEL = "saved_model.pb"
 """What a folder that is a model holds: TensorFlow's SavedModel."""
@@ -181,6 +184,11 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
+
+
+def input_shapes(shape: InputShapes) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name. Raises OptionError for a text of another form."""
+    return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
 
 
 def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:

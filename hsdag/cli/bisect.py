@@ -31,8 +31,8 @@ def bisect(
     """Find the first op of a model at which two devices part ways, by running it up to ever fewer ops."""
     from hsdag.commands.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
+    from hsdag.ir.reader import input_shapes
     from hsdag.runtime.platforms.devices import canonical
-    from hsdag.search.options import input_shapes
 
     specs = tuple(canonical(spec) for spec in parse_devices(devices))
     given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}

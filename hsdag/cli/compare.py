@@ -56,10 +56,11 @@ def compare(
     from hsdag.commands.compare_source import Source
     from hsdag.commands.simulate import parse_semantics
     from hsdag.ir.errors import OptionError
+    from hsdag.ir.reader import input_shapes
     from hsdag.models.registry import parse_workload_options
     from hsdag.placers.registry import parse_changes
     from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.options import SolveOptions, input_scenarios, input_shapes, parse_duration
+    from hsdag.search.options import SolveOptions, input_scenarios, parse_duration
 
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")

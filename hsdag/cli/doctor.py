@@ -71,8 +71,8 @@ def _examine(
     as_json: bool,
 ) -> None:
     from hsdag.commands.doctor.examination import examine
-    from hsdag.ir.reader import check_model_path
-    from hsdag.search.options import input_scenarios, input_shapes, parse_duration
+    from hsdag.ir.reader import check_model_path, input_shapes
+    from hsdag.search.options import input_scenarios, parse_duration
 
     if model is not None:
         check_model_path(model)

@@ -18,7 +18,8 @@ def inspect(
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
     from hsdag.commands.inspect import ASK_DEVICES_UP_TO, inspect_model
-    from hsdag.search.options import input_scenarios, input_shapes
+    from hsdag.ir.reader import input_shapes
+    from hsdag.search.options import input_scenarios
 
     found = inspect_model(model, input_shapes(shape), input_scenarios(data_shapes or (), tokens), devices)
     is_known = bool(found.data_shapes) or not found.dynamic_inputs

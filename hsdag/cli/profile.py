@@ -46,12 +46,12 @@ def profile(
     from hsdag.cli.progress import StepLog
     from hsdag.commands.profile import AssumedCosts, MeasuredCosts, assumed_costs, run_profile
     from hsdag.ir import OptionError
-    from hsdag.ir.reader import check_model_path
+    from hsdag.ir.reader import check_model_path, input_shapes
     from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.runtime.platforms import load_platform
     from hsdag.runtime.platforms.devices import resolve_devices
     from hsdag.runtime.problems.problem_file import write_problem
-    from hsdag.search.options import input_scenarios, input_shapes
+    from hsdag.search.options import input_scenarios
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")

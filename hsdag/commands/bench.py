@@ -17,6 +17,7 @@ from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.ir.placement import ExecutorName, Placement, Record
 from hsdag.ir.processes import CandidateFailed
+from hsdag.ir.reader import InputShapes, input_shapes
 from hsdag.models.registry import names_workload
 from hsdag.reports.html_table import html_summary
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
@@ -28,7 +29,7 @@ from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.final import family_ratios
-from hsdag.search.options import DataShape, InputShapes, input_scenarios, input_shapes, parse_duration, parse_executor
+from hsdag.search.options import DataShape, input_scenarios, parse_duration, parse_executor
 from hsdag.search.session import Session
 
 DEFAULT_TIME = "20s"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hsdag.ir.export import export_placement
 from hsdag.ir.placement import Placement, Record
-from hsdag.ir.reader import load_model
-
-if TYPE_CHECKING:
-    from hsdag.search.options import InputShapes
+from hsdag.ir.reader import InputShapes, input_shapes, load_model
 
 
 class ExportResult(Record):
@@ -40,14 +37,9 @@ def export(
 
         return placed_parts(network, placed)
 
-    def shapes() -> dict[str, tuple[int, ...]]:
-        from hsdag.search.options import input_shapes  # which searches need, and programs that export do not
-
-        return input_shapes(shape)
-
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
-    network = None if model is None else load_model(model, shapes() if shape else {}, spare=spare, dynamic=dynamic)
+    network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
     path = Path(model) if isinstance(model, str | Path) else None
     notes: list[str] = []
     files = export_placement(loaded, format, output, network, path=path, cut=cut, tell=notes.append)

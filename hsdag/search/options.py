@@ -33,8 +33,6 @@ EXECUTION: dict[ExecutorName, Execution] = {
     "work-conserving": Execution.WORK_CONSERVING,
     "cuda": Execution.WORK_CONSERVING,
 }
-InputShapes = str | Mapping[str, tuple[int, ...]] | None
-"""Input shapes by name, or as ``--shape`` takes them."""
 DataShape = str | Sequence[str]
 """Scenarios, each as ``--data-shape`` takes it."""
 
@@ -244,11 +242,10 @@ def check_seed(seed: int) -> None:
         raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
 
 
-def input_shapes(shape: InputShapes) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name. Raises OptionError for a text of another form."""
-    from hsdag.ir.reader import parse_shapes
+def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
+    from hsdag.ir.reader import input_shapes  # which loads OpenVINO
 
-    return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
+    return input_shapes(given)
 
 
 def input_scenarios(data_shape: DataShape, tokens: str | None) -> tuple[Scenario, ...]:
@@ -297,7 +294,7 @@ _PARSERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "executor": ("executor", parse_executor),
     "budget": ("budget_s", parse_duration),
     "candidate_limit": ("candidate_limit_s", lambda given: parse_duration(given, "--candidate-limit")),
-    "shape": ("shapes", input_shapes),
+    "shape": ("shapes", _shapes),
     "inputs": ("inputs", lambda given: given if given is None else Path(given)),
     "memory": ("memory_bytes", parse_memory),
     "pins": ("pins", parse_pins),

@@ -18,7 +18,7 @@ from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph import IntArray
 from hsdag.ir.placement import ExecutorName, Placement
-from hsdag.ir.reader import Shapes
+from hsdag.ir.reader import InputShapes, Shapes, input_shapes
 from hsdag.reports.explanation import Explanation, Prediction
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
@@ -31,7 +31,7 @@ from hsdag.runtime.problems.objectives import find_objective
 from hsdag.runtime.problems.objectives.latency import LATENCY
 from hsdag.runtime.problems.problem import Problem
 from hsdag.search.kept_run import KeptRun
-from hsdag.search.options import InputShapes, input_scenarios, input_shapes
+from hsdag.search.options import input_scenarios
 from hsdag.search.result import PlaceResult
 from hsdag.search.session import Session
 
